@@ -15,6 +15,7 @@ enum ash_fault_point {
     ASH_FAULT_SAVE,          /* a save has begun */
     ASH_FAULT_REFORM,        /* the next epoch is about to be formed */
     ASH_FAULT_TRANSFER,      /* the state is about to move to a new mesh */
+    ASH_FAULT_FEED,          /* the state is on its way to newcomers while a step runs */
     ASH_FAULT_POINTS
 };
 

@@ -1,4 +1,5 @@
-/* chaos_again: bits that change on their way, all ranks one after the other, one step again and again. */
+/* chaos_again: bits that change on their way, losses while a newcomer is fed, all ranks one after the other, one step
+ * again and again. */
 #include "cmd/chaos_again.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 
 #include "train/run/control.h"
 
+#define THREE_GO_ON "; 3 ranks continue from step"
 #define FLIP_SENT 3 /* see enum ash_trainer_flip */
 
 int ash_chaos_flip_sent(struct ash_chaos_cell *cell)
@@ -17,6 +19,34 @@ int ash_chaos_flip_sent(struct ash_chaos_cell *cell)
     ash_chaos_strike(cell, 1, 1, SIGKILL);
     rc = ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "it was sent again", 1);
+}
+
+/* A rank leaves, a new one comes; while that is fed, process `rank` dies, and three go on. */
+static int lose_in_growth(struct ash_chaos_cell *cell, int64_t rank)
+{
+    const struct ash_run_request request = {.ranks = 4};
+    int rc = ash_chaos_resize(cell, 3, THREE_GO_ON);
+
+    if (rc == 0) rc = ash_chaos_arm(cell, rank);
+    if (rc == 0) rc = ash_chaos_wait_taken(cell);
+    if (rc == 0 && ash_run_request_write(cell->dir, &request, NULL) < 0) rc = -EIO;
+    if (rc == 0) rc = ash_chaos_wait_text(cell, "was killed", 1);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, THREE_GO_ON, 2);
+}
+
+int ash_chaos_lose_newcomer(struct ash_chaos_cell *cell)
+{
+    return lose_in_growth(cell, 3);
+}
+
+int ash_chaos_lose_source(struct ash_chaos_cell *cell)
+{
+    return lose_in_growth(cell, 1);
+}
+
+int ash_chaos_lose_coordinator(struct ash_chaos_cell *cell)
+{
+    return lose_in_growth(cell, 0);
 }
 
 int ash_chaos_replace_all(struct ash_chaos_cell *cell)

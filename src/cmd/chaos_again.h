@@ -12,4 +12,11 @@ int ash_chaos_replace_all(struct ash_chaos_cell *cell);
 /* One step kills a rank each time that it is tried, until the launcher ends the job; then somebody resumes it. */
 int ash_chaos_doom_step(struct ash_chaos_cell *cell);
 
+/* A rank leaves, another comes, and as that is fed it is lost. */
+int ash_chaos_lose_newcomer(struct ash_chaos_cell *cell);
+/* The same: a rank that gives. */
+int ash_chaos_lose_source(struct ash_chaos_cell *cell);
+/* The same: the first rank. */
+int ash_chaos_lose_coordinator(struct ash_chaos_cell *cell);
+
 #endif

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "train/run/control.h"
 
 #define RUN_LIMIT_S 120.0
 #define START_LIMIT_S 60.0
@@ -42,8 +43,8 @@ static const struct ash_opt_table campaign_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar chaos campaign [--seed S] [--runs N]",
     .about =
-        "Draws small models, layouts, saves and interruptions from seeds. Every job is run by one process and by "
-        "several of\nwhich some are killed at drawn moments. All losses and the final state must have the same "
+        "Draws small models, layouts, saves, resizes and interruptions from seeds. Every job is run by one process and "
+        "by several\nof which some are killed at drawn moments; in every second job they come back. All losses and the final state must have the same "
         "bits, and every step\nmust be in the log once. A run that fails is printed with the line that repeats it; "
         "the exit code is then 1.",
     .examples = "  ashlar chaos campaign --runs 100\n  ashlar chaos campaign --seed 4711 --runs 1 --keep",
@@ -92,6 +93,7 @@ static const char *const models[] = {
 #define EXPERTS_MODEL 3
 
 #define KILLS_MAX 3
+#define RESTARTS 9 /* more than there are kills */
 
 struct drawn {
     uint64_t seed, count;
@@ -100,8 +102,10 @@ struct drawn {
     uint64_t steps, save_every, nodes, copies;
     bool is_bf16;
     size_t kills;
+    bool comes_back;             /* who is killed is started again, and fed while the others compute */
     uint64_t at_step[KILLS_MAX]; /* not before this many steps are logged, */
     double after_s[KILLS_MAX];   /* and then so much later */
+    int64_t ranks[KILLS_MAX];    /* this many ranks are asked for before it; 0: nothing is */
 };
 
 static uint64_t below(struct drawn *drawn, uint64_t bound)
@@ -126,6 +130,9 @@ static struct drawn draw_job(uint64_t seed)
         drawn.at_step[k] = step;
         drawn.after_s[k] = (double)below(&drawn, 1000) * 3e-5;
     }
+    drawn.comes_back = below(&drawn, 2) == 0;
+    for (size_t k = 0; k < drawn.kills; k++)
+        drawn.ranks[k] = below(&drawn, 3) == 0 ? 1 + (int64_t)below(&drawn, drawn.layout->procs) : 0;
     return drawn;
 }
 
@@ -218,6 +225,18 @@ static int run_one(const struct drawn *drawn, const char *scratch, struct ash_er
     return rc < 0 ? ash_err_set(err, rc, "one process fails: see %s", out) : 0;
 }
 
+/* Ask for other ranks, and wait until somebody has heard it. */
+static void resize(int64_t ranks, const char *scratch, struct ash_chaos_job *job, uint64_t end_ns)
+{
+    const struct ash_run_request request = {.ranks = ranks};
+    char dir[PATH_MAX];
+
+    snprintf(dir, sizeof(dir), "%s/many", scratch);
+    if (ash_run_request_write(dir, &request, NULL) < 0) return;
+    while (ash_run_has_request(dir) && ash_clock_ns() < end_ns && !ash_chaos_job_ended(job))
+        ash_chaos_pause(0.002);
+}
+
 /* Kill ranks as drawn. */
 static void interrupt(struct drawn *drawn, const char *scratch, struct ash_chaos_job *job)
 {
@@ -228,6 +247,7 @@ static void interrupt(struct drawn *drawn, const char *scratch, struct ash_chaos
 
         while (count_steps(scratch, "many") < drawn->at_step[k] && ash_clock_ns() < end_ns && !ash_chaos_job_ended(job))
             ash_chaos_pause(0.002);
+        if (drawn->ranks[k] > 0) resize(drawn->ranks[k], scratch, job, end_ns);
         ash_chaos_pause(drawn->after_s[k]);
         count = ash_chaos_job_ranks(job, pids);
         if (count > 1) kill(pids[below(drawn, count)], SIGKILL);
@@ -245,6 +265,7 @@ static int run_many(struct drawn *drawn, const char *scratch, struct ash_err *er
     ash_chaos_add(&words, "launch");
     ash_chaos_add(&words, "--procs=%zu", drawn->layout->procs);
     ash_chaos_add(&words, "--nodes=%" PRIu64, drawn->nodes);
+    if (drawn->comes_back) ash_chaos_add(&words, "--restarts=%d", RESTARTS);
     add_job(&words, drawn, scratch, "many");
     ash_chaos_add_all(&words, drawn->layout->words);
     ash_chaos_add(&words, "train.save_every=%" PRIu64, drawn->save_every);
@@ -280,8 +301,9 @@ static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
     ash_dir_remove(path, NULL);
     snprintf(path, sizeof(path), "%s/many", scratch);
     ash_dir_remove(path, NULL);
-    printf("%" PRIu64 ": %zu ranks on %" PRIu64 " node%s, %s, %s, %zu kills: ", seed, drawn.layout->procs, drawn.nodes,
-           drawn.nodes == 1 ? "" : "s", drawn.layout->words, drawn.is_bf16 ? "bf16" : "fp32", drawn.kills);
+    printf("%" PRIu64 ": %zu ranks on %" PRIu64 " node%s, %s, %s, %zu kills%s: ", seed, drawn.layout->procs,
+           drawn.nodes, drawn.nodes == 1 ? "" : "s", drawn.layout->words, drawn.is_bf16 ? "bf16" : "fp32", drawn.kills,
+           drawn.comes_back ? " and returns" : "");
     fflush(stdout);
     rc = run_one(&drawn, scratch, err);
     if (rc == 0) rc = run_many(&drawn, scratch, err);

@@ -148,7 +148,7 @@ static int leave_one(struct ash_chaos_cell *cell)
     return ash_chaos_wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
 }
 
-static int resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
+int ash_chaos_resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
 {
     const struct ash_run_request request = {.ranks = ranks};
 
@@ -158,11 +158,11 @@ static int resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
 
 static int shrink_and_grow(struct ash_chaos_cell *cell)
 {
-    int rc = resize(cell, 3, "; 3 ranks " GO_ON);
+    int rc = ash_chaos_resize(cell, 3, "; 3 ranks " GO_ON);
 
-    if (rc == 0) rc = resize(cell, 2, "; 2 ranks " GO_ON);
-    if (rc == 0) rc = resize(cell, 1, "; 1 ranks " GO_ON);
-    return rc < 0 ? rc : resize(cell, 4, "; 4 ranks " GO_ON);
+    if (rc == 0) rc = ash_chaos_resize(cell, 2, "; 2 ranks " GO_ON);
+    if (rc == 0) rc = ash_chaos_resize(cell, 1, "; 1 ranks " GO_ON);
+    return rc < 0 ? rc : ash_chaos_resize(cell, 4, "; 4 ranks " GO_ON);
 }
 
 /* ---- flipped bits ------------------------------------------------------------------------------------------------ */
@@ -194,8 +194,7 @@ static int flip_bf16(struct ash_chaos_cell *cell)
 
 /* ---- in the middle of something ---------------------------------------------------------------------------------- */
 
-/* Have a rank die where this row says. */
-static int arm(struct ash_chaos_cell *cell, int64_t rank)
+int ash_chaos_arm(struct ash_chaos_cell *cell, int64_t rank)
 {
     const struct ash_run_request request = {.die = 1 + ASH_FAULT_POINTS * rank + (int64_t)cell->fault->point};
 
@@ -204,7 +203,7 @@ static int arm(struct ash_chaos_cell *cell, int64_t rank)
 
 static int die_inside(struct ash_chaos_cell *cell)
 {
-    int rc = arm(cell, 1);
+    int rc = ash_chaos_arm(cell, 1);
 
     return rc < 0 ? rc : ash_chaos_wait_text(cell, GO_ON, 1);
 }
@@ -213,7 +212,7 @@ static int die_inside(struct ash_chaos_cell *cell)
  * its part of the state. The request is known when the steps after it are logged. */
 static int die_in_recovery(struct ash_chaos_cell *cell)
 {
-    int rc = arm(cell, cell->fault->point == ASH_FAULT_REFORM ? 0 : 2);
+    int rc = ash_chaos_arm(cell, cell->fault->point == ASH_FAULT_REFORM ? 0 : 2);
 
     if (rc == 0) rc = ash_chaos_wait_taken(cell);
     if (rc == 0) ash_chaos_strike(cell, 1, 1, SIGKILL);
@@ -352,6 +351,13 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .happen = die_in_recovery,
      .point = ASH_FAULT_TRANSFER},
     {.name = "kill a rank, then the newcomer", .launch = "--restarts=5", .happen = kill_newcomer},
+    {.name = "grow 3 to 4, kill the newcomer as it is fed", .happen = ash_chaos_lose_newcomer, .point = ASH_FAULT_FEED},
+    {.name = "grow 3 to 4, kill a source as the newcomer is fed",
+     .happen = ash_chaos_lose_source,
+     .point = ASH_FAULT_FEED},
+    {.name = "grow 3 to 4, kill the coordinator as the newcomer is fed",
+     .happen = ash_chaos_lose_coordinator,
+     .point = ASH_FAULT_FEED},
     {.name = "kill the first rank", .happen = kill_first},
     {.name = "kill a node", .happen = kill_node},
     {.name = "kill the first node", .happen = kill_first_node},

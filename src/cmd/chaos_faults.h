@@ -55,6 +55,10 @@ int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t ti
 int ash_chaos_wait_taken(struct ash_chaos_cell *cell);
 /* Until `left` of these processes are there, or fewer. */
 int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t count, size_t left);
+/* Have the run go on with this many ranks, and wait until it says so. */
+int ash_chaos_resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said);
+/* Have a rank die where the fault's row says. Returns 0 or -EIO. */
+int ash_chaos_arm(struct ash_chaos_cell *cell, int64_t rank);
 /* Send a signal to count ranks, from the first-th process on. */
 void ash_chaos_strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number);
 /* The job has ended: start it again from what it has saved. Returns 0 or a negative errno. */

@@ -18,11 +18,11 @@ static int begin_copies(struct ash_trainer *trainer, uint64_t step, struct ash_e
 /* Gradients and loss of the next step: everything before its norm. */
 static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct ash_err *err)
 {
-    struct ash_stages *stages = &trainer->stages;
+    struct ash_stages *stages = &trainer->now->stages;
     uint64_t slots = (uint64_t)trainer->job->train.global_batch, before = step->step - 1;
     struct ash_feed_slice whole = {.source = &trainer->train, .step = before, .slots_per_step = slots, .count = slots};
     struct ash_stages_task task = {.source = &trainer->train, .objective = trainer->parts.objective};
-    struct ash_meter *meter = &trainer->mesh.meter;
+    struct ash_meter *meter = &trainer->now->mesh.meter;
     int rc;
 
     if (trainer->parts.prepare != NULL) {
@@ -45,7 +45,8 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
     if (task.objective == NULL) step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;
     ash_meter_begin(meter);
     rc = ash_trainer_end_refill(trainer, err);
-    if (rc == 0) rc = ash_copies_send(&trainer->copies, stages, err);
+    if (rc == 0) rc = ash_copies_send(&trainer->now->copies, stages, err);
+    if (rc == 0) rc = ash_trainer_send_growth(trainer, err);
     ash_meter_end(meter, ASH_METER_COMM);
     return rc;
 }
@@ -54,8 +55,8 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
 {
     struct ash_pending_step *pending = &trainer->pending;
     struct ash_step *step = &pending->step;
-    struct ash_stages *stages = kept != NULL ? &kept->stages : &trainer->stages;
-    struct ash_copies *copies = kept != NULL ? &kept->copies : &trainer->copies;
+    struct ash_stages *stages = kept != NULL ? &kept->stages : &trainer->now->stages;
+    struct ash_copies *copies = kept != NULL ? &kept->copies : &trainer->now->copies;
     struct ash_state *state = &stages->chunks[0].state;
 
     ash_assert(pending->phase == ASH_PHASE_SUMMED && pending->norm_step == state->step + 1);
@@ -77,10 +78,11 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
 {
     struct ash_state *state = ash_trainer_state(trainer);
     struct ash_pending_step *pending = &trainer->pending;
-    struct ash_meter *meter = &trainer->mesh.meter;
+    struct ash_meter *meter = &trainer->now->mesh.meter;
     int rc = begin_copies(trainer, state->step + 1, err);
 
     if (rc == 0) rc = ash_trainer_seal(trainer, state->step + 1, err);
+    if (rc == 0) rc = ash_trainer_begin_growth(trainer, err);
     if (rc < 0) return rc;
     ash_meter_open(meter);
     pending->phase = ASH_PHASE_RUNNING;
@@ -94,19 +96,20 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
     ash_fault_point_meet(ASH_FAULT_BEFORE_UPDATE);
-    rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
+    rc = ash_stages_norm(&trainer->now->stages, &pending->norm, err);
     if (rc < 0) return rc;
     ash_trainer_drop_kept(trainer); /* all have their copies */
     pending->norm_step = pending->step.step;
     ash_trainer_finish_update(trainer, NULL);
     ash_fault_point_meet(ASH_FAULT_AFTER_UPDATE);
-    rc = ash_stages_commit(&trainer->stages, pending->is_updated, err);
+    rc = ash_stages_commit(&trainer->now->stages, pending->is_updated, err);
     if (rc < 0) return rc;
     pending->phase = ASH_PHASE_NONE;
     ash_meter_close(meter);
     pending->step.meter = *meter;
     *step_out = pending->step; /* done, also where the next calls fail */
-    rc = pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
+    rc = ash_trainer_update_growth(trainer, err);
+    if (rc == 0 && pending->is_updated) rc = ash_stages_spread(&trainer->now->stages, err);
     if (rc == 0 && trainer->parts.finish != NULL)
         rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
     return rc < 0 ? rc : ash_trainer_seal(trainer, state->step + 1, err);
@@ -134,7 +137,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
     ash_fault_point_meet(ASH_FAULT_VALIDATION);
-    rc = ash_stages_eval(&trainer->stages, &trainer->valid, sequences, losses, err);
+    rc = ash_stages_eval(&trainer->now->stages, &trainer->valid, sequences, losses, err);
     targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
@@ -152,7 +155,7 @@ const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer)
 
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 {
-    return &trainer->stages;
+    return &trainer->now->stages;
 }
 
 int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
@@ -160,12 +163,12 @@ int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
     int rc = ash_trainer_check_seals(trainer, err);
 
     if (rc == 0) rc = ash_trainer_fill_copies(trainer, err);
-    return rc < 0 ? rc : ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
+    return rc < 0 ? rc : ash_copies_check(&trainer->now->copies, &trainer->now->stages, trainer->outline, err);
 }
 
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer)
 {
-    return trainer->group;
+    return trainer->now->group;
 }
 
 struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer)
@@ -175,7 +178,7 @@ struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer)
 
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
 {
-    return &trainer->stages.chunks[0].state;
+    return &trainer->now->stages.chunks[0].state;
 }
 
 struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer)
@@ -189,8 +192,8 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .exec = &trainer->exec,
         .why_cpu = trainer->choice.why,
         .tokenizer_dir = trainer->tokenizer_dir[0] != '\0' ? trainer->tokenizer_dir : NULL,
-        .mesh = &trainer->mesh,
-        .whole = ash_mesh_is_whole(&trainer->mesh),
+        .mesh = &trainer->now->mesh,
+        .whole = ash_mesh_is_whole(&trainer->now->mesh),
         .threads = ash_workers_count(trainer->exec.workers),
         .weights = trainer->weights,
         .layers = config->layers,
@@ -201,7 +204,7 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .train_windows = trainer->train.windows,
         .valid_tokens = trainer->valid.tokens,
         .valid_sequences = trainer->valid_sequences,
-        .memory = trainer->memory,
+        .memory = trainer->now->memory,
         .data_hash = trainer->train.hash,
         .arithmetic = trainer->arithmetic,
     };

@@ -89,6 +89,7 @@ struct ash_recovery {
     bool has_finished;               /* the last step has been finished on the way, with these results */
     struct ash_step finished;
     double settle_s, open_s, transfer_s;
+    double held_s; /* ash_trainer_grow: how long this rank has waited for it in the step before */
 };
 
 /* The ranks of the group are not complete any more: leave it, which the caller then closes or re-forms. The state stays
@@ -102,7 +103,17 @@ void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
  * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
-/* The same with the job's weights, at step 0; is_blank: zeros, and a checkpoint is read next. The state in memory is
+/* Newcomers are not given their parts at once, where all others stay as they are: the mesh stays, and a larger one is
+ * opened next to it, which they are fed for in the next step. Is that under way? The same on all ranks. */
+bool ash_trainer_is_growing(const struct ash_trainer *trainer);
+/* Has that step been made? Then ash_trainer_grow is next. */
+bool ash_trainer_is_fed(const struct ash_trainer *trainer);
+/* A spare's part in that step, which the others have begun. Returns 0 or the group's error. */
+int ash_trainer_feed_spare(struct ash_trainer *trainer, struct ash_err *err);
+/* The larger mesh takes over. All ranks of the group call it, at the edge of that step. Returns 0 or the group's error
+ * (as ash_trainer_resume). */
+int ash_trainer_grow(struct ash_trainer *trainer, struct ash_recovery *recovery_out, struct ash_err *err);
+/* Go on with the job's weights, at step 0; is_blank: zeros, and a checkpoint is read next. The state in memory is
  * dropped. group NULL: this process is alone. */
 int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bool is_blank, struct ash_err *err);
 /* The whole model's list of tensors. Borrowed until close. */

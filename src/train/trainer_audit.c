@@ -16,13 +16,14 @@ bool ash_trainer_audits(const struct ash_trainer *trainer, uint64_t step)
 {
     int64_t every = trainer->job->recover.audit_every;
 
-    return every > 0 && step % (uint64_t)every == 0 && trainer->group != NULL && ash_group_size(trainer->group) > 1;
+    return every > 0 && step % (uint64_t)every == 0 && trainer->now->group != NULL &&
+           ash_group_size(trainer->now->group) > 1;
 }
 
 /* Rounds of a step, at most, of any rank. */
 static size_t most_rounds(const struct ash_trainer *trainer)
 {
-    const struct ash_mesh *mesh = &trainer->mesh;
+    const struct ash_mesh *mesh = &trainer->now->mesh;
     size_t blocks = mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_EP];
 
     return ash_div_up(ash_div_up((size_t)trainer->job->train.grains, blocks), mesh->size[ASH_MESH_FSDP]);
@@ -61,7 +62,7 @@ static int compute_others(struct ash_trainer *trainer, uint64_t step, enum ash_a
     int rc = ash_trainer_begin_sums(trainer, which, &task.sums, err);
 
     task.scale = targets > 0 ? (float)(1.0 / (double)targets) : 0.0f;
-    return rc < 0 ? rc : ash_stages_train(&trainer->stages, &task, step - 1, trainer->losses, err);
+    return rc < 0 ? rc : ash_stages_train(&trainer->now->stages, &task, step - 1, trainer->losses, err);
 }
 
 int ash_trainer_begin_audit(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
@@ -72,7 +73,7 @@ int ash_trainer_begin_audit(struct ash_trainer *trainer, uint64_t step, struct a
 /* Which columns have grains in which rounds; the caller frees has_grain. */
 static int describe_grains(const struct ash_trainer *trainer, struct ash_grain_audit *audit_out, struct ash_err *err)
 {
-    const size_t *size = trainer->mesh.size;
+    const size_t *size = trainer->now->mesh.size;
     struct ash_grain_audit audit = {.inners = size[ASH_MESH_TP] * size[ASH_MESH_CP] * size[ASH_MESH_EP],
                                     .columns = size[ASH_MESH_FSDP] * size[ASH_MESH_DP],
                                     .stages = size[ASH_MESH_PP],
@@ -85,7 +86,7 @@ static int describe_grains(const struct ash_trainer *trainer, struct ash_grain_a
             bool has = true;
 
             for (size_t ep = 0; ep < size[ASH_MESH_EP]; ep++)
-                has = has && ash_stages_grain(&trainer->stages, column, ep, round) != SIZE_MAX;
+                has = has && ash_stages_grain(&trainer->now->stages, column, ep, round) != SIZE_MAX;
             has_grain[column * audit.rounds + round] = has;
         }
     audit.has_grain = has_grain;
@@ -98,15 +99,15 @@ static int gather(struct ash_trainer *trainer, enum ash_audit_try which, uint64_
 {
     const struct ash_leaf_sums *sums = &trainer->audit[which];
 
-    return ash_group_all_gather(trainer->group, sums->sums, all, sums->rounds * sizeof(*all), err);
+    return ash_group_all_gather(trainer->now->group, sums->sums, all, sums->rounds * sizeof(*all), err);
 }
 
 /* This rank is, or may be, wrong; or others are, and will say so. */
 static int answer(struct ash_trainer *trainer, const struct ash_grain_audit *audit,
                   const struct ash_grain_verdict *verdict, struct ash_err *err)
 {
-    size_t column = ash_grain_audit_column(audit, ash_group_rank(trainer->group));
-    size_t grain = ash_stages_grain(&trainer->stages, verdict->column, 0, verdict->round);
+    size_t column = ash_grain_audit_column(audit, ash_group_rank(trainer->now->group));
+    size_t grain = ash_stages_grain(&trainer->now->stages, verdict->column, 0, verdict->round);
     bool is_alone = audit->inners * audit->stages == 1;
     int rc;
 
@@ -119,7 +120,7 @@ static int answer(struct ash_trainer *trainer, const struct ash_grain_audit *aud
                                grain, trainer->pending.step.step,
                                audit->columns > 1 ? " has other bits elsewhere"
                                                   : " has other bits when it is repeated");
-    rc = ash_group_barrier(trainer->group, err); /* until the one that is wrong ends the epoch */
+    rc = ash_group_barrier(trainer->now->group, err); /* until the one that is wrong ends the epoch */
     return rc < 0 ? rc : ash_err_set(err, -ECONNRESET, "a rank computes wrongly and has not said so");
 }
 

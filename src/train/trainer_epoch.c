@@ -11,90 +11,104 @@
 #include "train/recover/shape.h"
 
 /* The ranks of the mesh; the others are spares. */
-static int split_spares(struct ash_trainer *trainer, struct ash_err *err)
+static int split_spares(const struct ash_trainer *trainer, struct ash_trainer_epoch *epoch, struct ash_err *err)
 {
-    size_t ranks = ash_shape_ranks(&trainer->current.mesh), place = trainer->place;
+    size_t ranks = ash_shape_ranks(&epoch->job.mesh), place = epoch->place;
 
-    trainer->group = trainer->root;
+    epoch->group = trainer->root;
     if (trainer->root == NULL || ash_group_size(trainer->root) == ranks) return 0;
     ash_assert(ranks < ash_group_size(trainer->root));
-    trainer->group = NULL;
-    return ash_group_split(trainer->root, place < ranks ? 0 : -1, place < ranks ? (int64_t)place : 0, &trainer->group,
+    epoch->group = NULL;
+    return ash_group_split(trainer->root, place < ranks ? 0 : -1, place < ranks ? (int64_t)place : 0, &epoch->group,
                            err);
 }
 
 /* A device's memory is taken when it is asked for, so what does not fit is said before. Part by part into *memory. */
-static int check_room(struct ash_trainer *trainer, const struct ash_stages_source *source,
-                      struct ash_train_memory *memory, struct ash_err *err)
+static int check_room(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
+                      const struct ash_stages_source *source, struct ash_train_memory *memory, struct ash_err *err)
 {
     struct ash_foresee_opts opts = {
-        .job = &trainer->current, .exec = &trainer->exec, .mesh = &trainer->mesh, .config = source->config};
+        .job = &epoch->job, .exec = &trainer->exec, .mesh = &epoch->mesh, .config = source->config};
 
     if (trainer->exec.memory->host_visible || source->config->lora != NULL) return 0;
     if (trainer->exec.cuda == NULL) return ash_train_foresee(&opts, memory, err);
     return ash_train_foresee_room(&opts, ash_backend_free_bytes(&trainer->exec), memory, err);
 }
 
-int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,
-                            struct ash_err *err)
+int ash_trainer_open_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
+                           const struct ash_stages_source *source, struct ash_err *err)
 {
     struct ash_train_memory device = {0};
     int rc;
 
-    ash_assert(trainer->stages.chunks == NULL && trainer->root == NULL);
-    trainer->root = root;
-    trainer->has_values = false;
-    rc = split_spares(trainer, err);
-    if (rc < 0 || ash_trainer_is_spare(trainer)) return rc;
-    rc = ash_mesh_open(&trainer->mesh, &trainer->current.mesh, trainer->group, err);
+    ash_assert(epoch->stages.chunks == NULL);
+    epoch->has_values = false;
+    rc = split_spares(trainer, epoch, err);
+    if (rc < 0 || (trainer->root != NULL && epoch->group == NULL)) return rc;
+    rc = ash_mesh_open(&epoch->mesh, &epoch->job.mesh, epoch->group, err);
     if (rc < 0) return rc;
-    if (trainer->config.lora != NULL) trainer->mesh.shares_gradients = false; /* x A^T is each rank's own */
-    rc = check_room(trainer, source, &device, err);
+    if (trainer->config.lora != NULL) epoch->mesh.shares_gradients = false; /* x A^T is each rank's own */
+    rc = check_room(trainer, epoch, source, &device, err);
     if (rc < 0) return rc;
-    rc = ash_stages_open(&trainer->stages, &trainer->current, &trainer->exec, &trainer->mesh, source, err);
+    rc = ash_stages_open(&epoch->stages, &epoch->job, &trainer->exec, &epoch->mesh, source, err);
     if (rc < 0) return rc;
-    rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline, (size_t)trainer->job->recover.copies,
-                         err);
+    rc = ash_copies_open(&epoch->copies, &epoch->stages, trainer->outline, (size_t)trainer->job->recover.copies, err);
     if (rc < 0) return rc;
-    trainer->are_copies_new = true;
-    ash_train_memory_measure(&trainer->stages, &trainer->memory);
-    trainer->memory.moments = device.moments;
-    trainer->memory.logits = device.logits;
-    trainer->memory.scratch = device.scratch;
-    trainer->memory.device = device.device;
-    trainer->memory.state += ash_copies_bytes(&trainer->copies);
+    epoch->are_copies_new = true;
+    ash_train_memory_measure(&epoch->stages, &epoch->memory);
+    epoch->memory.moments = device.moments;
+    epoch->memory.logits = device.logits;
+    epoch->memory.scratch = device.scratch;
+    epoch->memory.device = device.device;
+    epoch->memory.state += ash_copies_bytes(&epoch->copies);
     return 0;
 }
 
 /* Keep the values beyond the epoch. Without memory for the list they are lost, as after any other failure. */
-static bool keep_values(struct ash_trainer *trainer)
+static bool keep_values(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch)
 {
     struct ash_kept_state *kept = realloc(trainer->kept, (trainer->kept_count + 1) * sizeof(*kept));
 
     if (kept == NULL) return false;
-    ash_copies_drop_empty(&trainer->copies);
+    ash_copies_drop_empty(&epoch->copies);
     trainer->kept = kept;
-    kept[trainer->kept_count++] = (struct ash_kept_state){trainer->stages, trainer->copies, false};
-    memset(&trainer->stages, 0, sizeof(trainer->stages));
-    memset(&trainer->copies, 0, sizeof(trainer->copies));
+    kept[trainer->kept_count++] = (struct ash_kept_state){
+        .stages = epoch->stages, .copies = epoch->copies, .mesh = epoch->job.mesh, .place = epoch->place};
+    memset(&epoch->stages, 0, sizeof(epoch->stages));
+    memset(&epoch->copies, 0, sizeof(epoch->copies));
     return true;
+}
+
+void ash_trainer_close_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch, bool keeps)
+{
+    if (epoch->stages.chunks != NULL) ash_stages_detach(&epoch->stages);
+    ash_copies_detach(&epoch->copies);
+    if (!keeps || !epoch->has_values || epoch->stages.chunks == NULL || !keep_values(trainer, epoch)) {
+        ash_copies_close(&epoch->copies);
+        ash_stages_close(&epoch->stages);
+    }
+    ash_mesh_close(&epoch->mesh);
+    if (epoch->group != trainer->root) ash_group_close(epoch->group);
+    epoch->group = NULL;
+    epoch->has_values = false;
+}
+
+int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,
+                            struct ash_err *err)
+{
+    ash_assert(trainer->root == NULL);
+    trainer->root = root;
+    return ash_trainer_open_epoch(trainer, trainer->now, source, err);
 }
 
 void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps)
 {
     if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
     ash_trainer_end_refill(trainer, NULL); /* those that are there by now count */
+    ash_trainer_drop_growth(trainer);
     ash_seals_break(&trainer->seals);
-    if (trainer->stages.chunks != NULL) ash_stages_detach(&trainer->stages);
-    ash_copies_detach(&trainer->copies);
-    if (!keeps || !trainer->has_values || trainer->stages.chunks == NULL || !keep_values(trainer)) {
-        ash_copies_close(&trainer->copies);
-        ash_stages_close(&trainer->stages);
-    }
-    ash_mesh_close(&trainer->mesh);
-    if (trainer->group != trainer->root) ash_group_close(trainer->group);
-    trainer->group = trainer->root = NULL;
-    trainer->has_values = false;
+    ash_trainer_close_epoch(trainer, trainer->now, keeps);
+    trainer->root = NULL;
 }
 
 void ash_trainer_drop_kept(struct ash_trainer *trainer)
@@ -111,5 +125,5 @@ void ash_trainer_drop_kept(struct ash_trainer *trainer)
 
 bool ash_trainer_is_spare(const struct ash_trainer *trainer)
 {
-    return trainer->root != NULL && trainer->group == NULL;
+    return trainer->root != NULL && trainer->now->group == NULL;
 }

@@ -226,10 +226,10 @@ static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, stru
     if (rc < 0) return rc;
     rc = resolve_mesh(trainer, group != NULL ? ash_group_size(group) : 1, err);
     if (rc < 0) return rc;
-    trainer->current = trainer->asked;
-    trainer->place = group != NULL ? ash_group_rank(group) : 0;
+    trainer->now->job = trainer->asked;
+    trainer->now->place = group != NULL ? ash_group_rank(group) : 0;
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
-    trainer->has_values = rc == 0;
+    trainer->now->has_values = rc == 0;
     return rc;
 }
 
@@ -323,6 +323,8 @@ static struct ash_trainer *new_trainer(const struct ash_job *job, const struct a
     }
     trainer->asked = *job;
     trainer->job = &trainer->asked;
+    trainer->epochs[0].job = trainer->epochs[1].job = *job;
+    trainer->now = &trainer->epochs[0];
     if (parts != NULL) trainer->parts = *parts;
     return trainer;
 }
@@ -362,7 +364,7 @@ int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struc
     if (rc < 0) goto fail;
     rc = open_outline(trainer, trainer->from.data, err);
     if (rc < 0) goto fail;
-    trainer->current = trainer->asked;
+    trainer->now->job = trainer->asked;
     *trainer_out = trainer;
     return 0;
 

@@ -1,4 +1,4 @@
-/* trainer_priv - between trainer_open.c, trainer_epoch.c, trainer_recover.c and trainer.c. */
+/* trainer_priv - between the files of the trainer. */
 #ifndef ASH_TRAIN_TRAINER_PRIV_H
 #define ASH_TRAIN_TRAINER_PRIV_H
 
@@ -34,11 +34,26 @@ struct ash_pending_step {
 struct ash_kept_state {
     struct ash_stages stages; /* detached */
     struct ash_copies copies;
-    bool is_taken; /* the values of stages are in those of a later epoch */
+    struct ash_job_mesh mesh; /* its sizes, */
+    size_t place;             /* and this rank's place in it */
+    bool is_taken;            /* the values of stages are in those of a later epoch */
 };
 
 /* How often the gradients of a grain are computed in an audit. The number is how far away, in data-parallel places. */
 enum ash_audit_try { ASH_AUDIT_OWN, ASH_AUDIT_REPEATED, ASH_AUDIT_THIRD, ASH_AUDIT_TRIES };
+
+/* Mesh, stages and copies of an epoch. */
+struct ash_trainer_epoch {
+    struct ash_job job;      /* in that mesh */
+    struct ash_group *group; /* the ranks of the mesh: root, or a part of it, which is the trainer's */
+    size_t place;            /* of this rank among those that may be in the mesh; SIZE_MAX: it stays out */
+    struct ash_mesh mesh;
+    struct ash_stages stages; /* no chunks: this rank is a spare */
+    struct ash_copies copies;
+    bool has_values;     /* the stages' values are there */
+    bool are_copies_new; /* the copies' are not, or not all */
+    struct ash_train_memory memory;
+};
 
 struct ash_trainer {
     /* with the process */
@@ -71,27 +86,26 @@ struct ash_trainer {
     uint64_t wrong_notes; /* of the next computation (leaf_sums.h); UINT64_MAX: of all that follow */
 
     /* with an epoch */
-    struct ash_job current;  /* the job in the mesh that runs */
-    struct ash_group *root;  /* all ranks; borrowed; NULL: this process is alone, or between epochs */
-    struct ash_group *group; /* those of the mesh: root, or a part of it, which is the trainer's */
-    size_t place;            /* of this rank among those that may be in the mesh; SIZE_MAX: it stays out */
-    struct ash_mesh mesh;
-    struct ash_stages stages; /* no chunks: this rank is a spare */
-    struct ash_copies copies;
-    bool has_values;           /* the stages' values are there */
-    bool are_copies_new;       /* the copies' are not, or not all */
-    struct ash_refill *refill; /* that fills them; NULL: none is under way */
+    struct ash_group *root;             /* all ranks; borrowed; NULL: this process is alone, or between epochs */
+    struct ash_trainer_epoch epochs[2]; /* the present one, and room for the one that newcomers are fed for */
+    struct ash_trainer_epoch *now;      /* of those */
+    struct ash_refill *refill;          /* that fills its copies; NULL: none is under way */
+    struct ash_growth *growth;          /* a larger mesh that is about to follow; NULL: none */
     struct ash_seals seals;
-    struct ash_train_memory memory;
 };
 
 /* ---- trainer_epoch.c --------------------------------------------------------------------------------------------- */
 
-/* Open mesh, stages and copies of trainer->current for the ranks of root (NULL: alone). Ranks beyond the mesh become
- * spares. On error trainer is for ash_trainer_end_epoch. */
+/* Open mesh, stages and copies of epoch->job for the ranks of trainer->root (NULL: alone). Ranks beyond the mesh are
+ * spares. On error epoch is for ash_trainer_close_epoch. */
+int ash_trainer_open_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
+                           const struct ash_stages_source *source, struct ash_err *err);
+/* Close what that opened; half-open is fine. keeps: the values stay, as trainer->kept. */
+void ash_trainer_close_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch, bool keeps);
+/* Open the present epoch for the ranks of root. On error trainer is for ash_trainer_end_epoch. */
 int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,
                             struct ash_err *err);
-/* Close what begin_epoch opened; half-open is fine. keeps: the values stay, as trainer->kept. */
+/* Close what begin_epoch opened, and a mesh that was to follow; half-open is fine. keeps: as close_epoch. */
 void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps);
 /* Free what earlier epochs left. */
 void ash_trainer_drop_kept(struct ash_trainer *trainer);
@@ -111,6 +125,27 @@ int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err);
 int ash_trainer_end_refill(struct ash_trainer *trainer, struct ash_err *err);
 /* Both, for whoever needs the copies at once. */
 int ash_trainer_fill_copies(struct ash_trainer *trainer, struct ash_err *err);
+
+/* ---- trainer_grow.c ---------------------------------------------------------------------------------------------- */
+
+/* Open a mesh of these sizes, larger than the one that runs, which is to take its place when newcomers have been fed.
+ * All ranks of the root call it. On error it is for ash_trainer_drop_growth. */
+int ash_trainer_open_growth(struct ash_trainer *trainer, const struct ash_job_mesh *sizes, struct ash_err *err);
+/* Forget it; nothing is fine. */
+void ash_trainer_drop_growth(struct ash_trainer *trainer);
+/* A step begins: so does the state's way to the larger mesh, where there is one. The state must not change until
+ * ash_trainer_send_growth. Returns 0, -ENOMEM or -EAGAIN. */
+int ash_trainer_begin_growth(struct ash_trainer *trainer, struct ash_err *err);
+/* The gradients of the step are complete: they follow. All ranks of the root call it. Returns as ash_exchange_run. */
+int ash_trainer_send_growth(struct ash_trainer *trainer, struct ash_err *err);
+/* The step is done: make its update in the larger mesh, too. All ranks of the root call it. Returns 0 or the group's
+ * error. */
+int ash_trainer_update_growth(struct ash_trainer *trainer, struct ash_err *err);
+
+/* ---- trainer_recover.c ------------------------------------------------------------------------------------------- */
+
+/* The present epoch has its values: go on with it. All ranks of the root call it. Returns 0 or the group's error. */
+int ash_trainer_take_up(struct ash_trainer *trainer, struct ash_err *err);
 
 /* ---- trainer_seals.c --------------------------------------------------------------------------------------------- */
 

@@ -21,7 +21,9 @@ void ash_trainer_suspend(struct ash_trainer *trainer)
 
 /* What a process says of itself when an epoch begins. Plain data. */
 struct standing {
-    uint32_t has_state, stays_out;
+    uint32_t has_state, stays_out, is_damaged;
+    uint32_t place; /* in the mesh that its state is of, */
+    struct ash_job_mesh mesh;
     uint64_t step, updates;
     double norm;
     uint64_t norm_step; /* see struct ash_pending_step */
@@ -33,6 +35,7 @@ struct settled {
     struct standing now; /* counters of the step that all come to */
     size_t newest;       /* a rank that holds it */
     size_t eligible;     /* ranks that may be in the mesh */
+    bool is_whole;       /* the first ranks hold a whole mesh, each in its place, and the others nothing */
 };
 
 void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out)
@@ -56,14 +59,18 @@ void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step)
 static struct standing own_standing(const struct ash_trainer *trainer)
 {
     const struct ash_state *state = kept_state(trainer);
-    struct standing own = {
-        .stays_out = trainer->stays_out, .norm = trainer->pending.norm, .norm_step = trainer->pending.norm_step};
+    struct standing own = {.stays_out = trainer->stays_out,
+                           .is_damaged = trainer->damages.count > 0,
+                           .norm = trainer->pending.norm,
+                           .norm_step = trainer->pending.norm_step};
 
     if (state == NULL) return own;
     own.has_state = 1;
     own.step = state->step;
     own.updates = state->updates;
     own.guard = state->guard;
+    own.mesh = trainer->kept[trainer->kept_count - 1].mesh;
+    own.place = (uint32_t)trainer->kept[trainer->kept_count - 1].place;
     return own;
 }
 
@@ -131,7 +138,22 @@ static void find_place(struct ash_trainer *trainer, const struct ash_group *grou
         settled->eligible += all[r].stays_out == 0;
         before += r < rank && all[r].stays_out == 0;
     }
-    trainer->place = all[rank].stays_out == 0 ? before : SIZE_MAX;
+    trainer->now->place = all[rank].stays_out == 0 ? before : SIZE_MAX;
+}
+
+/* Can the mesh that was there just go on, and ranks beyond it be fed while it does? */
+static bool is_whole(const struct standing *all, size_t ranks, const struct standing *now)
+{
+    size_t mesh_ranks = now->has_state != 0 ? ash_shape_ranks(&now->mesh) : 0;
+    bool whole = mesh_ranks > 0 && mesh_ranks < ranks;
+
+    for (size_t r = 0; whole && r < ranks; r++) {
+        bool is_part = all[r].has_state != 0 && all[r].step == now->step && all[r].place == r &&
+                       memcmp(&all[r].mesh, &now->mesh, sizeof(now->mesh)) == 0;
+
+        whole = all[r].stays_out == 0 && all[r].is_damaged == 0 && (r < mesh_ranks ? is_part : all[r].has_state == 0);
+    }
+    return whole;
 }
 
 /* Bring everyone to one step. */
@@ -156,6 +178,7 @@ static int settle_step(struct ash_trainer *trainer, struct ash_group *group, str
         rc = ash_err_set(err, -ENODATA, "no process that is left holds any state");
     else
         settled->now = all[best];
+    settled->is_whole = rc == 0 && is_whole(all, ranks, &settled->now);
     settled->newest = best;
     free(all);
     return rc;
@@ -179,20 +202,21 @@ static void take_kept(struct ash_trainer *trainer, uint64_t step)
         struct ash_kept_state *kept = &trainer->kept[i];
 
         if (kept->stages.chunks[0].state.step != step) continue;
-        if (!ash_trainer_is_spare(trainer) && !trainer->has_values && !kept->is_taken &&
-            ash_stages_take(&trainer->stages, &kept->stages))
-            trainer->has_values = kept->is_taken = true;
+        if (!ash_trainer_is_spare(trainer) && !trainer->now->has_values && !kept->is_taken &&
+            ash_stages_take(&trainer->now->stages, &kept->stages))
+            trainer->now->has_values = kept->is_taken = true;
         /* without values the new epoch would not be kept, and what it has taken neither */
-        if (trainer->has_values) ash_copies_take(&trainer->copies, &kept->copies);
+        if (trainer->now->has_values) ash_copies_take(&trainer->now->copies, &kept->copies);
     }
 }
 
 /* The same for what the new mesh has already. */
 static int list_taken(const struct ash_trainer *trainer, struct ash_patches *have, struct ash_err *err)
 {
-    int rc = trainer->has_values ? ash_patches_add_stages(have, &trainer->stages, trainer->outline, true, err) : 0;
+    int rc =
+        trainer->now->has_values ? ash_patches_add_stages(have, &trainer->now->stages, trainer->outline, true, err) : 0;
 
-    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, true, have, err);
+    return rc < 0 ? rc : ash_copies_add_patches(&trainer->now->copies, true, have, err);
 }
 
 /* What this process has, as far as it is of that step and has not changed by itself. damages: everybody's. */
@@ -221,9 +245,9 @@ static int list_needed(const struct ash_trainer *trainer, bool with_copies, stru
 {
     int rc = ash_trainer_is_spare(trainer)
                  ? 0
-                 : ash_patches_add_stages(need, &trainer->stages, trainer->outline, false, err);
+                 : ash_patches_add_stages(need, &trainer->now->stages, trainer->outline, false, err);
 
-    return rc < 0 || !with_copies ? rc : ash_copies_add_patches(&trainer->copies, false, need, err);
+    return rc < 0 || !with_copies ? rc : ash_copies_add_patches(&trainer->now->copies, false, need, err);
 }
 
 static bool has_damages(const struct ash_damages *all, size_t ranks)
@@ -263,27 +287,41 @@ static int fill(struct ash_trainer *trainer, const struct settled *settled, stru
     recovery->repeated = counts.repeated;
     recovery->damaged_from = counts.damaged_from;
     recovery->damaged_to = counts.damaged_to;
-    for (size_t i = 0; i < trainer->stages.chunk_count; i++) {
-        trainer->stages.chunks[i].state.step = now->step;
-        trainer->stages.chunks[i].state.updates = now->updates;
+    for (size_t i = 0; i < trainer->now->stages.chunk_count; i++) {
+        trainer->now->stages.chunks[i].state.step = now->step;
+        trainer->now->stages.chunks[i].state.updates = now->updates;
     }
-    if (trainer->stages.chunk_count > 0) trainer->stages.chunks[0].state.guard = now->guard;
-    trainer->has_values = true;
-    trainer->are_copies_new = !with_copies;
-    if (with_copies) ash_copies_set_filled(&trainer->copies);
+    if (trainer->now->stages.chunk_count > 0) trainer->now->stages.chunks[0].state.guard = now->guard;
+    trainer->now->has_values = true;
+    trainer->now->are_copies_new = !with_copies;
+    if (with_copies) ash_copies_set_filled(&trainer->now->copies);
     return 0;
 }
 
 /* From here on the old mesh is needed only where the new one has no copies yet. */
-static int take_up(struct ash_trainer *trainer, struct ash_err *err)
+int ash_trainer_take_up(struct ash_trainer *trainer, struct ash_err *err)
 {
     int rc = ash_group_barrier(trainer->root, err);
     bool is_needed;
 
     if (rc < 0) return rc;
-    is_needed = ash_trainer_is_spare(trainer) ? trainer->are_copies_new : ash_trainer_needs_refill(trainer);
+    is_needed = ash_trainer_is_spare(trainer) ? trainer->now->are_copies_new : ash_trainer_needs_refill(trainer);
     if (!is_needed) ash_trainer_drop_kept(trainer);
-    return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->stages, err);
+    return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->now->stages, err);
+}
+
+/* The layout that is wanted now. Where the mesh that was there can go on, it does, and the wanted one, if it is larger,
+ * follows when newcomers have been fed (trainer_grow.c). */
+static int choose_mesh(struct ash_trainer *trainer, const struct settled *settled, struct ash_job_mesh *wanted,
+                       bool *grows_out, struct ash_err *err)
+{
+    int rc = ash_shape_choose(trainer->job, &trainer->config, settled->eligible, wanted, err);
+
+    if (rc < 0) return rc;
+    *grows_out = settled->is_whole && ash_shape_ranks(wanted) > ash_shape_ranks(&settled->now.mesh) &&
+                 trainer->exec.memory->host_visible && trainer->parts.prepare == NULL;
+    trainer->now->job.mesh = *grows_out ? settled->now.mesh : *wanted;
+    return 0;
 }
 
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
@@ -292,14 +330,16 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
     struct ash_recovery recovery = {0};
     struct ash_stages_source source = {.config = &trainer->config, .is_blank = true};
     struct settled settled = {0};
+    struct ash_job_mesh wanted;
     uint64_t start_ns = ash_clock_ns();
+    bool grows = false;
     int rc;
 
     ash_assert(group != NULL && trainer->root == NULL);
     rc = settle_step(trainer, group, &settled, &recovery, err);
     ash_fault_point_meet(ASH_FAULT_TRANSFER);
     if (rc == 0 && recovery.has_newcomers) rc = admit_newcomers(trainer, group, &settled, err);
-    if (rc == 0) rc = ash_shape_choose(trainer->job, &trainer->config, settled.eligible, &trainer->current.mesh, err);
+    if (rc == 0) rc = choose_mesh(trainer, &settled, &wanted, &grows, err);
     if (rc < 0) return rc;
     recovery.settle_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
@@ -307,7 +347,8 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
     recovery.open_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
     if (rc == 0) rc = fill(trainer, &settled, &recovery, err);
-    if (rc == 0) rc = take_up(trainer, err);
+    if (rc == 0) rc = ash_trainer_take_up(trainer, err);
+    if (rc == 0 && grows) rc = ash_trainer_open_growth(trainer, &wanted, err);
     if (rc < 0) return rc;
     recovery.transfer_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     recovery.step = settled.now.step;
@@ -324,12 +365,12 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bo
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     trainer->pending = (struct ash_pending_step){0};
-    trainer->place = group != NULL ? ash_group_rank(group) : 0;
+    trainer->now->place = group != NULL ? ash_group_rank(group) : 0;
     rc = group == NULL
              ? 0
-             : ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
+             : ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->now->job.mesh, err);
     if (rc < 0) return rc;
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
-    trainer->has_values = rc == 0;
+    trainer->now->has_values = rc == 0;
     return rc;
 }

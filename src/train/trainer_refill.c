@@ -26,8 +26,8 @@ static void *run_refill(void *arg)
 {
     struct ash_refill *refill = arg;
 
-    refill->rc = ash_exchange_run(refill->group, refill->outline, &refill->have, &refill->need, &refill->counts,
-                                  &refill->err);
+    refill->rc =
+        ash_exchange_run(refill->group, refill->outline, &refill->have, &refill->need, &refill->counts, &refill->err);
     return NULL;
 }
 
@@ -42,7 +42,7 @@ static void free_refill(struct ash_refill *refill)
 
 bool ash_trainer_needs_refill(const struct ash_trainer *trainer)
 {
-    return trainer->are_copies_new && trainer->copies.group != NULL;
+    return trainer->now->are_copies_new && trainer->now->copies.group != NULL;
 }
 
 int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err)
@@ -54,10 +54,11 @@ int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err)
     refill = calloc(1, sizeof(*refill));
     if (refill == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     refill->outline = trainer->outline;
-    rc = ash_group_split(trainer->copies.group, 0, (int64_t)ash_group_rank(trainer->copies.group), &refill->group, err);
-    if (rc == 0) rc = ash_patches_add_stages(&refill->have, &trainer->stages, trainer->outline, true, err);
-    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, true, &refill->have, err);
-    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, false, &refill->need, err);
+    rc = ash_group_split(trainer->now->copies.group, 0, (int64_t)ash_group_rank(trainer->now->copies.group),
+                         &refill->group, err);
+    if (rc == 0) rc = ash_patches_add_stages(&refill->have, &trainer->now->stages, trainer->outline, true, err);
+    if (rc == 0) rc = ash_copies_add_patches(&trainer->now->copies, true, &refill->have, err);
+    if (rc == 0) rc = ash_copies_add_patches(&trainer->now->copies, false, &refill->need, err);
     if (rc == 0) {
         rc = ash_thread_start(&refill->thread, run_refill, refill);
         if (rc < 0) ash_err_set(err, rc, "no thread can be started to fill copies");
@@ -82,8 +83,8 @@ int ash_trainer_end_refill(struct ash_trainer *trainer, struct ash_err *err)
     if (rc < 0 && err != NULL) *err = refill->err;
     free_refill(refill);
     if (rc < 0) return rc;
-    trainer->are_copies_new = false;
-    ash_copies_set_filled(&trainer->copies);
+    trainer->now->are_copies_new = false;
+    ash_copies_set_filled(&trainer->now->copies);
     return 0;
 }
 

@@ -13,18 +13,19 @@ bool ash_trainer_is_checked(const struct ash_trainer *trainer, uint64_t step)
 {
     int64_t every = trainer->job->recover.check_every;
 
-    return every > 0 && step % (uint64_t)every == 0 && trainer->group != NULL && ash_group_size(trainer->group) > 1;
+    return every > 0 && step % (uint64_t)every == 0 && trainer->now->group != NULL &&
+           ash_group_size(trainer->now->group) > 1;
 }
 
 int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     if (trainer->seals.is_made || !ash_trainer_is_checked(trainer, step)) return 0;
-    return ash_seals_make(&trainer->seals, &trainer->stages, &trainer->copies, trainer->outline, err);
+    return ash_seals_make(&trainer->seals, &trainer->now->stages, &trainer->now->copies, trainer->outline, err);
 }
 
 int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err)
 {
-    return ash_seals_check(&trainer->seals, &trainer->stages, trainer->outline, &trainer->damages, err);
+    return ash_seals_check(&trainer->seals, &trainer->now->stages, trainer->outline, &trainer->damages, err);
 }
 
 void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct ash_group *group,
@@ -60,7 +61,7 @@ static bool flip_weight(struct ash_trainer *trainer, const struct ash_patches *p
         memcpy(patch->values[ASH_PATCH_WEIGHTS] + at, &bits, sizeof(bits));
         return true;
     }
-    state = &trainer->stages.chunks[patch->chunk].state;
+    state = &trainer->now->stages.chunks[patch->chunk].state;
     if (state->bf16.data == NULL) return false;
     at += (size_t)(patch->values[ASH_PATCH_WEIGHTS] - ash_model_values(state->model));
     ((uint16_t *)state->bf16.data)[at] ^= 1u;
@@ -78,8 +79,9 @@ bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip whi
         return true;
     }
     if (which == ASH_TRAINER_FLIP_COPY)
-        return trainer->copies.held_count > 0 && flip_weight(trainer, &trainer->copies.held[0].patches, false);
-    if (ash_patches_add_stages(&own, &trainer->stages, trainer->outline, false, NULL) == 0)
+        return trainer->now->copies.held_count > 0 &&
+               flip_weight(trainer, &trainer->now->copies.held[0].patches, false);
+    if (ash_patches_add_stages(&own, &trainer->now->stages, trainer->outline, false, NULL) == 0)
         is_done = flip_weight(trainer, &own, which == ASH_TRAINER_FLIP_BF16);
     ash_patches_fini(&own);
     return is_done;

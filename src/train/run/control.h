@@ -32,9 +32,11 @@ struct ash_run_request {
      * + which (enum ash_trainer_flip; of what is sent, every rank changes one); 0: none */
     int64_t flip;
     int64_t slow; /* the same: this rank, counted from 1, pauses in each step; 0: none */
-    int64_t die;  /* the same: 1 + ASH_FAULT_POINTS times the rank + where (base/fault_point.h); 0: nobody does */
-    bool doom;    /* the same: whoever is last in the mesh dies in the next step, each time that it is tried */
-    int64_t err;  /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
+    /* the same: 1 + ASH_FAULT_POINTS times the rank + where (base/fault_point.h); 0: nobody does. A rank that is not
+     * there yet: when it is fed */
+    int64_t die;
+    bool doom;   /* the same: whoever is last in the mesh dies in the next step, each time that it is tried */
+    int64_t err; /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */

@@ -181,9 +181,11 @@ static int keep_records(struct ash_run *run, const struct due *due, struct ash_e
 /* Ranks come and go at the edge that the run is at. Returns as follow_up. */
 static int change_ranks(struct ash_run *run, const struct ash_run_edge *edge, struct ash_err *err)
 {
-    int rc = ash_run_tell_spares(run, edge->changes ? ASH_SPARE_CHANGE : ASH_SPARE_STEP, err);
+    enum ash_spare_word word = edge->changes ? ASH_SPARE_CHANGE : edge->grows ? ASH_SPARE_GROW : ASH_SPARE_STEP;
+    int rc = ash_run_tell_spares(run, word, err);
 
-    if (rc < 0 || !edge->changes) return rc;
+    if (rc < 0 || word == ASH_SPARE_STEP) return rc;
+    run->grows = edge->grows;
     rc = ash_run_change(run, err);
     return rc < 0 ? rc : run->has_left;
 }
@@ -226,7 +228,8 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
     ash_run_meet_doom(run);
     if (run->pauses) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-    rc = ash_trainer_step(run->trainer, &run->last, err);
+    rc = ash_trainer_is_growing(run->trainer) ? ash_run_tell_spares(run, ASH_SPARE_FEED, err) : 0;
+    if (rc == 0) rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
     if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */

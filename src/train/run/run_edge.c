@@ -218,9 +218,11 @@ static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], int64
     leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks + replaced;
     edge->stop = wants_stop(run, values, mesh_ranks, all);
     edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
+    edge->grows = !edge->stop && ash_trainer_is_fed(run->trainer);
+    if (ash_trainer_is_growing(run->trainer)) edge->changes = false; /* one thing after the other; they ask again */
     run->flip = edge->changes ? 0 : values[EDGE_FLIP];
     run->hands_over = edge->changes && (told > 0 || replaced > 0 || run->kept_ranks < mesh_ranks);
-    run->change_why[0] = '\0';
+    if (!ash_trainer_is_growing(run->trainer)) run->change_why[0] = '\0';
     if (edge->changes) describe(run, values[EDGE_JOIN], leavers);
 }
 
@@ -263,13 +265,18 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
 struct spare_note {
     uint64_t step;
     int64_t kept_ranks;
+    int64_t die; /* while they are fed: see struct ash_run_request */
     uint32_t word, hands_over;
 };
 
 int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err)
 {
     struct ash_group *mesh = ash_trainer_group(run->trainer);
-    struct spare_note note = {ash_trainer_state(run->trainer)->step, run->kept_ranks, word, run->hands_over};
+    struct spare_note note = {.step = ash_trainer_state(run->trainer)->step,
+                              .kept_ranks = run->kept_ranks,
+                              .die = word == ASH_SPARE_FEED ? run->newcomer_dies : 0,
+                              .word = word,
+                              .hands_over = run->hands_over};
     int rc = 0;
 
     if (mesh == NULL || !run->is_leader) return 0;
@@ -284,16 +291,19 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
     bool wants_leave = false;
     int rc = 0;
 
-    while (rc == 0 && note.word == ASH_SPARE_STEP) {
+    while (rc == 0 && (note.word == ASH_SPARE_STEP || note.word == ASH_SPARE_FEED)) {
         if (ash_run_is_told(run) && !wants_leave) {
             ash_epoch_want_leave(run->group);
             wants_leave = true;
         }
         rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
         if (rc == 0) ash_trainer_hear_step(run->trainer, note.step);
+        if (rc == 0) ash_run_take_death(run, note.die);
+        if (rc == 0 && note.word == ASH_SPARE_FEED) rc = ash_trainer_feed_spare(run->trainer, err);
     }
     run->hands_over = note.hands_over != 0;
+    run->grows = rc == 0 && note.word == ASH_SPARE_GROW;
     run->kept_ranks = note.kept_ranks;
-    run->is_leaving = wants_leave || (rc == 0 && note.word == ASH_SPARE_CHANGE && is_dropped(run));
+    run->is_leaving = !run->grows && (wants_leave || (rc == 0 && note.word == ASH_SPARE_CHANGE && is_dropped(run)));
     return rc < 0 ? rc : note.word == ASH_SPARE_OVER;
 }

@@ -21,12 +21,20 @@
 void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0, die = faults->die - 1;
+    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0,
+            ranks = group != NULL ? (int64_t)ash_group_size(group) : 1, die = faults->die - 1;
 
     if (faults->slow == rank + 1) run->pauses = true;
     if (llabs(faults->err) == rank + 1) ash_trainer_compute_wrongly(run->trainer, faults->err < 0);
     if (faults->doom) run->doomed_step = ash_trainer_state(run->trainer)->step + 1;
     if (die >= 0 && die / ASH_FAULT_POINTS == rank) ash_fault_point_arm((enum ash_fault_point)(die % ASH_FAULT_POINTS));
+    if (die >= 0 && die / ASH_FAULT_POINTS >= ranks) run->newcomer_dies = faults->die;
+}
+
+void ash_run_take_death(const struct ash_run *run, int64_t die)
+{
+    if (die > 0 && (die - 1) / ASH_FAULT_POINTS == (int64_t)ash_group_rank(run->group))
+        ash_fault_point_arm((enum ash_fault_point)((die - 1) % ASH_FAULT_POINTS));
 }
 
 int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)

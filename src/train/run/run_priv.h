@@ -65,6 +65,9 @@ struct ash_run {
     uint64_t doomed_step;             /* a step in which whoever is last dies, as somebody has asked; 0: none */
     char change_why[128];             /* why ranks change at this edge; empty: they do not */
     bool hands_over;                  /* ranks of the mesh leave at this edge */
+    bool grows;                       /* at this edge a larger mesh takes over, for which newcomers have been fed */
+    double held_s;                    /* what steps have waited for newcomers before it */
+    int64_t newcomer_dies;            /* while it is fed, as somebody has asked: see struct ash_run_request; 0: none */
     bool has_left;                    /* the others continue without it */
     int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
     int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
@@ -155,8 +158,8 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
 /* A process that opts->join has given a place: take part from the step that the others are at. Returns as
  * ash_run_recover. */
 int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);
-/* At a step's edge, all ranks and spares: processes join, and run->is_leaving ones leave (run->has_left). Nothing is
- * redone. Returns 0 or an error that ash_run_recover may know a way out of. */
+/* At a step's edge, all ranks and spares: processes join, run->is_leaving ones leave (run->has_left), or a larger mesh
+ * takes over (run->grows). Nothing is redone. Returns 0 or an error that ash_run_recover may know a way out of. */
 int ash_run_change(struct ash_run *run, struct ash_err *err);
 
 /* ---- run_faults.c ------------------------------------------------------------------------------------------------ */
@@ -171,6 +174,8 @@ struct ash_run_faults {
 };
 /* At a step's edge, all ranks of the mesh: what of it is meant for this one. */
 void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults);
+/* A rank beyond the mesh: is it asked to die? die: as in struct ash_run_request. */
+void ash_run_take_death(const struct ash_run *run, int64_t die);
 /* After it, all of them: those that were asked to change a bit. Returns 0 or the group's error. */
 int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
 /* A step is about to begin: it may be one to die in. */
@@ -188,7 +193,8 @@ void ash_run_read_status(struct ash_run *run);
 /* What all ranks of the mesh know at the edge of a step. */
 struct ash_run_edge {
     bool stop;     /* the run ends here, saved */
-    bool changes;  /* processes join or leave: ash_run_change */
+    bool changes;  /* processes join or leave: ash_run_change; */
+    bool grows;    /* or newcomers that have been fed take their places: the same */
     bool replaces; /* a slow rank is among those */
 };
 
@@ -198,12 +204,12 @@ bool ash_run_is_told(const struct ash_run *run);
 int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err);
 
 /* What the first rank tells spares. */
-enum ash_spare_word { ASH_SPARE_STEP, ASH_SPARE_CHANGE, ASH_SPARE_OVER };
-/* First rank: tell the spares that a step is done, that ranks change at this edge, or that the run is over. Returns 0
- * or the group's error. */
+enum ash_spare_word { ASH_SPARE_STEP, ASH_SPARE_FEED, ASH_SPARE_CHANGE, ASH_SPARE_GROW, ASH_SPARE_OVER };
+/* First rank: tell the spares that a step is done, that in the next one newcomers are fed, that at this edge ranks
+ * change or a larger mesh takes over, or that the run is over. Returns 0 or the group's error. */
 int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err);
-/* This rank is a spare: wait until the run is over (returns 1), ranks change (0; then ash_run_change) or are lost (the
- * group's error). */
+/* This rank is a spare: be fed if it has to, and wait until the run is over (returns 1), ranks change (0; then
+ * ash_run_change) or are lost (the group's error). */
 int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
 
 /* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and

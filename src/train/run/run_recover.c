@@ -334,14 +334,21 @@ int ash_run_change(struct ash_run *run, struct ash_err *err)
 
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
     ash_run_close_saver(run);
-    rc = run->hands_over ? hand_over(run, err) : 0;
-    if (rc == 0) rc = try_recover(run, NULL, &recovery, err);
+    if (!run->grows) run->held_s = 0.0;
+    rc = run->hands_over && !run->grows ? hand_over(run, err) : 0;
+    if (rc == 0)
+        rc = run->grows ? ash_trainer_grow(run->trainer, &recovery, err) : try_recover(run, NULL, &recovery, err);
+    run->grows = false;
     if (rc < 0 || run->has_left) return rc;
     rc = take_up(run, &recovery, err);
     if (rc < 0) return rc;
     ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
-    say(run, run->change_why[0] != '\0' ? run->change_why : "ranks change", &recovery,
-        (double)(ash_clock_ns() - start_ns) * 1e-9);
+    run->held_s += recovery.held_s + (double)(ash_clock_ns() - start_ns) * 1e-9;
+    if (ash_trainer_is_growing(run->trainer)) { /* there is more to say when they have their places */
+        if (run->is_leader) ash_run_write_status(run, "running");
+        return 0;
+    }
+    say(run, run->change_why[0] != '\0' ? run->change_why : "ranks change", &recovery, run->held_s);
     run->change_why[0] = '\0';
     return 0;
 }

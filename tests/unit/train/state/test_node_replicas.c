@@ -68,7 +68,7 @@ static int run(struct ash_group *group, struct shared *shared, const void *arg)
     (void)shared;
     if (rc == 0) rc = train(trainer, &before, &err);
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
-    if (rc == 0 && trainer->mesh.node_replicas == NULL) rc = 10;
+    if (rc == 0 && trainer->now->mesh.node_replicas == NULL) rc = 10;
     if (rc == 0) rc = lose_one(trainer, group);
     if (rc == 0 && ash_stages_hash(ash_trainer_stages(trainer), &after, &err) < 0) rc = 11;
     if (rc == 0 && (before != after || before != hash_of_one(settings[1]))) rc = 12;
