@@ -44,9 +44,9 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar chaos campaign [--seed S] [--runs N]",
     .about =
         "Draws small models, layouts, saves, resizes and interruptions from seeds. Every job is run by one process and "
-        "by several\nof which some are killed at drawn moments; in every second job they come back. All losses and the final state must have the same "
-        "bits, and every step\nmust be in the log once. A run that fails is printed with the line that repeats it; "
-        "the exit code is then 1.",
+        "by\nseveral of which some are killed at drawn moments; in every second job they come back. All losses and "
+        "the final\nstate must have the same bits, and every step must be in the log once. A run that fails is "
+        "printed with the line\nthat repeats it; the exit code is then 1.",
     .examples = "  ashlar chaos campaign --runs 100\n  ashlar chaos campaign --seed 4711 --runs 1 --keep",
 };
 

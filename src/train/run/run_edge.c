@@ -74,10 +74,13 @@ static bool is_dropped(const struct ash_run *run)
     return run->group != NULL && (int64_t)ash_group_rank(run->group) >= run->kept_ranks;
 }
 
-static void describe(struct ash_run *run, int64_t joiners, int64_t leavers)
+/* Why ranks change, if they do. */
+static void describe(struct ash_run *run, const struct ash_run_edge *edge, int64_t joiners, int64_t leavers)
 {
     size_t used = 0;
 
+    run->change_why[0] = '\0';
+    if (!edge->changes) return;
     if (joiners > 0)
         used = (size_t)snprintf(run->change_why, sizeof(run->change_why), "%lld process%s join%s", (long long)joiners,
                                 joiners == 1 ? "" : "es", joiners == 1 ? "s" : "");
@@ -200,30 +203,35 @@ static bool replaces(const struct ash_run *run, const int64_t values[EDGE_VALUES
     return run->job->recover.replace_slow && values[EDGE_SLOW] == 1 && all > mesh_ranks;
 }
 
+/* How many ranks somebody wants, and how many stay. */
+static void hear_resize(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t all)
+{
+    if (values[EDGE_RANKS] > 0) {
+        run->wanted_ranks = values[EDGE_RANKS];
+        run->resizes++;
+    }
+    run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
+}
+
 /* Decide, from what all have added up: the same on all ranks. behind: ranks behind a slow link that are replaced. */
 static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t behind, struct ash_run_edge *edge)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     int64_t mesh_ranks = group != NULL ? (int64_t)ash_group_size(group) : 1,
             all = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
-            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, wanted = values[EDGE_RANKS], leavers, replaced;
+            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, leavers, replaced;
+    bool is_growing = ash_trainer_is_growing(run->trainer); /* one thing after the other */
 
-    if (wanted > 0) {
-        run->wanted_ranks = wanted;
-        run->resizes++;
-    }
-    run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
+    hear_resize(run, values, all);
     edge->replaces = behind == 0 && replaces(run, values, mesh_ranks, all);
     replaced = behind + edge->replaces;
     leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks + replaced;
     edge->stop = wants_stop(run, values, mesh_ranks, all);
-    edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
+    edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0 && !is_growing; /* they ask again */
     edge->grows = !edge->stop && ash_trainer_is_fed(run->trainer);
-    if (ash_trainer_is_growing(run->trainer)) edge->changes = false; /* one thing after the other; they ask again */
-    run->flip = edge->changes ? 0 : values[EDGE_FLIP];
+    run->flip = edge->changes || edge->grows ? 0 : values[EDGE_FLIP];
     run->hands_over = edge->changes && (told > 0 || replaced > 0 || run->kept_ranks < mesh_ranks);
-    if (!ash_trainer_is_growing(run->trainer)) run->change_why[0] = '\0';
-    if (edge->changes) describe(run, values[EDGE_JOIN], leavers);
+    if (!is_growing) describe(run, edge, values[EDGE_JOIN], leavers);
 }
 
 /* Does this rank leave at an edge at which ranks change? was_told: it alone, or with some others. */
@@ -285,6 +293,17 @@ int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct as
     return rc;
 }
 
+/* The next one, and what it asks for at once. */
+static int hear_note(struct ash_run *run, struct spare_note *note, struct ash_err *err)
+{
+    int rc = ash_group_recv(run->group, 0, note, sizeof(*note), err);
+
+    if (rc < 0) return rc;
+    ash_trainer_hear_step(run->trainer, note->step);
+    ash_run_take_death(run, note->die);
+    return note->word == ASH_SPARE_FEED ? ash_trainer_feed_spare(run->trainer, err) : 0;
+}
+
 int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
 {
     struct spare_note note = {0};
@@ -296,10 +315,7 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
             ash_epoch_want_leave(run->group);
             wants_leave = true;
         }
-        rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
-        if (rc == 0) ash_trainer_hear_step(run->trainer, note.step);
-        if (rc == 0) ash_run_take_death(run, note.die);
-        if (rc == 0 && note.word == ASH_SPARE_FEED) rc = ash_trainer_feed_spare(run->trainer, err);
+        rc = hear_note(run, &note, err);
     }
     run->hands_over = note.hands_over != 0;
     run->grows = rc == 0 && note.word == ASH_SPARE_GROW;
