@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Recovery. GPT-2 124M in bf16, new weights, 4 ranks as two nodes on this machine. Ranks are killed; the run says how long it took from
-# knowing that to computing again: with a spare, without one, and when a process comes back; against ending and --resume. What copies
-# cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what the ledger of half of that time
-# predicts. 64 ranks of a small model meet again.
-# Settings: BENCH_LAYOUTS; BENCH_PARTS (some of: loss copies goodput many); BENCH_STEPS (of a run for copies); BENCH_KILL_S (how long kills go on).
+# knowing that to computing again: with a spare and without one, against ending and --resume. How long a process that comes back holds
+# the others up. What copies cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what the ledger
+# of half of that time predicts. 64 ranks of a small model meet again.
+# Settings: BENCH_LAYOUTS; BENCH_PARTS (some of: loss newcomer copies goodput many); BENCH_STEPS (of a run for copies); BENCH_KILL_S (how long kills go on).
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 dir=$BUILD/bench-recover steps=${BENCH_STEPS:-6} kill_s=${BENCH_KILL_S:-600}
-layouts=${BENCH_LAYOUTS:-"mesh.fsdp=4;mesh.tp=2 mesh.pp=2;mesh.dp=2 mesh.fsdp=2"} parts=${BENCH_PARTS:-loss copies goodput many}
+layouts=${BENCH_LAYOUTS:-"mesh.fsdp=4;mesh.tp=2 mesh.pp=2;mesh.dp=2 mesh.fsdp=2"} parts=${BENCH_PARTS:-loss newcomer copies goodput many}
 row() { "$BUILD/bench/row" "$BENCH_ROWS" "$@"; }
 wants() { [[ " $parts " == *" $1 "* ]]; }
 launcher=
@@ -78,8 +78,13 @@ if wants loss; then
         row "recover/known-$name" s "0.1 s" 1 lower "$known" -- 0.1
         row "recover/shrink-of-resume-$name" s "ending and --resume" 3 lower "$shrink" -- "$resume"
     done
+fi
+
+# A process comes back, is fed while a step runs, and joins: how long the others have waited for it, all in all.
+if wants newcomer; then
     start --restarts 3 -- mesh.fsdp=4
     kill_rank 2
+    await "; 3 ranks continue" 1
     await "; 4 ranks continue" 1
     row recover/newcomer s "0.3 s" 1 lower "$(took)" -- 0.3
     stop
