@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Recovery. GPT-2 124M in bf16, new weights, 4 ranks as two nodes on this machine. Ranks are killed; the run says how long it took from
-# knowing that to computing again: with a spare and without one, against ending and --resume. How long a process that comes back holds
-# the others up. What copies cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what the ledger
-# of half of that time predicts. 64 ranks of a small model meet again.
+# knowing that to computing again: with a spare and without one, against ending and --resume. How long a newcomer holds the others up.
+# What copies cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what the ledger of half of
+# that time predicts. 64 ranks of a small model meet again.
 # Settings: BENCH_LAYOUTS; BENCH_PARTS (some of: loss newcomer copies goodput many); BENCH_STEPS (of a run for copies); BENCH_KILL_S (how long kills go on).
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
@@ -80,11 +80,13 @@ if wants loss; then
     done
 fi
 
-# A process comes back, is fed while a step runs, and joins: how long the others have waited for it, all in all.
+# A rank leaves and another comes, is fed while a step runs, and joins: how long the others have waited for it, all in all.
 if wants newcomer; then
-    start --restarts 3 -- mesh.fsdp=4
-    kill_rank 2
+    start -- mesh.fsdp=4
+    "$ASHLAR" run resize "$dir/run" 3 > /dev/null
     await "; 3 ranks continue" 1
+    await_steps $(($(logged) + 1))
+    "$ASHLAR" run resize "$dir/run" 4 > /dev/null
     await "; 4 ranks continue" 1
     row recover/newcomer s "0.3 s" 1 lower "$(took)" -- 0.3
     stop
