@@ -281,6 +281,7 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
         run->is_leaving = false; /* what it holds may be needed; it can ask again */
     if (is_planned) ash_err_set(&first, first.code, "%s", run->change_why);
     run->change_why[0] = '\0';
+    run->held_s = 0.0;
     rc = try_all(run, &first, &recovery, err);
 
     if (rc < 0 || run->has_left) return rc;
