@@ -131,8 +131,11 @@ static struct drawn draw_job(uint64_t seed)
         drawn.after_s[k] = (double)below(&drawn, 1000) * 3e-5;
     }
     drawn.comes_back = below(&drawn, 2) == 0;
-    for (size_t k = 0; k < drawn.kills; k++)
-        drawn.ranks[k] = below(&drawn, 3) == 0 ? 1 + (int64_t)below(&drawn, drawn.layout->procs) : 0;
+    for (size_t k = 0; k < drawn.kills; k++) { /* one is left after all kills that follow */
+        size_t least = drawn.kills - k + 1;
+
+        if (below(&drawn, 3) == 0) drawn.ranks[k] = (int64_t)(least + below(&drawn, drawn.layout->procs - least + 1));
+    }
     return drawn;
 }
 
@@ -290,6 +293,17 @@ static int compare(const struct drawn *drawn, const char *scratch, struct ash_er
     return 0;
 }
 
+static void say_job(const struct drawn *drawn)
+{
+    printf("%" PRIu64 ": %zu ranks on %" PRIu64 " node%s, %s, %s, %zu kills%s", drawn->seed, drawn->layout->procs,
+           drawn->nodes, drawn->nodes == 1 ? "" : "s", drawn->layout->words, drawn->is_bf16 ? "bf16" : "fp32",
+           drawn->kills, drawn->comes_back ? " and returns" : "");
+    for (size_t k = 0; k < drawn->kills; k++)
+        if (drawn->ranks[k] > 0) printf(", resized to %" PRId64, drawn->ranks[k]);
+    printf(": ");
+    fflush(stdout);
+}
+
 static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
 {
     struct drawn drawn = draw_job(seed);
@@ -301,10 +315,7 @@ static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
     ash_dir_remove(path, NULL);
     snprintf(path, sizeof(path), "%s/many", scratch);
     ash_dir_remove(path, NULL);
-    printf("%" PRIu64 ": %zu ranks on %" PRIu64 " node%s, %s, %s, %zu kills%s: ", seed, drawn.layout->procs,
-           drawn.nodes, drawn.nodes == 1 ? "" : "s", drawn.layout->words, drawn.is_bf16 ? "bf16" : "fp32", drawn.kills,
-           drawn.comes_back ? " and returns" : "");
-    fflush(stdout);
+    say_job(&drawn);
     rc = run_one(&drawn, scratch, err);
     if (rc == 0) rc = run_many(&drawn, scratch, err);
     if (rc == 0) rc = compare(&drawn, scratch, err);
