@@ -107,6 +107,10 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     pending->phase = ASH_PHASE_NONE;
     ash_meter_close(meter);
     pending->step.meter = *meter;
+    pending->step.repeated = trainer->refilled.repeated;
+    pending->step.damaged_from = trainer->refilled.damaged_from;
+    pending->step.damaged_to = trainer->refilled.damaged_to;
+    trainer->refilled = (struct ash_exchange_counts){0};
     *step_out = pending->step; /* done, also where the next calls fail */
     rc = ash_trainer_update_growth(trainer, err);
     if (rc == 0 && pending->is_updated) rc = ash_stages_spread(&trainer->now->stages, err);

@@ -9,6 +9,7 @@
 #include "train/job/agree.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
+#include "train/recover/exchange.h"
 #include "train/recover/seals.h"
 #include "train/trainer.h"
 
@@ -86,11 +87,12 @@ struct ash_trainer {
     uint64_t wrong_notes; /* of the next computation (leaf_sums.h); UINT64_MAX: of all that follow */
 
     /* with an epoch */
-    struct ash_group *root;             /* all ranks; borrowed; NULL: this process is alone, or between epochs */
-    struct ash_trainer_epoch epochs[2]; /* the present one, and room for the one that newcomers are fed for */
-    struct ash_trainer_epoch *now;      /* of those */
-    struct ash_refill *refill;          /* that fills its copies; NULL: none is under way */
-    struct ash_growth *growth;          /* a larger mesh that is about to follow; NULL: none */
+    struct ash_group *root;              /* all ranks; borrowed; NULL: this process is alone, or between epochs */
+    struct ash_trainer_epoch epochs[2];  /* the present one, and room for the one that newcomers are fed for */
+    struct ash_trainer_epoch *now;       /* of those */
+    struct ash_refill *refill;           /* that fills its copies; NULL: none is under way */
+    struct ash_exchange_counts refilled; /* what that has done since the last step */
+    struct ash_growth *growth;           /* a larger mesh that is about to follow; NULL: none */
     struct ash_seals seals;
 };
 

@@ -81,6 +81,7 @@ int ash_trainer_end_refill(struct ash_trainer *trainer, struct ash_err *err)
     trainer->refill = NULL;
     rc = refill->rc;
     if (rc < 0 && err != NULL) *err = refill->err;
+    if (refill->counts.repeated > 0) trainer->refilled = refill->counts;
     free_refill(refill);
     if (rc < 0) return rc;
     trainer->now->are_copies_new = false;

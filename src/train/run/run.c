@@ -128,6 +128,7 @@ static void report_step(struct ash_run *run, const struct ash_step *step, const 
 {
     if (!is_logged(run, step->step)) write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
+    ash_run_warn_damaged(run, step->repeated, step->damaged_from, step->damaged_to);
     if (step->verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step->step, step->reason);
     show(run, step, due, step_s);
 }

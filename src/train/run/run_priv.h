@@ -155,6 +155,8 @@ int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
  * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
+/* A part of the state was sent again so often (0: never), the last time from and to these ranks: warn of it. */
+void ash_run_warn_damaged(struct ash_run *run, uint64_t repeated, size_t from, size_t to);
 /* A process that opts->join has given a place: take part from the step that the others are at. Returns as
  * ash_run_recover. */
 int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);

@@ -190,15 +190,19 @@ static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
     return ash_group_broadcast(group, &run->last, sizeof(run->last), ash_group_size(group) - (size_t)values[1], err);
 }
 
+void ash_run_warn_damaged(struct ash_run *run, uint64_t repeated, size_t from, size_t to)
+{
+    if (repeated > 0)
+        ash_run_warn(run, "a part of the state arrived damaged at rank %zu from rank %zu; it was sent again", to, from);
+}
+
 static void say(struct ash_run *run, const char *why, const struct ash_recovery *recovery, double down_s)
 {
     char mesh[192];
 
     if (!run->is_leader) return;
     ash_run_write_status(run, "running");
-    if (recovery->repeated > 0)
-        ash_run_warn(run, "a part of the state arrived damaged at rank %zu from rank %zu; it was sent again",
-                     recovery->damaged_to, recovery->damaged_from);
+    ash_run_warn_damaged(run, recovery->repeated, recovery->damaged_from, recovery->damaged_to);
     if (run->group == NULL) {
         ash_run_warn(run, "%s; the run continues from step %" PRIu64, why, recovery->step);
         return;
