@@ -350,7 +350,9 @@ int ash_run_change(struct ash_run *run, struct ash_err *err)
     ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
     run->held_s += recovery.held_s + (double)(ash_clock_ns() - start_ns) * 1e-9;
     if (ash_trainer_is_growing(run->trainer)) { /* there is more to say when they have their places */
-        if (run->is_leader) ash_run_write_status(run, "running");
+        if (!run->is_leader) return 0;
+        ash_run_write_status(run, "running");
+        ash_run_warn_damaged(run, recovery.repeated, recovery.damaged_from, recovery.damaged_to);
         return 0;
     }
     say(run, run->change_why[0] != '\0' ? run->change_why : "ranks change", &recovery, run->held_s);
