@@ -49,9 +49,13 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
     run->flip = 0;
     if (flip < 0 || group == NULL) return 0;
     which = (enum ash_trainer_flip)(flip % ASH_RUN_FLIPS);
+    if (which == ASH_TRAINER_FLIP_SENT) { /* later, on every rank: also where one is lost before the others hear of it */
+        ash_trainer_flip_bit(run->trainer, which);
+        return 0;
+    }
     rc = ash_group_barrier(group, err); /* node replicas have one memory, and one of them may still hash it */
-    if (rc < 0 || (which != ASH_TRAINER_FLIP_SENT && flip / ASH_RUN_FLIPS != (int64_t)rank)) return rc;
-    if (ash_trainer_flip_bit(run->trainer, which) && which != ASH_TRAINER_FLIP_SENT)
+    if (rc < 0 || flip / ASH_RUN_FLIPS != (int64_t)rank) return rc;
+    if (ash_trainer_flip_bit(run->trainer, which))
         ash_log(ASH_LOG_INFO, "rank %zu: a bit of its memory has been changed, as asked", rank);
     return 0;
 }
