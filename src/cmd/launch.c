@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/command.h"
+#include "base/clock.h"
 #include "base/opts.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -31,7 +32,8 @@ struct launch_flags {
 
 static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as enum ash_spec_check */
 #define CHECK_LIMIT_S 300.0
-#define ANSWER_S 1.0 /* for ranks elsewhere to answer, once their hosts have */
+#define ANSWER_S 1.0            /* for ranks elsewhere to answer, once their hosts have */
+#define LEAVE_NS 60000000000ull /* for ranks that leave to end */
 #define FIELD(name) offsetof(struct launch_flags, name)
 static const struct ash_opt launch_opts[] = {
     {"procs", ASH_OPT_INT, FIELD(procs), "2", "processes: the ranks of the job", 1, 4096, NULL},
@@ -156,6 +158,7 @@ static char **words_again(char *const *argv, bool is_program)
 struct job_facts {
     char dir[PATH_MAX]; /* the job's folder; empty: it has none */
     int64_t resizes;    /* of that run that have been heeded */
+    uint64_t waits_ns;  /* until when the next one waits for ranks that are leaving; 0: none does */
     const char *out;    /* of a training run; NULL: it is none, or does not say */
 };
 
@@ -186,15 +189,27 @@ static uint64_t read_epoch(void *ctx)
     return ash_run_status_read(facts->out, &status, NULL) < 0 ? 0 : (uint64_t)status.epoch;
 }
 
+/* Are there processes that the run has told to leave, as far as one can see from here? They end in a moment; those that
+ * wait for a place look the same, so it is not waited for ever. */
+static bool are_some_leaving(struct job_facts *facts, const struct ash_run_status *status, size_t running)
+{
+    uint64_t now_ns = ash_clock_ns();
+
+    if (running <= (size_t)status->ranks) return false;
+    if (facts->waits_ns == 0) facts->waits_ns = now_ns + LEAVE_NS;
+    return now_ns < facts->waits_ns;
+}
+
 /* What `ashlar run resize` has asked for, and the run has heard. */
-static size_t read_wanted(void *ctx)
+static size_t read_wanted(void *ctx, size_t running)
 {
     struct job_facts *facts = ctx;
     struct ash_run_status status;
 
     if (ash_run_status_read(facts->out, &status, NULL) < 0 || status.wanted_ranks > ASH_RUN_RANKS_MAX) return 0;
-    if (status.resizes == facts->resizes) return 0;
+    if (status.resizes == facts->resizes || are_some_leaving(facts, &status, running)) return 0;
     facts->resizes = status.resizes;
+    facts->waits_ns = 0;
     return (size_t)status.wanted_ranks;
 }
 
@@ -264,7 +279,7 @@ static int run_with_folder(const struct ash_launch *asked, const struct launch_f
     launch.renew = renew_folder;
     launch.ctx = &facts;
     launch.saves_alone = facts.out != NULL;
-    if (facts.out != NULL) read_wanted(&facts); /* what an earlier part of the run was asked for is over */
+    if (facts.out != NULL) read_wanted(&facts, 0); /* what an earlier part of the run was asked for is over */
     rc = ash_launch_run(&launch, err);
     if (facts.dir[0] != '\0' && !is_shared) ash_dir_remove(facts.dir, NULL);
     return rc;

@@ -28,8 +28,9 @@ struct ash_launch {
     bool saves_alone;                /* processes save and end by themselves when this one dies; else they are killed */
     uint64_t (*progress)(void *ctx); /* steps done; NULL: not known */
     uint64_t (*epoch)(void *ctx);    /* how often ranks have changed; NULL: not known */
-    size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
-    int (*renew)(void *ctx);         /* before all are started again; NULL: nothing to do */
+    /* processes that somebody has newly asked for, while `running` are here; 0: nobody has */
+    size_t (*wanted)(void *ctx, size_t running);
+    int (*renew)(void *ctx); /* before all are started again; NULL: nothing to do */
     void *ctx;
     const char *program; /* a path, or a name that is found in PATH */
     char *const *argv;   /* what it is called, and its arguments, NULL-terminated */

@@ -60,7 +60,7 @@ static void heed_wanted(struct ash_node_watch *watch)
 
     if (supervisor->wanted == NULL || ash_clock_ns() < watch->look_ns) return;
     watch->look_ns = ash_clock_ns() + LOOK_WANTED_NS;
-    wanted = supervisor->wanted(supervisor->ctx);
+    wanted = supervisor->wanted(supervisor->ctx, watch->running);
     if (wanted == 0) return;
     for (size_t i = 0; i < supervisor->count; i++)
         coming += watch->lives[i].again_ns != 0;

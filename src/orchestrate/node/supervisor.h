@@ -31,8 +31,9 @@ struct ash_supervisor {
     /* How often ranks have changed: processes that are lost between two changes, as all of a node, are one failure.
      * NULL: each is one. */
     uint64_t (*epoch)(void *ctx);
-    size_t (*wanted)(void *ctx); /* processes that somebody has newly asked for; 0: nobody has */
-    int (*renew)(void *ctx);     /* before all are started again; 0 or a negative errno. NULL: nothing to do */
+    /* processes that somebody has newly asked for, while `running` are here; 0: nobody has */
+    size_t (*wanted)(void *ctx, size_t running);
+    int (*renew)(void *ctx); /* before all are started again; 0 or a negative errno. NULL: nothing to do */
     void *ctx;
 };
 

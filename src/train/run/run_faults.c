@@ -49,7 +49,8 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
     run->flip = 0;
     if (flip < 0 || group == NULL) return 0;
     which = (enum ash_trainer_flip)(flip % ASH_RUN_FLIPS);
-    if (which == ASH_TRAINER_FLIP_SENT) { /* later, on every rank: also where one is lost before the others hear of it */
+    if (which ==
+        ASH_TRAINER_FLIP_SENT) { /* later, on every rank: also where one is lost before the others hear of it */
         ash_trainer_flip_bit(run->trainer, which);
         return 0;
     }
