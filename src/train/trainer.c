@@ -74,6 +74,15 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
     pending->phase = ASH_PHASE_UPDATED;
 }
 
+/* What has happened to copies that were filled meanwhile. */
+static void tell_refill(struct ash_trainer *trainer, struct ash_step *step)
+{
+    step->repeated = trainer->refilled.repeated;
+    step->damaged_from = trainer->refilled.damaged_from;
+    step->damaged_to = trainer->refilled.damaged_to;
+    trainer->refilled = (struct ash_exchange_counts){0};
+}
+
 static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(trainer);
@@ -107,10 +116,7 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     pending->phase = ASH_PHASE_NONE;
     ash_meter_close(meter);
     pending->step.meter = *meter;
-    pending->step.repeated = trainer->refilled.repeated;
-    pending->step.damaged_from = trainer->refilled.damaged_from;
-    pending->step.damaged_to = trainer->refilled.damaged_to;
-    trainer->refilled = (struct ash_exchange_counts){0};
+    tell_refill(trainer, &pending->step);
     *step_out = pending->step; /* done, also where the next calls fail */
     rc = ash_trainer_update_growth(trainer, err);
     if (rc == 0 && pending->is_updated) rc = ash_stages_spread(&trainer->now->stages, err);

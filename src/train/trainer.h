@@ -44,8 +44,8 @@ struct ash_step {
     struct ash_meter meter;         /* where its time went on this rank */
     enum ash_guard_verdict verdict; /* anything but ASH_GUARD_OK: the weights are as they were */
     char reason[160];               /* the verdict in words */
-    /* copies of a new mesh were filled meanwhile: times that some of it arrived damaged and was sent again, the last time
-     * from and to these ranks */
+    /* copies of a new mesh were filled meanwhile: times that some of it arrived damaged and was sent again, the last
+     * time from and to these ranks */
     uint64_t repeated;
     size_t damaged_from, damaged_to;
 };

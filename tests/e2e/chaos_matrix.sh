@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ashlar chaos matrix: drawn cells of the table of faults and layouts have the bits of one process, and lose no step.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
-cells=3 flips=("bit of the state" "bit of a copy" "bit of the bf16") inside=("kill a rank in" "update" "compute wrongly once")
+cells=3 flips=("bit of the state" "bit of a copy" "bit of the bf16") inside=("kill a rank in" "update" "compute wrongly once" "kill the newcomer as it is fed")
 case $BUILD in *address* | *asan*) cells=1 flips=("bit of a copy") inside=("update" "compute wrongly once") ;; esac # slow there
-try "$ASHLAR" chaos matrix --cells $cells --seed 5 --scratch "$SCRATCH/matrix"
+try "$ASHLAR" chaos matrix --cells $cells --seed 8 --scratch "$SCRATCH/matrix"
 expect 0 "$cells drawn cells: $(cat "$SCRATCH/out")"
 grep -q '^| fault | same bits' "$SCRATCH/out" || fail "no table: $(cat "$SCRATCH/out")"
 same "cells" $cells "$(sed -n 's/^| .* | \([0-9]*\) of [0-9]* | 0 | .*/\1/p' "$SCRATCH/out" | awk '{ n += $1 } END { print n + 0 }')"
@@ -13,7 +13,7 @@ for fault in "${flips[@]}"; do
     expect 0 "$fault: $(cat "$SCRATCH/out")"
     grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
 done
-# Ranks that die inside of a step, one that computes wrongly: it is found before the update.
+# Ranks that die inside of a step or as they are fed, one that computes wrongly: it is found before the update.
 for fault in "${inside[@]}"; do
     try "$ASHLAR" chaos matrix --fault "$fault" --cells 1 --seed 4 --scratch "$SCRATCH/matrix"
     expect 0 "$fault: $(cat "$SCRATCH/out")"
