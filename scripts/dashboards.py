@@ -63,6 +63,7 @@ BOARDS = {
         ("Time in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_seconds_total[1m]))", "{{axis}} {{op}}")], "percentunit", 12),
         ("Bytes in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_bytes_total[1m]))", "{{axis}} {{op}}")], "Bps", 12),
         ("Ranks that were killed", [("count(ashlar_process_up == 0) or vector(0)", "ranks")], "short", 12),
+        ("MFU", [("ashlar:run_mfu:share1m", "{{run}}")], "percentunit", 12),
     ]),
     "goodput": ("Ashlar: goodput", [
         ("Share of time that computes", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="compute"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),

@@ -33,6 +33,7 @@ struct flags {
     int64_t metrics_port;
     const char *metrics_address;
     const char *cpu, *profile, *pages;
+    double peak_tflops;
 };
 
 static const struct ash_opt flag_opts[] = {
@@ -66,6 +67,13 @@ static const struct ash_opt flag_opts[] = {
      .default_text = ASH_METRICS_PAGE_DIR,
      .help = "folder in memory where every rank publishes metrics, steps and collective calls (ashlar agent, ashlar "
              "flight); empty: nowhere"},
+    {.name = "peak_tflops",
+     .type = ASH_OPT_DOUBLE,
+     .offset = offsetof(struct flags, peak_tflops),
+     .default_text = "0",
+     .max = 1e9,
+     .help = "what one rank's device can do, in 10^12 operations per second, for the MFU in metrics; 0: as the catalog "
+             "says of a GPU"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = offsetof(struct flags, cpu),
@@ -238,6 +246,7 @@ static int train(const struct ash_job *job, const struct flags *flags, struct tr
     struct ash_run_opts opts = {.dir = flags->out,
                                 .pages = flags->pages,
                                 .labels = ranks->labels,
+                                .peak_flops = flags->peak_tflops * 1e12,
                                 .resume = flags->resume,
                                 .allow_change = flags->allow_change,
                                 .screen = stdout,

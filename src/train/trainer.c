@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/fault_point.h"
+#include "model/flops.h"
 
 /* Copies of a new mesh, or of a state that has just been loaded, are filled while the step runs; but what is checked in
  * this step has to be there before it. */
@@ -215,6 +216,7 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .valid_tokens = trainer->valid.tokens,
         .valid_sequences = trainer->valid_sequences,
         .memory = trainer->now->memory,
+        .token_flops = ash_model_train_flops(config, (double)trainer->job->data.seq_tokens),
         .data_hash = trainer->train.hash,
         .arithmetic = trainer->arithmetic,
     };

@@ -61,6 +61,7 @@ struct ash_trainer_facts {
     size_t weights, layers, hidden, heads, vocab;
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
     struct ash_train_memory memory;                                    /* what the run needs at its peak */
+    double token_flops; /* operations of a token of data.seq, forward and backward (model/flops.h) */
     uint64_t data_hash;
     /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order of sums changed */
     const char *arithmetic;

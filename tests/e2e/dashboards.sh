@@ -25,7 +25,7 @@ python3 "$SOURCE/scripts/dashboards.py" "$SCRATCH"
 for file in "$SOURCE"/deploy/grafana/*.json; do cmp -s "$file" "$SCRATCH/${file##*/}" || fail "$file: run scripts/dashboards.py deploy/grafana"; done
 
 # ---- this machine with a job of two ranks, a recorded one with GPUs, and a server ---------------------------------------
-"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/watched" --pages "$SCRATCH/pages" train.steps=10000000 train.valid_every=0 > "$SCRATCH/train.out" 2>&1 &
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/watched" --pages "$SCRATCH/pages" --peak-tflops 0.1 train.steps=10000000 train.valid_every=0 > "$SCRATCH/train.out" 2>&1 &
 launcher=$!
 tree=$SCRATCH/tree
 mkdir -p "$tree"/{proc/1,dev,sys/class/nvme/nvme0,sys/class/infiniband/efa_0/ports/1/hw_counters,sys/class/infiniband/mlx5_0/ports/1/counters} \

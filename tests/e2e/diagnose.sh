@@ -82,6 +82,13 @@ expect_error 1 "a missing file" none.prom
 try "$ASHLAR" diagnose "$SCRATCH/now/n1.prom" --before "$SCRATCH"
 expect_error 1 "a folder without earlier scrapes" n1.prom
 
+# 100,000 series: the one that is wrong is found.
+awk 'BEGIN { for (i = 0; i < 100000; i++) printf "node_filesystem_device_error{mountpoint=\"/m%d\"} %d\n", i, i == 76543 }' > "$SCRATCH/many.prom"
+try "$ASHLAR" diagnose "$SCRATCH/many.prom"
+expect 0 "100,000 series"
+grep -q 'mountpoint /m76543' "$SCRATCH/out" || fail "100,000 series: $(head -c 600 "$SCRATCH/out")"
+rm "$SCRATCH/many.prom"
+
 # ---- a run -----------------------------------------------------------------------------------------------------------
 trainer= watcher= pages=
 end() {

@@ -57,7 +57,7 @@ static struct due what_is_due(const struct ash_run *run, const struct ash_step *
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
 
-static void count_metrics(const struct ash_run *run, const struct ash_step *step, double step_s)
+static void count_metrics(struct ash_run *run, const struct ash_step *step, double step_s)
 {
     ash_metric_set(&step_metric, (double)step->step);
     ash_metric_set(&loss_metric, step->loss);
@@ -66,6 +66,7 @@ static void count_metrics(const struct ash_run *run, const struct ash_step *step
     ash_metric_set(&speed_metric, (double)step->tokens / step_s);
     if (!isnan(run->valid_loss)) ash_metric_set(&valid_metric, run->valid_loss);
     ash_metric_add(&tokens_metric, (double)step->tokens);
+    ash_run_count_flops(run, step);
     ash_metric_add(&skipped_metric, step->verdict != ASH_GUARD_OK);
     ash_metric_observe(&time_metric, step_s);
 }

@@ -28,6 +28,7 @@ struct ash_run_opts {
     const char *profile; /* file for a trace of the ops of all steps, on the first rank; NULL: none */
     const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
     const char *labels;  /* of the ring: job, rank, run */
+    double peak_flops;   /* of one rank's device, per second; 0: the catalog's, where it knows the device */
     const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */
     /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is
      * replaced by what is then there (NULL: nothing), which the caller closes. NULL: alone */

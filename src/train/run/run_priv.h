@@ -73,6 +73,8 @@ struct ash_run {
     int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
     struct ash_slow_watch slow;       /* of this rank, in this epoch */
     struct ash_wait_watch waits;      /* the same */
+    bool has_peak;                    /* the next one was looked for */
+    double peak_flops;                /* of one rank's device, per second; 0: not known */
     bool waits_long;                  /* for some steps now */
     uint64_t probe_step;              /* links are not timed again before this step */
     double own_s;                     /* this rank's work in its last step: waits taken out */
@@ -244,5 +246,8 @@ void ash_run_print_lost(struct ash_run *run);
 void ash_run_warn(struct ash_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Write DIR/report.html. status: "running", "finished", "stopped". A failure is a warning, once. */
 void ash_run_report(struct ash_run *run, const char *status);
+
+/* Count the operations of a step (ashlar_train_flops_total): run_flops.c. */
+void ash_run_count_flops(struct ash_run *run, const struct ash_step *step);
 
 #endif

@@ -5,9 +5,11 @@
 #include <stdint.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "model/flops.h"
 #include "plan/shape.h"
 
 /* Billions of parameters, all and active, as the models' cards and papers say them. */
@@ -103,6 +105,28 @@ static void folders_are_read(void **state)
     assert_true(shape.kv_rank > 0);
 }
 
+/* What a run counts for its MFU is what the planner foresees. */
+static void operations_are_those_of_training(void **state)
+{
+    static const char *const folders[] = {"stories260K", "qwen3_moe-mixed", "deepseek_v3-groups"};
+    static struct ash_model_config config;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        struct ash_shape shape;
+        char path[512];
+
+        snprintf(path, sizeof(path), TEST_DATA "/golden/%s", folders[i]);
+        assert_int_equal(ash_shape_find(path, &shape, NULL), 0);
+        config = (struct ash_model_config){0};
+        assert_int_equal(ash_model_config_load(path, &config, NULL), 0);
+        for (double tokens = 16; tokens < 1e5; tokens *= 16)
+            assert_float_equal(ash_model_train_flops(&config, tokens) / ash_shape_train_flops(&shape, tokens), 1,
+                               1e-12);
+        ash_model_config_fini(&config);
+    }
+}
+
 /* Owners, tuning, number formats and dates do not matter. */
 static void names_are_read_as_written(void **state)
 {
@@ -189,11 +213,17 @@ static void sizes_become_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_are_the_published_ones), cmocka_unit_test(every_known_shape_is_complete),
-        cmocka_unit_test(flops_count_attention_by_half),     cmocka_unit_test(cache_is_what_is_stored),
-        cmocka_unit_test(windows_cap_what_is_seen),          cmocka_unit_test(folders_are_read),
-        cmocka_unit_test(names_are_read_as_written),         cmocka_unit_test(unknown_names_get_help),
-        cmocka_unit_test(impossible_sizes_are_refused),      cmocka_unit_test(sizes_become_shapes),
+        cmocka_unit_test(parameters_are_the_published_ones),
+        cmocka_unit_test(every_known_shape_is_complete),
+        cmocka_unit_test(flops_count_attention_by_half),
+        cmocka_unit_test(cache_is_what_is_stored),
+        cmocka_unit_test(windows_cap_what_is_seen),
+        cmocka_unit_test(folders_are_read),
+        cmocka_unit_test(operations_are_those_of_training),
+        cmocka_unit_test(names_are_read_as_written),
+        cmocka_unit_test(unknown_names_get_help),
+        cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(sizes_become_shapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
