@@ -4,7 +4,8 @@
 # 20 steps are stopped after every step, and resumed in a layout that is drawn. Without it one of each method on examples is, after one drawn step.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 layouts=${DRAWN_LAYOUTS:-12}
-case $BUILD in *address* | *thread*) layouts=${DRAWN_LAYOUTS:-3} ;; esac
+stops=${DRAWN_STOPS:-3}
+case $BUILD in *address* | *thread*) layouts=${DRAWN_LAYOUTS:-2} stops=${DRAWN_STOPS:-1} ;; esac # slow there
 RANDOM=${DRAWN_SEED:-1}
 alike=0 refused=0
 # draw NAME WORD...: NAME becomes one of the words.
@@ -142,7 +143,7 @@ resume_run() {
     wait $launcher
     code=$?
 }
-for i in $(seq "${DRAWN_STOPS:-3}"); do
+for i in $(seq "$stops"); do
     [ $((i % 3)) -ne 1 ] || draw_base
     steps=$(seq 19)
     if [ -n "${DRAWN_STOPS:-}" ]; then
