@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define ASH_SAMPLE_UNIT_BITS 40
-#define ASH_SAMPLE_VOCAB_MAX ((size_t)1 << 23) /* units of so many tokens fit 64 bits */
+#define ASH_SAMPLE_VOCAB_MAX ((size_t)1 << 23) /* the units of this many tokens fit 64 bits */
 
 struct ash_exec;
 

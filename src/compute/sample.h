@@ -56,7 +56,7 @@ ASH_INLINE float ash_sample_penalise(float logit, const struct ash_token_count *
     return logit;
 }
 
-/* Are all tokens drawn from, in the order of ids? */
+/* Do filters want tokens in the order of logits? Without them the draw is in the order of ids. */
 ASH_INLINE bool ash_sample_sorts(const struct ash_sample_row *row, size_t vocab)
 {
     return (row->top_k > 0 && row->top_k < vocab) || row->top_p < 1.0 || row->typical_p < 1.0;
@@ -84,9 +84,9 @@ struct ash_sample_scratch {
     float *weight, *edited;      /* [vocab] */
 };
 
-/* Bytes of it, and its parts in memory that has them. */
+/* Bytes of memory that a choice needs. */
 size_t ash_sample_scratch_bytes(size_t vocab);
-/* The parts of scratch memory of so many bytes, which begins at a border of 8. */
+/* Its parts in memory of that size, at a border of 8 bytes. */
 struct ash_sample_scratch ash_sample_scratch_at(void *memory, size_t vocab);
 /* One row's choice, as ash_sample_ops.choose: heaps instead of sorting. */
 int32_t ash_sample_choose(struct ash_sample_scratch *scratch, const struct ash_sample_row *row, const float *logits,
