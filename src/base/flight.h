@@ -32,7 +32,9 @@ struct ash_flight_call {
     char name[ASH_FLIGHT_NAME_BYTES];  /* "tp", "world"; not terminated where it is full */
     uint64_t sequence;                 /* in the group, from 1; messages between two ranks count on their own */
     char dtype[ASH_FLIGHT_NAME_BYTES]; /* "f32"; empty: bytes */
-    uint16_t op, is_message;
+    uint16_t op;
+    uint8_t is_message;
+    uint8_t reduction;   /* of a reduction: 0 sum, 1 max, 2 min */
     uint32_t peer;       /* root, or the other end, in the group; UINT32_MAX: none */
     uint32_t rank, size; /* in the group */
     uint64_t bytes;

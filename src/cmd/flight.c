@@ -51,19 +51,6 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-static const char *describe(const struct ash_flight_call *call, char *buf, size_t buf_bytes)
-{
-    char type[ASH_FLIGHT_NAME_BYTES + 1] = {0}, peer[32] = "";
-
-    memcpy(type, call->dtype, sizeof(call->dtype));
-    if (call->peer != UINT32_MAX)
-        snprintf(peer, sizeof(peer), "%s %u",
-                 call->is_message ? (call->op == ASH_FLIGHT_SEND ? " to" : " from") : " root", call->peer);
-    snprintf(buf, buf_bytes, "%s of %llu bytes%s%s%s", ash_flight_op_name(call->op), (unsigned long long)call->bytes,
-             type[0] != '\0' ? " " : "", type, peer);
-    return buf;
-}
-
 static const char *list_ranks(const struct ash_flight_finding *finding, char *buf, size_t buf_bytes)
 {
     size_t used = 0;
@@ -81,12 +68,13 @@ static void print_finding(const struct ash_flight_finding *finding)
 {
     char call[160], other[160], ranks[256], time[32];
 
-    describe(finding->call, call, sizeof(call));
+    ash_flight_call_text(finding->call, call, sizeof(call));
     list_ranks(finding, ranks, sizeof(ranks));
     switch (finding->fault) {
     case ASH_FLIGHT_DIFFERS:
         printf("%s, call %llu: rank %s: %s, while the others: %s\n", finding->group,
-               (unsigned long long)finding->sequence, ranks, describe(finding->other, other, sizeof(other)), call);
+               (unsigned long long)finding->sequence, ranks, ash_flight_call_text(finding->other, other, sizeof(other)),
+               call);
         break;
     case ASH_FLIGHT_STOPPED:
         printf("%s, call %llu, %s: the process of rank %s is stopped, by a signal or a debugger\n", finding->group,
@@ -124,7 +112,8 @@ static void print_last(const struct ash_flight_set *set, size_t most)
             const struct ash_flight_call *one = ash_flight_call_at(rank, i);
 
             memcpy(name, one->name, sizeof(one->name));
-            printf("  %-8s %6llu  %-48s ", name, (unsigned long long)one->sequence, describe(one, text, sizeof(text)));
+            printf("  %-8s %6llu  %-48s ", name, (unsigned long long)one->sequence,
+                   ash_flight_call_text(one, text, sizeof(text)));
             if (one->end_ns != 0)
                 printf("%.3f ms%s\n", (double)(one->end_ns - one->start_ns) * 1e-6, one->rc < 0 ? ", failed" : "");
             else
@@ -160,10 +149,10 @@ static json_t *finding_json(const struct ash_flight_finding *finding)
         json_array_append_new(ranks, json_integer(finding->named[i]));
     json = json_pack("{s:s, s:s, s:I, s:i, s:o, s:i, s:s, s:f}", "fault", faults[finding->fault], "group",
                      finding->group, "sequence", (json_int_t)finding->sequence, "size", (int)finding->size, "ranks",
-                     ranks, "rank_count", (int)finding->all_count, "call", describe(finding->call, text, sizeof(text)),
-                     "waited_seconds", finding->since_s);
+                     ranks, "rank_count", (int)finding->all_count, "call",
+                     ash_flight_call_text(finding->call, text, sizeof(text)), "waited_seconds", finding->since_s);
     if (json != NULL && finding->other != NULL)
-        json_object_set_new(json, "other_call", json_string(describe(finding->other, text, sizeof(text))));
+        json_object_set_new(json, "other_call", json_string(ash_flight_call_text(finding->other, text, sizeof(text))));
     if (json != NULL && finding->first_waiter != UINT32_MAX)
         json_object_set_new(json, "first_waiter", json_integer(finding->first_waiter));
     return json;

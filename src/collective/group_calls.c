@@ -44,10 +44,12 @@ static struct ash_flight_call sized(enum ash_flight_op op, size_t bytes)
 }
 
 /* ... of a reduction. */
-static struct ash_flight_call reduction(enum ash_flight_op op, size_t count, enum ash_coll_dtype dtype)
+static struct ash_flight_call reduction(enum ash_flight_op kind, size_t count, enum ash_coll_dtype dtype,
+                                        enum ash_coll_op op)
 {
-    struct ash_flight_call what = sized(op, count * ash_coll_dtype_bytes(dtype));
+    struct ash_flight_call what = sized(kind, count * ash_coll_dtype_bytes(dtype));
 
+    what.reduction = (uint8_t)op;
     snprintf(what.dtype, sizeof(what.dtype), "%s", ash_coll_dtype_name(dtype));
     return what;
 }
@@ -81,7 +83,7 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
-    struct call call = begin(group, reduction(ASH_FLIGHT_ALL_REDUCE, count, dtype));
+    struct call call = begin(group, reduction(ASH_FLIGHT_ALL_REDUCE, count, dtype, op));
 
     return settle(group, &call, call.ops->all_reduce(group->comm, parts, shares, out, count, dtype, op, err));
 }
@@ -90,7 +92,7 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err)
 {
-    struct call call = begin(group, reduction(ASH_FLIGHT_REDUCE_SCATTER, count, dtype));
+    struct call call = begin(group, reduction(ASH_FLIGHT_REDUCE_SCATTER, count, dtype, op));
 
     return settle(group, &call, call.ops->reduce_scatter(group->comm, parts, shares, out, count, dtype, op, err));
 }
@@ -119,7 +121,7 @@ int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *cons
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err)
 {
-    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_ALL_REDUCE, count, dtype));
+    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_ALL_REDUCE, count, dtype, op));
 
     return settle(group, &call, call.ops->window_all_reduce(group->comm, windows, shares, count, dtype, op, err));
 }
@@ -128,7 +130,7 @@ int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *w
                             size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err)
 {
-    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_REDUCE, count, dtype));
+    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_REDUCE, count, dtype, op));
 
     return settle(group, &call,
                   call.ops->window_reduce(group->comm, windows, shares, count, runs, run_count, dtype, op, err));

@@ -54,7 +54,7 @@ struct ash_model_config {
     enum ash_attn_kind attn;
     enum ash_mlp_kind mlp;
     double norm_eps;
-    bool tied; /* the output matrix is the embedding */
+    bool tied;     /* the output matrix is the embedding */
     size_t labels; /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
     bool qkv_bias, out_bias, mlp_bias, qk_norm;
     bool transposed; /* matrices are stored [in, out] (gpt2) */
@@ -69,7 +69,7 @@ struct ash_model_config {
     uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
     int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
-    json_t *source; /* config.json as it was read: written back unchanged with the model */
+    json_t *source;              /* config.json as it was read: written back unchanged with the model */
     const struct ash_lora *lora; /* adapters, which alone are parameters then (model/lora.h); borrowed; NULL: none */
 };
 

@@ -190,7 +190,8 @@ static const struct ash_flight_call *call_of(const struct ash_flight_set *set, c
 
 static bool is_same(const struct ash_flight_call *a, const struct ash_flight_call *b)
 {
-    if (a->op != b->op || memcmp(a->dtype, b->dtype, sizeof(a->dtype)) != 0) return false;
+    if (a->op != b->op || a->reduction != b->reduction || memcmp(a->dtype, b->dtype, sizeof(a->dtype)) != 0)
+        return false;
     if (a->op == ASH_FLIGHT_ALL_TO_ALL) return true; /* every rank has sizes of its own */
     return a->bytes == b->bytes && a->peer == b->peer;
 }

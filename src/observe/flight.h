@@ -30,6 +30,8 @@ int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char 
                         struct ash_err *err);
 /* A zeroed set is fine. */
 void ash_flight_set_fini(struct ash_flight_set *set);
+/* A call in words, "all_reduce of 256 bytes f32", into buf, which it returns. */
+const char *ash_flight_call_text(const struct ash_flight_call *call, char *buf, size_t buf_bytes);
 /* Call `index` of a rank, oldest first. */
 const struct ash_flight_call *ash_flight_call_at(const struct ash_flight_rank *rank, size_t index);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real faults of this machine, and the verdict of `ashlar diagnose`: layer, part and counter. Mounts that hang, fail, are full or turn
-# read-only, a control group without CPU, forced kernels, NCCL on sockets. FAULTS=live adds, in some minutes on a quiet machine, faults of
-# jobs that run (links cut and throttled, a card of two, slowed ranks, slow storage) and those that stay in the kernel log (a failing disk,
+# read-only, a control group without CPU, mismatched calls, forced kernels, NCCL on sockets. FAULTS=live adds, in some minutes on a quiet machine, faults of
+# jobs that run (links cut and throttled, a card of two, slowed ranks, slow loaders and storage) and those that stay in the kernel log (a failing disk,
 # the OOM killer). What cannot be had here is said.
 # FAULTS=clean draws runs in which nothing is wrong (RUNS, SEED): nobody may be blamed.
 #   SOURCE=. BUILD=build ASHLAR=build/ashlar SCRATCH=/tmp/faults FAULTS=live tests/e2e/faults.sh
@@ -56,6 +56,20 @@ if group cpu && starve_cpu 0.01; then
 else
     not_here "control groups of cpu"
 fi
+
+# ---- step ------------------------------------------------------------------------------------------------------------
+# One rank of three makes another call than its peers: its calls name it, the job's output says that there is one.
+who=0
+for kind in size type max gather more; do
+    rm -rf "$SCRATCH/calls"
+    mkdir "$SCRATCH/calls"
+    "$ASHLAR" launch --procs 3 --program "$BUILD/tests/calls_differ" "$SCRATCH/calls" $who $kind > "$SCRATCH/calls.out" 2>&1 && fail "a mismatched call ($kind) is no error"
+    verdict "a mismatched call ($kind)" step "rank $who " "collective calls" --ranks "$SCRATCH/calls"
+    try "$ASHLAR" flight "$SCRATCH/calls"
+    grep -q "^world, call 6: rank $who: .*, while the others: all_reduce of 256 bytes f32$" "$SCRATCH/out" || fail "flight ($kind): $(cat "$SCRATCH/out")"
+    who=$(((who + 1) % 3))
+done
+verdict "a mismatched call, by the output" step "calls.out:" log --log "$SCRATCH/calls.out"
 
 # ---- software --------------------------------------------------------------------------------------------------------
 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/slow" --pages "$SCRATCH/pages" runtime.backend=ref $endless > "$SCRATCH/train.out" 2>&1 &

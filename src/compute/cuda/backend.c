@@ -53,8 +53,7 @@ static int load_image(struct ash_cuda_backend *backend, const struct ash_cuda_im
     int rc = ash_cuda_load(backend->cuda, image->data, &module, err);
 
     for (size_t i = 0; rc == 0 && i < ASH_COUNT(kernels); i++)
-        if (strcmp(kernels[i].image, image->name) == 0)
-            rc = load_kernel(backend, module, i, err);
+        if (strcmp(kernels[i].image, image->name) == 0) rc = load_kernel(backend, module, i, err);
     return rc;
 }
 

@@ -130,8 +130,10 @@ int ash_profile_start(struct ash_exec *exec, struct ash_profile **profile_out, s
     }
     profile->exec = exec;
     profile->inner = exec->ops;
-    profile->ops = (struct ash_ops){.name = exec->ops->name, .reference = exec->ops->reference,
-                                    .takes_bf16 = exec->ops->takes_bf16, ASH_WRAPPED_TABLES};
+    profile->ops = (struct ash_ops){.name = exec->ops->name,
+                                    .reference = exec->ops->reference,
+                                    .takes_bf16 = exec->ops->takes_bf16,
+                                    ASH_WRAPPED_TABLES};
     profile->matrix = matrix_ops;
     profile->matrix.packed_bytes = exec->ops->matrix->packed_bytes;
     profile->matrix.pack = exec->ops->matrix->pack;

@@ -69,15 +69,14 @@ static void grad_row(const struct ash_loss_part *part, size_t r, const struct ro
 {
     float *x = &part->logits[r * part->cols], *target = target_of(part, r);
     float scale = ash_loss_scale(part, r) * row->sharpness, factor = scale / row->sum;
-    float entropy_factor =
-        part->entropy_scales != NULL ? part->entropy_scales[r] * row->sharpness / row->sum : 0.0f;
+    float entropy_factor = part->entropy_scales != NULL ? part->entropy_scales[r] * row->sharpness / row->sum : 0.0f;
 
     for (size_t v = 0; v < part->cols; v++) {
         float e = has_exponentials ? x[v] : exponential(row, x[v]), gradient = e * factor;
 
         if (part->entropy_scales != NULL && e > 0.0f)
-            gradient = gradient - (e * entropy_factor) *
-                                      (((x[v] * row->sharpness - row->max) - row->log_sum) + row->entropy);
+            gradient =
+                gradient - (e * entropy_factor) * (((x[v] * row->sharpness - row->max) - row->log_sum) + row->entropy);
         x[v] = gradient;
     }
     if (target != NULL) *target = *target - scale;

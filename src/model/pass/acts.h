@@ -61,9 +61,9 @@ struct ash_ffn_acts {
  * is sent, and the experts compute on what was received (moe_exchange.h). */
 struct ash_moe_acts {
     int32_t *starts; /* [experts + 1]: of the pairs, by expert, where experts are grouped (moe_grouped.h) */
-    float *logits;                 /* [rows, experts] */
-    int32_t *index;                /* [rows, choices] */
-    float *weight;                 /* [rows, choices] */
+    float *logits;   /* [rows, experts] */
+    int32_t *index;  /* [rows, choices] */
+    float *weight;   /* [rows, choices] */
     int32_t *order, *flat, *where; /* [pairs]: see route->group */
     float *x, *y;                  /* [pairs, C] */
     struct ash_ffn_acts expert;    /* [pairs, expert ffn] */

@@ -48,20 +48,19 @@ static int report(const struct ash_flight_finding *found, struct ash_diagnose *d
                                   .action = call_rule.action,
                                   .source = call_rule.source,
                                   .excess = found->since_s};
+    char call[56], other[56];
 
     if (found->fault == ASH_FLIGHT_SLOW)
         snprintf(finding.where, sizeof(finding.where), "group %s of %zu ranks", found->group, found->size);
     else
         name_ranks(found, finding.where, sizeof(finding.where));
+    ash_flight_call_text(found->call, call, sizeof(call));
     if (found->fault == ASH_FLIGHT_DIFFERS && found->other != NULL)
-        snprintf(finding.value, sizeof(finding.value), "%s call %llu: %s of %llu bytes; the others: %s of %llu bytes",
-                 found->group, (unsigned long long)found->sequence, ash_flight_op_name(found->other->op),
-                 (unsigned long long)found->other->bytes, ash_flight_op_name(found->call->op),
-                 (unsigned long long)found->call->bytes);
+        snprintf(finding.value, sizeof(finding.value), "%s call %llu: %s; the others: %s", found->group,
+                 (unsigned long long)found->sequence, ash_flight_call_text(found->other, other, sizeof(other)), call);
     else
-        snprintf(finding.value, sizeof(finding.value), "%s call %llu, %s of %llu bytes; waited for: %.1f s",
-                 found->group, (unsigned long long)found->sequence, ash_flight_op_name(found->call->op),
-                 (unsigned long long)found->call->bytes, found->since_s);
+        snprintf(finding.value, sizeof(finding.value), "%s call %llu, %s; waited for: %.1f s", found->group,
+                 (unsigned long long)found->sequence, call, found->since_s);
     return ash_diagnose_report(diagnose, &finding);
 }
 

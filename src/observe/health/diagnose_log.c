@@ -17,6 +17,7 @@ struct trace {
     enum ash_severity severity;
     const char *needles[NEEDLES_MAX]; /* any of them */
     const char *normal, *means, *action, *source;
+    bool is_mutual; /* ranks blame each other: the line names none that is wrong for sure */
 };
 
 static const struct trace traces[] = {
@@ -27,14 +28,16 @@ static const struct trace traces[] = {
      "no CUDA error 802",
      "the fabric manager is not ready: no process can use the NVSwitch GPUs",
      "systemctl restart nvidia-fabricmanager (of the driver's version), then wait until it has trained the links",
-     "CUDA's list of errors; seen on new p5 nodes"},
+     "CUDA's list of errors; seen on new p5 nodes",
+     false},
     {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"Using network Socket", "via NET/Socket"},
      "Using network AWS Libfabric (or IB)",
      "NCCL talks over TCP sockets: many times slower than EFA",
      "put aws-ofi-nccl's folder into LD_LIBRARY_PATH; unset NCCL_NET=Socket if a test left it",
-     "NCCL INFO lines"},
+     "NCCL INFO lines",
+     false},
     {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"NET/Plugin: Could not find", "No plugin found (libnccl-net", "Plugin load (libnccl-net",
@@ -42,7 +45,8 @@ static const struct trace traces[] = {
      "the plugin is found",
      "NCCL's network plugin was not loaded: wrong or missing library",
      "see that libnccl-net.so of aws-ofi-nccl is in LD_LIBRARY_PATH inside the container too",
-     "NCCL INFO lines"},
+     "NCCL INFO lines",
+     false},
     {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"Selected provider is tcp", "Selected Provider is tcp", "Selected provider is sockets",
@@ -50,35 +54,48 @@ static const struct trace traces[] = {
      "Selected provider is efa",
      "libfabric found no EFA device and took TCP: wrong libfabric, or devices that the container does not see",
      "use the EFA installer's libfabric (/opt/amazon/efa); give the container /dev/infiniband",
-     "aws-ofi-nccl's INFO lines"},
+     "aws-ofi-nccl's INFO lines",
+     false},
     {ASH_HEALTH_SOFTWARE,
      ASH_BROKEN,
      {"undefined symbol:", "CUDA driver version is insufficient", "cudaErrorInsufficientDriver"},
      "no such line",
      "a library of another version was picked up",
      "see which one with ldd and LD_DEBUG=libs; remove the other from LD_LIBRARY_PATH",
-     "the dynamic loader"},
+     "the dynamic loader",
+     false},
     {ASH_HEALTH_NETWORK,
      ASH_SLOW,
      {"the link from the node of rank "},
      "no such line",
      "the link from a node is slow: the job timed it, when all its ranks had to wait",
      "look at cable, switch port and speed of that node",
-     "Ashlar's output"},
+     "Ashlar's output",
+     false},
     {ASH_HEALTH_STEP,
      ASH_SLOW,
      {"times as slow as its peers, for "},
      "no such line",
      "a rank became slower, and all others wait for it",
      "look at its node: ashlar check node --deep",
-     "Ashlar's output"},
+     "Ashlar's output",
+     false},
+    {ASH_HEALTH_STEP,
+     ASH_BROKEN,
+     {": all ranks must make the same calls"},
+     "no such line",
+     "ranks make different calls: their programs or jobs differ",
+     "ashlar flight says which rank does not do what most do",
+     "Ashlar's output",
+     true},
     {ASH_HEALTH_STEP,
      ASH_BROKEN,
      {"Watchdog caught collective operation timeout", "ran for longer than the timeout"},
      "no time-out",
      "a rank did not come to a collective: a straggler that hangs, or one that died",
      "find the rank that is missing from the lines: its own log, its node's findings",
-     "PyTorch's NCCL watchdog"},
+     "PyTorch's NCCL watchdog",
+     false},
 };
 
 static const char *const good_signs[] = {"Using network AWS Libfabric", "Using network Libfabric", "Using network IB",
@@ -197,12 +214,17 @@ static int report_trace(struct ash_diagnose *diagnose, const struct log *log, co
                                   .action = trace->action,
                                   .source = trace->source};
     struct hits hits = count_lines(log, trace->needles, NEEDLES_MAX);
+    const char *first;
 
     if (hits.lines == 0) return 0;
     finding.excess = (double)hits.lines;
-    name_place(log, hits.first, finding.where, sizeof(finding.where));
+    first = trace->is_mutual ? start_of_line(log, hits.first) : hits.first;
+    if (trace->is_mutual)
+        snprintf(finding.where, sizeof(finding.where), "%s:%zu", log->name, line_number(log, first));
+    else
+        name_place(log, first, finding.where, sizeof(finding.where));
     snprintf(finding.value, sizeof(finding.value), "lines: %zu, first: %.*s", hits.lines,
-             (int)(end_of_line(log, hits.first) - hits.first), hits.first);
+             (int)(end_of_line(log, first) - first), first);
     return ash_diagnose_report(diagnose, &finding);
 }
 

@@ -177,13 +177,8 @@ static int render(const struct ash_chat_template *template, const struct request
 {
     struct ash_jinja_scope globals = {0};
     struct ash_str out = {0};
-    struct ash_jinja_run run = {.out = &out,
-                                .text = &out,
-                                .spans = spans,
-                                .err = err,
-                                .globals = &globals,
-                                .scope = &globals,
-                                .line = 1};
+    struct ash_jinja_run run = {
+        .out = &out, .text = &out, .spans = spans, .err = err, .globals = &globals, .scope = &globals, .line = 1};
     int rc;
 
     run.arena = ash_arena_open(ARENA_BYTES);

@@ -97,6 +97,20 @@ if bindfs --read-rate=1M "$SCRATCH/much" "$SCRATCH/slow-data" 2> "$SCRATCH/err";
     verdict "data on a throttled mount" storage "" node_pressure_io_waiting_seconds_total --run "$SCRATCH/throttled" --here --wait 3
     undo_last
     undo_last
+    # A slow loader: the second rank's data alone come through such a mount, as on a node whose own mount is slow. Who asks the ranks hears which
+    # one waits for its data; who asks the node too hears that its storage is why.
+    cat > "$SCRATCH/loader" << SH
+#!/bin/bash
+if [ "\$RANK" = 1 ]; then bindfs --read-rate=1M '$SCRATCH/much' '$SCRATCH/slow-data'; else mount --bind '$SCRATCH/much' '$SCRATCH/slow-data'; fi || exit 9
+exec '$ASHLAR' train '$SCRATCH/nodes.yaml' --out '$SCRATCH/loader-run' --pages '$SCRATCH/pages' data.train='$SCRATCH/slow-data' train.global_batch=4 train.grains=2
+SH
+    rm -rf "$SCRATCH/pages"
+    "$ASHLAR" launch --procs 2 --program unshare --mount bash "$SCRATCH/loader" > "$SCRATCH/loader.out" 2>&1 &
+    undo "kill -INT $!; wait $!"
+    wait_for "50 steps with a slow loader" steps_done loader-run 50
+    verdict "a slow loader" step "rank 1 " "data wait by step" --run "$SCRATCH/loader-run" --ranks "$SCRATCH/pages"
+    verdict "a slow loader and its storage" storage "" node_pressure_io_waiting_seconds_total --run "$SCRATCH/loader-run" --ranks "$SCRATCH/pages" --here --wait 3
+    undo_last
 fi
 
 # Data in a bucket whose every answer comes 1.2 s late: a real server (radosgw) behind a proxy.

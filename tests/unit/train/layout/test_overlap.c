@@ -24,9 +24,17 @@ struct layout {
 
 #define EXPERTS "model.type=qwen3_moe", "model.experts=4"
 
-static const char *const usual[] = {
-    "recover.copies=0", "model.layers=6",      "model.vocab=64",        "train.global_batch=6", "train.grains=6",    "train.micro_batch=1",
-    "train.valid_every=1", "train.valid_batches=1", "train.precision=fp32", "runtime.threads=1", NULL};
+static const char *const usual[] = {"recover.copies=0",
+                                    "model.layers=6",
+                                    "model.vocab=64",
+                                    "train.global_batch=6",
+                                    "train.grains=6",
+                                    "train.micro_batch=1",
+                                    "train.valid_every=1",
+                                    "train.valid_batches=1",
+                                    "train.precision=fp32",
+                                    "runtime.threads=1",
+                                    NULL};
 
 static uint64_t *hash_of_one; /* of the layout that runs, for the ranks to compare with */
 

@@ -46,7 +46,9 @@ static int lose_one(struct ash_trainer *trainer, struct ash_group *group)
     struct ash_stage *stage = &stages->chunks[0];
     double losses[RANKS], norm = 0;
 
-    if (ash_stages_train(stages, &(struct ash_stages_task){.source = &trainer->train, .scale = 1.0f}, STEPS, losses, NULL) < 0) return 1;
+    if (ash_stages_train(stages, &(struct ash_stages_task){.source = &trainer->train, .scale = 1.0f}, STEPS, losses,
+                         NULL) < 0)
+        return 1;
     if (ash_stages_norm(stages, &norm, NULL) < 0) return 2;
     if (ash_group_rank(group) == RANKS - 1) {
         ash_optimizer_update(&stage->optimizer, stage->grads, norm, 0.01);
