@@ -239,11 +239,11 @@ static int list_kept(const struct ash_trainer *trainer, uint64_t step, const str
     return rc;
 }
 
-/* What it has to get; with_copies: before anything else, copies too. */
+/* What it has to get: nothing where it has taken it over; with_copies: before anything else, copies too. */
 static int list_needed(const struct ash_trainer *trainer, bool with_copies, struct ash_patches *need,
                        struct ash_err *err)
 {
-    int rc = ash_trainer_is_spare(trainer)
+    int rc = ash_trainer_is_spare(trainer) || trainer->now->has_values
                  ? 0
                  : ash_patches_add_stages(need, &trainer->now->stages, trainer->outline, false, err);
 

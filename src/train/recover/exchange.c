@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "train/recover/range_index.h"
 
 #define ROUND_BYTES ((size_t)32 << 20) /* that a rank sends or gets in a round, but for a last move */
 #define TRIES 3
@@ -20,11 +21,13 @@ static _Atomic bool damages_next;
 struct exchange {
     struct ash_group *group;
     const struct ash_patches *have, *need;
+    struct ash_range_index have_index, need_index;
     size_t rank, ranks;
     struct ash_move *moves;
     size_t move_count;
     size_t *send, *recv;        /* [ranks] bytes of a round */
     size_t *load_in, *load_out; /* [ranks] bytes of a round, of every rank */
+    char **at;                  /* [ranks] places in the blocks to or from each */
     char *out, *in;             /* what is sent, what arrives */
     size_t out_room, in_room;
 };
@@ -122,26 +125,51 @@ static size_t kinds_of(const struct ash_patch_range *range)
     return range->has_moments != 0 ? ASH_PATCH_KINDS : 1;
 }
 
-/* Values of a kind go everywhere where this process needs them. */
-static void put(const struct exchange *exchange, const struct ash_patch_range *range, size_t kind, const void *values)
-{
-    const struct ash_patches *need = exchange->need;
-    const struct ash_patch *to = ash_patches_find(need, range, 0);
+/* A range, and where its values are. */
+struct values {
+    const struct exchange *exchange;
+    const struct ash_patch_range *range;
+    const void *kinds[ASH_PATCH_KINDS]; /* NULL: not found yet */
+};
 
-    ash_assert(to != NULL);
-    for (; to != NULL; to = ash_patches_find(need, range, (size_t)(to - need->items) + 1))
-        if (place_of(to, range, kind) != values)
-            memcpy(place_of(to, range, kind), values, (size_t)range->count * sizeof(float));
+/* A patch here that needs them. */
+static void put(void *ctx, const struct ash_range_entry *entry)
+{
+    const struct values *values = ctx;
+    const struct ash_patch *to = &values->exchange->need->items[entry->id];
+
+    for (size_t kind = 0; kind < kinds_of(values->range); kind++)
+        if (place_of(to, values->range, kind) != values->kinds[kind])
+            memcpy(place_of(to, values->range, kind), values->kinds[kind],
+                   (size_t)values->range->count * sizeof(float));
+}
+
+/* A patch here that has them. Several may: what all ranks of tp have is in a rank's own part and in its copy of
+ * another's. The first is as good as any. */
+static void get(void *ctx, const struct ash_range_entry *entry)
+{
+    struct values *values = ctx;
+
+    if (values->kinds[0] != NULL) return;
+    for (size_t kind = 0; kind < kinds_of(values->range); kind++)
+        values->kinds[kind] = place_of(&values->exchange->have->items[entry->id], values->range, kind);
+}
+
+static struct values find_values(const struct exchange *exchange, const struct ash_patch_range *range)
+{
+    struct values values = {.exchange = exchange, .range = range};
+
+    ash_range_index_find(&exchange->have_index, range, get, &values);
+    ash_assert(values.kinds[0] != NULL);
+    return values;
 }
 
 /* Inside this process. */
 static void copy_own(const struct exchange *exchange, const struct ash_patch_range *range)
 {
-    const struct ash_patch *from = ash_patches_find(exchange->have, range, 0);
+    struct values values = find_values(exchange, range);
 
-    ash_assert(from != NULL);
-    for (size_t kind = 0; kind < kinds_of(range); kind++)
-        put(exchange, range, kind, place_of(from, range, kind));
+    ash_range_index_find(&exchange->need_index, range, put, &values);
 }
 
 /* The moves of the next round, from `begin` on: as many as nobody has to send or to get too much for. Returns their
@@ -194,44 +222,70 @@ static int make_room(char **buffer, size_t *room, const size_t *bytes, size_t ra
     return *buffer != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu bytes of a state", sum);
 }
 
-/* What goes to one rank, at `at`. */
-static void pack(const struct exchange *exchange, size_t begin, size_t end, size_t to, char *at)
+/* Where the blocks to or from each rank begin; NULL: there is none. */
+static void place_blocks(const struct exchange *exchange, char *buffer, const size_t *bytes)
 {
-    const char *block = at;
-    uint64_t sum;
-
-    for (size_t i = begin; i < end; i++) {
-        const struct ash_move *move = &exchange->moves[i];
-        size_t bytes = (size_t)move->range.count * sizeof(float);
-        const struct ash_patch *patch;
-
-        if (move->from != exchange->rank || move->to != to) continue;
-        patch = ash_patches_find(exchange->have, &move->range, 0);
-        ash_assert(patch != NULL);
-        for (size_t kind = 0; kind < kinds_of(&move->range); kind++, at += bytes)
-            memcpy(at, place_of(patch, &move->range, kind), bytes);
-    }
-    sum = ash_hash_bytes(block, (size_t)(at - block), begin);
-    memcpy(at, &sum, sizeof(sum));
+    for (size_t r = 0; r < exchange->ranks; buffer += bytes[r++])
+        exchange->at[r] = bytes[r] > 0 ? buffer : NULL;
 }
 
-/* What has come from one rank. Returns false where it is damaged. */
-static bool unpack(const struct exchange *exchange, size_t begin, size_t end, size_t from, const char *at)
+/* What goes to others. */
+static void pack(const struct exchange *exchange, size_t begin, size_t end)
 {
-    size_t size_bytes = exchange->recv[from] - SUM_BYTES;
-    uint64_t sum;
-
-    memcpy(&sum, at + size_bytes, sizeof(sum));
-    if (sum != ash_hash_bytes(at, size_bytes, begin)) return false;
+    place_blocks(exchange, exchange->out, exchange->send);
     for (size_t i = begin; i < end; i++) {
         const struct ash_move *move = &exchange->moves[i];
         size_t bytes = (size_t)move->range.count * sizeof(float);
+        struct values values;
 
-        if (move->from != from || move->to != exchange->rank) continue;
-        for (size_t kind = 0; kind < kinds_of(&move->range); kind++, at += bytes)
-            put(exchange, &move->range, kind, at);
+        if (move->from != exchange->rank || move->to == exchange->rank) continue;
+        values = find_values(exchange, &move->range);
+        for (size_t kind = 0; kind < kinds_of(&move->range); kind++, exchange->at[move->to] += bytes)
+            memcpy(exchange->at[move->to], values.kinds[kind], bytes);
     }
-    return true;
+    for (size_t r = 0; r < exchange->ranks; r++) {
+        size_t bytes = exchange->send[r] - SUM_BYTES;
+        uint64_t sum;
+
+        if (exchange->at[r] == NULL) continue;
+        sum = ash_hash_bytes(exchange->at[r] - bytes, bytes, begin);
+        memcpy(exchange->at[r], &sum, sizeof(sum));
+    }
+}
+
+/* Compare what has come with its checksums. A block that is damaged has no place any more. Returns the last rank whose
+ * is; SIZE_MAX: none. */
+static size_t check_blocks(const struct exchange *exchange, size_t begin)
+{
+    size_t damaged = SIZE_MAX;
+
+    place_blocks(exchange, exchange->in, exchange->recv);
+    for (size_t r = 0; r < exchange->ranks; r++) {
+        size_t bytes = exchange->recv[r] - SUM_BYTES;
+        uint64_t sum;
+
+        if (exchange->at[r] == NULL) continue;
+        memcpy(&sum, exchange->at[r] + bytes, sizeof(sum));
+        if (sum == ash_hash_bytes(exchange->at[r], bytes, begin)) continue;
+        exchange->at[r] = NULL;
+        damaged = r;
+    }
+    return damaged;
+}
+
+/* What has come from others, as far as it is good. */
+static void unpack(const struct exchange *exchange, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        const struct ash_move *move = &exchange->moves[i];
+        size_t bytes = (size_t)move->range.count * sizeof(float);
+        struct values values = {.exchange = exchange, .range = &move->range};
+
+        if (move->to != exchange->rank || move->from == exchange->rank || exchange->at[move->from] == NULL) continue;
+        for (size_t kind = 0; kind < kinds_of(&move->range); kind++, exchange->at[move->from] += bytes)
+            values.kinds[kind] = exchange->at[move->from];
+        ash_range_index_find(&exchange->need_index, &move->range, put, &values);
+    }
 }
 
 /* Somebody has asked for it: the first block on its way is not what it was. */
@@ -249,18 +303,17 @@ static void damage_block(const struct exchange *exchange)
 /* Send and receive once. *damaged_out: 0, or 1 + from * ranks + to, of a block that has arrived damaged anywhere. */
 static int try_round(struct exchange *exchange, size_t begin, size_t end, int64_t *damaged_out, struct ash_err *err)
 {
-    size_t at = 0, arrived = 0; /* where there is nothing to move, there is no memory either */
     int64_t damaged = 0;
+    size_t from;
     int rc;
 
-    for (size_t r = 0; r < exchange->ranks; at += exchange->send[r++])
-        if (exchange->send[r] > 0) pack(exchange, begin, end, r, exchange->out + at);
+    pack(exchange, begin, end);
     damage_block(exchange);
     rc = ash_group_all_to_all(exchange->group, exchange->out, exchange->send, exchange->in, exchange->recv, err);
     if (rc < 0) return rc;
-    for (size_t r = 0; r < exchange->ranks; arrived += exchange->recv[r++])
-        if (exchange->recv[r] > 0 && !unpack(exchange, begin, end, r, exchange->in + arrived))
-            damaged = 1 + (int64_t)(r * exchange->ranks + exchange->rank);
+    from = check_blocks(exchange, begin);
+    unpack(exchange, begin, end);
+    if (from != SIZE_MAX) damaged = 1 + (int64_t)(from * exchange->ranks + exchange->rank);
     return ash_group_all_reduce(exchange->group, &damaged, damaged_out, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
 }
 
@@ -315,14 +368,25 @@ int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, c
     int rc = -ENOMEM;
 
     exchange.send = calloc(4 * ranks, sizeof(*exchange.send));
-    if (exchange.send == NULL) return ash_err_set(err, rc, "out of memory for %zu ranks", ranks);
+    exchange.at = calloc(ranks, sizeof(*exchange.at));
+    if (exchange.send == NULL || exchange.at == NULL ||
+        ash_range_index_init(&exchange.have_index, have->items, have->count, sizeof(*have->items)) < 0 ||
+        ash_range_index_init(&exchange.need_index, need->items, need->count, sizeof(*need->items)) < 0) {
+        ash_err_set(err, rc, "out of memory for an exchange between %zu ranks", ranks);
+        goto out;
+    }
     exchange.recv = exchange.send + ranks;
     exchange.load_in = exchange.recv + ranks;
     exchange.load_out = exchange.load_in + ranks;
     rc = plan_moves(&exchange, outline, err);
     if (rc == 0) rc = run_rounds(&exchange, &counts, err);
+
+out:
+    ash_range_index_fini(&exchange.have_index);
+    ash_range_index_fini(&exchange.need_index);
     free(exchange.moves);
     free(exchange.send);
+    free(exchange.at);
     free(exchange.out);
     free(exchange.in);
     if (rc == 0) *counts_out = counts;

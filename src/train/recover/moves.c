@@ -1,5 +1,4 @@
-/* moves: a sweep over every needed range. What ranks have is sorted by parameter and element first, so that a sweep
- * looks only at ranges of its own parameter. */
+/* moves: a sweep over every needed range. Indexes of what ranks have say who holds its next element. */
 #include "train/recover/moves.h"
 
 #include <errno.h>
@@ -8,29 +7,30 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-
-struct source {
-    struct ash_patch_range range;
-    uint32_t rank;
-};
+#include "train/recover/range_index.h"
 
 struct plan {
     const struct ash_moves_opts *opts;
-    struct source *sources; /* sorted by parameter, element, rank */
-    size_t source_count;
-    uint64_t *given; /* [ranks] bytes */
+    struct ash_range_index all;    /* what anybody has; ids count the ranges of rank 0, rank 1, ... */
+    struct ash_range_index *ranks; /* [ranks]: what each has that needs anything */
+    uint64_t *given;               /* [ranks] bytes */
     struct ash_move *moves;
     size_t count, room;
 };
 
-static int by_place(const void *a, const void *b)
-{
-    const struct source *x = a, *y = b;
+/* Who gives an element. */
+struct source {
+    uint32_t rank;
+    uint64_t end; /* of the range that it is in */
+};
 
-    if (x->range.param != y->range.param) return x->range.param < y->range.param ? -1 : 1;
-    if (x->range.first != y->range.first) return x->range.first < y->range.first ? -1 : 1;
-    return x->rank < y->rank ? -1 : x->rank > y->rank;
-}
+/* Who is best, as they are found. */
+struct choice {
+    const struct plan *plan;
+    size_t to;
+    bool is_made;
+    struct source best;
+};
 
 static int by_order(const void *a, const void *b)
 {
@@ -41,80 +41,91 @@ static int by_order(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-static int sort_sources(struct plan *plan)
+static int index_sources(struct plan *plan)
 {
-    const struct ash_patch_lists *have = &plan->opts->have;
-    size_t count = have->first[plan->opts->ranks];
+    const struct ash_patch_lists *have = &plan->opts->have, *need = &plan->opts->need;
+    size_t ranks = plan->opts->ranks, size = sizeof(*have->ranges);
+    int rc = ash_range_index_init(&plan->all, have->ranges, have->first[ranks], size);
 
-    plan->sources = calloc(count + 1, sizeof(*plan->sources));
-    if (plan->sources == NULL) return -ENOMEM;
-    for (size_t r = 0; r < plan->opts->ranks; r++)
-        for (size_t i = have->first[r]; i < have->first[r + 1]; i++)
-            plan->sources[plan->source_count++] = (struct source){have->ranges[i], (uint32_t)r};
-    qsort(plan->sources, plan->source_count, sizeof(*plan->sources), by_place);
-    return 0;
+    for (size_t r = 0; rc == 0 && r < ranks; r++)
+        if (need->first[r + 1] > need->first[r])
+            rc = ash_range_index_init(&plan->ranks[r], have->ranges + have->first[r],
+                                      have->first[r + 1] - have->first[r], size);
+    return rc;
 }
 
-/* The first source of a parameter. */
-static size_t first_source(const struct plan *plan, uint32_t param)
+static void free_indexes(struct plan *plan)
 {
-    size_t low = 0, high = plan->source_count;
+    for (size_t r = 0; plan->ranks != NULL && r < plan->opts->ranks; r++)
+        ash_range_index_fini(&plan->ranks[r]);
+    free(plan->ranks);
+    ash_range_index_fini(&plan->all);
+}
 
-    while (low < high) {
+/* Whose range is that? */
+static uint32_t rank_of(const struct plan *plan, size_t id)
+{
+    const size_t *first = plan->opts->have.first;
+    size_t low = 0, high = plan->opts->ranks;
+
+    while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 
-        if (plan->sources[middle].range.param < param)
-            low = middle + 1;
+        if (first[middle] <= id)
+            low = middle;
         else
             high = middle;
     }
-    return low;
+    return (uint32_t)low;
 }
 
-/* Is a better than b (NULL: nothing yet) for what `to` needs? */
-static bool is_better(const struct plan *plan, const struct source *a, const struct source *b, size_t to)
+/* Is rank a better than rank b for what `to` needs? */
+static bool is_better(const struct plan *plan, size_t a, size_t b, size_t to)
 {
     const uint32_t *nodes = plan->opts->nodes;
-    bool near_a, near_b;
+    bool near_a = nodes[a] == nodes[to], near_b = nodes[b] == nodes[to];
 
-    if (b == NULL) return true;
-    if ((a->rank == to) != (b->rank == to)) return a->rank == to;
-    near_a = nodes[a->rank] == nodes[to];
-    near_b = nodes[b->rank] == nodes[to];
+    if ((a == to) != (b == to)) return a == to;
     if (near_a != near_b) return near_a;
-    return plan->given[a->rank] < plan->given[b->rank];
+    return plan->given[a] < plan->given[b];
 }
 
-/* Who gives the element at which a need begins; NULL: nobody. */
-static const struct source *best_source(const struct plan *plan, const struct ash_patch_range *need, size_t to)
+static void consider(void *ctx, const struct ash_range_entry *entry)
 {
-    const struct source *best = NULL;
+    struct choice *choice = ctx;
+    uint32_t rank = rank_of(choice->plan, entry->id);
 
-    for (size_t i = first_source(plan, need->param); i < plan->source_count; i++) {
-        const struct source *source = &plan->sources[i];
+    if (choice->is_made && !is_better(choice->plan, rank, choice->best.rank, choice->to)) return;
+    choice->is_made = true;
+    choice->best = (struct source){rank, entry->range.first + entry->range.count};
+}
 
-        if (source->range.param != need->param || source->range.first > need->first) break;
-        if (source->range.first + source->range.count <= need->first || source->range.has_moments < need->has_moments)
-            continue;
-        if (is_better(plan, source, best, to)) best = source;
-    }
-    return best;
+/* Who gives the element at which a need begins. Returns false where nobody has it. */
+static bool best_source(const struct plan *plan, const struct ash_patch_range *need, size_t to, struct source *best_out)
+{
+    struct choice choice = {.plan = plan, .to = to};
+    struct ash_patch_range element = *need;
+
+    element.count = 1;
+    ash_range_index_find(&plan->all, &element, consider, &choice);
+    if (choice.is_made) *best_out = choice.best;
+    return choice.is_made;
 }
 
 /* Where a source ends for a need of `to`: at its own end, or where the process has the rest itself. */
 static size_t source_end(const struct plan *plan, const struct source *source, const struct ash_patch_range *need,
                          size_t to)
 {
-    size_t end = (size_t)(source->range.first + source->range.count);
+    const struct ash_range_index *own = &plan->ranks[to];
 
-    for (size_t i = first_source(plan, need->param); source->rank != to && i < plan->source_count; i++) {
-        const struct source *own = &plan->sources[i];
+    if (source->rank == to) return (size_t)source->end;
+    for (size_t i = ash_range_index_at(own, need->param, need->first + 1); i < own->count; i++) {
+        const struct ash_patch_range *range = &own->entries[i].range;
 
-        if (own->range.param != need->param || own->range.first >= end) break;
-        if (own->rank == to && own->range.first > need->first && own->range.has_moments >= need->has_moments)
-            return (size_t)own->range.first;
+        if (range->param != need->param || range->first >= source->end) break;
+        if (range->has_moments >= need->has_moments) return (size_t)range->first;
     }
-    return end;
+    return (size_t)source->end;
 }
 
 static int add_move(struct plan *plan, const struct ash_move *move)
@@ -135,17 +146,17 @@ static int add_move(struct plan *plan, const struct ash_move *move)
 static int cover(struct plan *plan, struct ash_patch_range need, size_t to, struct ash_patch_range *missing_out)
 {
     while (need.count > 0) {
-        const struct source *source = best_source(plan, &need, to);
+        struct source source;
         struct ash_move move = {.to = (uint32_t)to, .range = need};
         size_t end;
         int rc;
 
-        if (source == NULL) {
+        if (!best_source(plan, &need, to, &source)) {
             *missing_out = need;
             return -ENODATA;
         }
-        end = source_end(plan, source, &need, to);
-        move.from = source->rank;
+        end = source_end(plan, &source, &need, to);
+        move.from = source.rank;
         move.range.count = ash_min(ash_min(end - (size_t)need.first, (size_t)need.count), ASH_MOVE_MAX);
         rc = add_move(plan, &move);
         if (rc < 0) return rc;
@@ -170,12 +181,14 @@ static int cover_all(struct plan *plan, struct ash_patch_range *missing_out)
 int ash_moves_plan(const struct ash_moves_opts *opts, struct ash_move **moves_out, size_t *count_out,
                    struct ash_patch_range *missing_out)
 {
-    struct plan plan = {.opts = opts, .given = calloc(opts->ranks, sizeof(*plan.given))};
-    int rc = plan.given != NULL ? sort_sources(&plan) : -ENOMEM;
+    struct plan plan = {.opts = opts,
+                        .ranks = calloc(opts->ranks, sizeof(*plan.ranks)),
+                        .given = calloc(opts->ranks, sizeof(*plan.given))};
+    int rc = plan.ranks != NULL && plan.given != NULL ? index_sources(&plan) : -ENOMEM;
 
     ash_assert(opts->ranks > 0);
     if (rc == 0) rc = cover_all(&plan, missing_out);
-    free(plan.sources);
+    free_indexes(&plan);
     free(plan.given);
     if (rc < 0) {
         free(plan.moves);

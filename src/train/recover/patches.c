@@ -106,19 +106,6 @@ int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages 
     return rc;
 }
 
-const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range,
-                                         size_t from)
-{
-    for (size_t i = from; i < patches->count; i++) {
-        const struct ash_patch_range *held = &patches->items[i].range;
-
-        if (held->param == range->param && held->has_moments >= range->has_moments && held->first <= range->first &&
-            held->first + held->count >= range->first + range->count)
-            return &patches->items[i];
-    }
-    return NULL;
-}
-
 size_t ash_patch_bytes(const struct ash_patch_range *range)
 {
     return (size_t)range->count * sizeof(float) * (range->has_moments != 0 ? ASH_PATCH_KINDS : 1);

@@ -41,10 +41,6 @@ int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, 
  * alone has to write). outline lists the whole model. Returns 0 or -ENOMEM. */
 int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages *stages,
                            const struct ash_model *outline, bool reads, struct ash_err *err);
-/* The first patch from index `from` on that holds all elements of range, or NULL. Several may: what all ranks of tp
- * have is in a rank's own part and in its copy of another's. */
-const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range,
-                                         size_t from);
 /* Bytes of elements of a range, with its moments. */
 size_t ash_patch_bytes(const struct ash_patch_range *range);
 

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "train/recover/copies.h"
 #include "train/recover/moves.h"
+#include "train/recover/range_index.h"
 #include "train/recover/shape.h"
 
 #define DRAWS 300
@@ -130,6 +131,91 @@ static void test_everyone_gets_what_it_needs(void **state)
     assert_in_range(shorts, DRAWS / 20, DRAWS * 19 / 20); /* both kinds have been drawn */
 }
 
+/* ---- the index --------------------------------------------------------------------------------------------------- */
+
+#define INDEXED 200
+
+/* Which ranges were found, in their order. */
+struct found {
+    size_t ids[INDEXED], count;
+};
+
+static void note(void *ctx, const struct ash_range_entry *entry)
+{
+    struct found *found = ctx;
+
+    assert_true(found->count < INDEXED);
+    found->ids[found->count++] = entry->id;
+}
+
+/* The plain search: look at all of them. */
+static size_t count_holding(const struct ash_patch_range *ranges, size_t count, const struct ash_patch_range *asked,
+                            bool *holds)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        holds[i] = ranges[i].param == asked->param && ranges[i].has_moments >= asked->has_moments &&
+                   ranges[i].first <= asked->first && ranges[i].first + ranges[i].count >= asked->first + asked->count;
+        found += holds[i];
+    }
+    return found;
+}
+
+static struct ash_patch_range draw_range(struct drawn *drawn, size_t longest)
+{
+    size_t first = draw(drawn, 0, ELEMENTS - 1);
+
+    return (struct ash_patch_range){(uint32_t)draw(drawn, 0, PARAMS - 1), (uint32_t)draw(drawn, 0, 1), first,
+                                    draw(drawn, 1, longest)};
+}
+
+/* Where ranges of a parameter begin, by looking at all of them. */
+static void check_at(const struct ash_range_index *index, const struct ash_patch_range *asked)
+{
+    size_t at = ash_range_index_at(index, asked->param, asked->first);
+
+    for (size_t i = 0; i < index->count; i++) {
+        const struct ash_patch_range *range = &index->entries[i].range;
+        bool is_before = range->param < asked->param || (range->param == asked->param && range->first < asked->first);
+
+        assert_int_equal(is_before, i < at);
+    }
+}
+
+static void test_the_index_finds_what_a_search_finds(void **state)
+{
+    size_t all = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+        struct drawn drawn = {.seed = seed};
+        size_t count = draw(&drawn, 0, INDEXED), longest = draw(&drawn, 1, ELEMENTS);
+        struct ash_patch_range ranges[INDEXED];
+        struct ash_range_index index;
+
+        for (size_t i = 0; i < count; i++)
+            ranges[i] = draw_range(&drawn, longest);
+        assert_int_equal(ash_range_index_init(&index, ranges, count, sizeof(ranges[0])), 0);
+        for (size_t q = 0; q < 20; q++) {
+            struct ash_patch_range asked = draw_range(&drawn, longest);
+            struct found found = {0};
+            bool holds[INDEXED];
+
+            ash_range_index_find(&index, &asked, note, &found);
+            assert_int_equal(found.count, count_holding(ranges, count, &asked, holds));
+            for (size_t i = 0; i < found.count; i++) {
+                assert_true(holds[found.ids[i]]);
+                holds[found.ids[i]] = false; /* not twice */
+            }
+            all += found.count;
+            check_at(&index, &asked);
+        }
+        ash_range_index_fini(&index);
+    }
+    assert_true(all > DRAWS);
+}
+
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 static void test_copies_are_elsewhere(void **state)
@@ -212,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyone_gets_what_it_needs),
+        cmocka_unit_test(test_the_index_finds_what_a_search_finds),
         cmocka_unit_test(test_copies_are_elsewhere),
         cmocka_unit_test(test_data_axes_shrink_first),
     };
