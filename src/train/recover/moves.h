@@ -18,7 +18,7 @@ struct ash_move {
 };
 
 /* Elements of a move at most: larger ones are cut. */
-#define ASH_MOVE_MAX ((size_t)1 << 20)
+#define ASH_MOVE_MAX ((size_t)1 << 15)
 
 /* What to find moves for. */
 struct ash_moves_opts {

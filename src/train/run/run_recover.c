@@ -292,6 +292,8 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     rc = take_up(run, &recovery, err);
     if (rc < 0) return rc;
     down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
+    ash_log(ASH_LOG_DEBUG, "of %.3f s: settling %.3f s, opening the mesh %.3f s, moving the state %.3f s", down_s,
+            recovery.settle_s, recovery.open_s, recovery.transfer_s);
     ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
     if (!is_planned) count_recovery(run, down_s);
     say(run, first.text, &recovery, down_s);

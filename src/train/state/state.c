@@ -79,9 +79,10 @@ static int make_copies(struct ash_state *state, bool is_blank, struct ash_err *e
     int rc;
 
     if (state->bf16.data != NULL) {
-        if (!is_blank) round_own(state);
+        if (!is_blank && !state->is_taken) round_own(state);
         rc = ash_state_barrier(state, err);
         if (rc < 0) return rc;
+        state->is_rounded = !is_blank;
         ash_model_use_bf16(state->model, state->bf16.data);
     }
     ash_model_refresh(state->model);
@@ -150,7 +151,28 @@ int ash_state_renew(struct ash_state *state, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (state->mates > 0) ash_state_copy_constants(state);
-    return make_copies(state, false, err);
+    rc = make_copies(state, false, err);
+    state->is_taken = false;
+    return rc;
+}
+
+/* Is the working copy in memory that others see? */
+static bool is_shared(const struct ash_state *state)
+{
+    return state->window != NULL || state->tp_window != NULL;
+}
+
+static void trade_working_copies(struct ash_state *state, struct ash_state *old)
+{
+    struct ash_buffer bf16 = state->bf16;
+
+    old->is_taken = false;
+    if (bf16.data == NULL || old->bf16.data == NULL || is_shared(state) || is_shared(old)) return;
+    state->is_taken = old->is_rounded;
+    state->is_rounded = old->is_rounded;
+    old->is_rounded = false;
+    state->bf16 = old->bf16;
+    old->bf16 = bf16;
 }
 
 bool ash_state_take(struct ash_state *state, struct ash_state *old)
@@ -163,6 +185,7 @@ bool ash_state_take(struct ash_state *state, struct ash_state *old)
     state->v = old->v;
     old->m = m;
     old->v = v;
+    trade_working_copies(state, old);
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
     old->next = (struct ash_state_values){ash_model_values(old->model), m.data, v.data};
     state->step = old->step;

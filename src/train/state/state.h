@@ -52,6 +52,8 @@ struct ash_state {
     struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
     struct ash_window *tp_window; /* the working copies of all tp peers; NULL: none, or fsdp gathers the weights */
+    bool is_rounded;              /* the working copy has been made of the weights; updates keep it so */
+    bool is_taken;                /* by ash_state_take, the working copy, too; nothing has been written since */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
@@ -81,8 +83,9 @@ int ash_state_renew(struct ash_state *state, struct ash_err *err);
  * more. */
 void ash_state_detach(struct ash_state *state);
 /* Take over the values and counters of `old`, which is detached and of the same part of the same model, and give it
- * memory of no use instead: nothing is copied. ash_state_renew follows. Returns false, and nothing is done, where the
- * parts differ or the values of one are in memory that it shares. */
+ * memory of no use instead: nothing is copied. So with the working copy, where nobody shares it. ash_state_renew
+ * follows. Returns false, and nothing is done, where the parts differ or the values of one are in memory that it
+ * shares. */
 bool ash_state_take(struct ash_state *state, struct ash_state *old);
 /* What replica `mate` of the node (< state->mates) updates of the shard. */
 struct ash_range ash_state_mate_run(const struct ash_state *state, size_t mate);
