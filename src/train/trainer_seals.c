@@ -25,7 +25,13 @@ int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err 
 
 int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err)
 {
-    return ash_seals_check(&trainer->seals, &trainer->now->stages, trainer->outline, &trainer->damages, err);
+    struct ash_stages *stages = &trainer->now->stages;
+    int rc = ash_seals_check(&trainer->seals, stages, trainer->outline, &trainer->damages, err);
+
+    /* it may be bf16 weights that have changed, of good ones: they are to be made again */
+    for (size_t i = 0; rc < 0 && i < stages->chunk_count; i++)
+        stages->chunks[i].state.is_rounded = false;
+    return rc;
 }
 
 void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct ash_group *group,
