@@ -13,11 +13,14 @@ struct flags {
     bool quick, deep, json;
     int64_t fault_core, fault_device;
     double seconds, slow;
+    int links;
     const char *disk, *device;
     struct ash_node_flags node;
     struct ash_group_opts group;
     struct ash_fabric_opts fabric;
 };
+
+static const char *const links_ways[] = {"auto", "pairs", "halves", NULL}; /* enum ash_links_way */
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt check_opts[] = {
@@ -48,6 +51,13 @@ static const struct ash_opt check_opts[] = {
      .min = 0,
      .max = 1,
      .help = "cluster: links and disks below this share of the median are outliers"},
+    {.name = "links",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(links),
+     .default_text = "auto",
+     .choices = links_ways,
+     .help = "cluster: pairs measures all pairs, in as many rounds as there are nodes; halves some of them and "
+             "exchanges of groups, in rounds by their logarithm; auto: halves beyond 64 nodes"},
     {.name = "fault_core",
      .type = ASH_OPT_INT,
      .offset = FIELD(fault_core),
@@ -117,6 +127,7 @@ static int respond_cluster(const struct flags *flags, const struct ash_check_opt
                                             .group = &group,
                                             .disk = flags->disk,
                                             .slow_share = flags->slow,
+                                            .links_way = (enum ash_links_way)flags->links,
                                             .is_deep = flags->deep,
                                             .wants_json = flags->json};
     struct ash_err err = {0};

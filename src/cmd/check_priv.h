@@ -3,6 +3,7 @@
 #define ASH_CMD_CHECK_PRIV_H
 
 #include <stdbool.h>
+#include "cmd/check_cluster_links.h"
 #include "collective/group.h"
 #include "observe/check/check.h"
 
@@ -11,6 +12,7 @@ struct ash_cluster_check {
     const struct ash_group_opts *group;
     const char *disk; /* folder whose disk is measured; NULL: none */
     double slow_share;
+    enum ash_links_way links_way;
     bool is_deep, wants_json;
 };
 

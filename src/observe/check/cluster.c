@@ -164,6 +164,11 @@ static bool is_slow_end(const double *rates, size_t count, size_t node, bool sen
     return all > 1 && 2 * slow > all;
 }
 
+bool ash_cluster_is_slow_node(const double *rates, size_t count, size_t node, double limit)
+{
+    return is_slow_end(rates, count, node, true, limit) || is_slow_end(rates, count, node, false, limit);
+}
+
 /* A node that is slow to most others is named; a link between two ends that are not is slow by itself. */
 static void judge_links(const double *rates, size_t count, double slow_share, bool *is_slow,
                         struct ash_cluster_report *report)

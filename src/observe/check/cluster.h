@@ -4,6 +4,7 @@
 #ifndef ASH_OBSERVE_CHECK_CLUSTER_H
 #define ASH_OBSERVE_CHECK_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "observe/check/check.h"
@@ -50,6 +51,9 @@ void ash_node_card_fill(struct ash_node_card *card, const struct ash_check_repor
 const char *ash_node_fact_name(enum ash_node_fact fact);
 /* The median of those of count rates that are not 0, without their signs; 0: all are 0. Returns 0 or -ENOMEM. */
 int ash_cluster_median(const double *rates, size_t count, double *median_out);
+/* Does a node send or receive with less than limit over more than half of its links that are known, two at least? rates
+ * as below. */
+bool ash_cluster_is_slow_node(const double *rates, size_t count, size_t node, double limit);
 /* Compare count nodes. rates[from * count + to]: bytes per second, 0 where it is not known. A negative one was
  * disturbed: it counts for the median and is never slow. What is below slow_share (0 to 1) of the median is slow.
  * Returns 0 or -ENOMEM. */
