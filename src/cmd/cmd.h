@@ -45,6 +45,7 @@ extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_sft;
 extern const struct ash_cmd ash_cmd_dpo;
 extern const struct ash_cmd ash_cmd_reward;
+extern const struct ash_cmd ash_cmd_distill;
 extern const struct ash_cmd ash_cmd_rl;
 extern const struct ash_cmd ash_cmd_version;
 

@@ -18,6 +18,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_sft,
     &ash_cmd_dpo,
     &ash_cmd_reward,
+    &ash_cmd_distill,
     &ash_cmd_rl,
     &ash_cmd_launch,
     &ash_cmd_runs,

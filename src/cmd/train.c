@@ -120,6 +120,15 @@ static const struct ash_cmd_usage reward_usage = {
     .examples = "  ashlar reward job.yaml model.from=runs/chat/model data.train=data/pairs --out runs/reward",
 };
 
+static const struct ash_cmd_usage distill_usage = {
+    .synopsis = "ashlar distill JOB.yaml [section.setting=value ...] --out DIR\nashlar distill --resume --out DIR",
+    .about = "Trains a model on another model's distributions over examples: `ashlar train` with\n"
+             "train.method=distill. Losses and names are those of TRL's GKD.",
+    .examples =
+        "  ashlar distill job.yaml model.from=models/small distill.teacher=models/large data.train=data/chat \\\n"
+        "      --out runs/small",
+};
+
 static const struct ash_cmd_usage rl_usage = {
     .synopsis = "ashlar rl JOB.yaml [section.setting=value ...] --out DIR\nashlar rl --resume --out DIR",
     .about =
@@ -343,6 +352,11 @@ static int run_reward(int argc, char **argv)
     return run_method(&(struct method){"reward", &reward_usage, ASH_METHOD_REWARD}, argc, argv);
 }
 
+static int run_distill(int argc, char **argv)
+{
+    return run_method(&(struct method){"distill", &distill_usage, ASH_METHOD_DISTILL}, argc, argv);
+}
+
 static int run_rl(int argc, char **argv)
 {
     return run_method(&(struct method){"rl", &rl_usage, ASH_METHOD_RL}, argc, argv);
@@ -352,4 +366,5 @@ const struct ash_cmd ash_cmd_train = {"train", "train a model from a job file", 
 const struct ash_cmd ash_cmd_sft = {"sft", "fine-tune a model on examples", run_sft};
 const struct ash_cmd ash_cmd_dpo = {"dpo", "tune a model on pairs of answers", run_dpo};
 const struct ash_cmd ash_cmd_reward = {"reward", "train a reward model on pairs of answers", run_reward};
+const struct ash_cmd ash_cmd_distill = {"distill", "train a model on the distributions of another", run_distill};
 const struct ash_cmd ash_cmd_rl = {"rl", "train a model on its own answers and their rewards", run_rl};

@@ -37,6 +37,7 @@ OP(loss, cross_entropy, (struct ash_exec * exec, const struct ash_loss_part *par
 OP(loss, part_top, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_sum, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_end, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
+OP(loss, distill, (struct ash_exec * exec, const struct ash_distill_args *args), (exec, args))
 OP(route, forward, (struct ash_exec * exec, const struct ash_route_args *args), (exec, args))
 OP(route, backward, (struct ash_exec * exec, const struct ash_route_args *args), (exec, args))
 OP(route, group, (struct ash_exec * exec, const struct ash_route_group_args *args), (exec, args))

@@ -55,6 +55,29 @@ ASH_INLINE float ash_loss_scale(const struct ash_loss_part *part, size_t row)
     return part->scales != NULL ? part->scales[row] : part->scale;
 }
 
+/* How far rows of logits are from a teacher's, over a whole vocabulary (TRL's generalized_jsd_loss).
+ *
+ * With p the softmax of sharpness * logits, q that of sharpness * teacher, and m = (1 - beta) * p + beta * q:
+ *   loss = beta * sum(q * log(q / m)) + (1 - beta) * sum(p * log(p / m)); for beta 0 it is sum(q * log(q / p)), for
+ *   beta 1 sum(p * log(p / q)). To that is added target_weight * the cross-entropy of the target at temperature 1.
+ *   The gradient of scale * loss replaces the logits: scale * sharpness * (p - q) for beta 0, else
+ *   scale * sharpness * (1 - beta) * p * (log(p / m) - sum(p * log(p / m))), without (1 - beta) for beta 1.
+ * Logarithms are y - max - log(sum of exp(y - max)), y the sharpened logits; log(m) is the larger of log(p) + log(1 -
+ * beta) and log(q) + log(beta), plus log(1 + exp(the smaller - the larger)). Elements are float32; sums are of
+ * ASH_LANES lanes in float64, folded as ash_lanes_fold does. A term of a probability that is 0 is 0. A row whose target
+ * is < 0 has loss and gradient 0. */
+struct ash_distill_args {
+    size_t rows, cols;
+    float *logits;          /* [rows, cols] */
+    const float *teacher;   /* [rows, cols] */
+    const int32_t *targets; /* [rows]; < 0: none */
+    float scale;            /* of every row's loss */
+    float sharpness;        /* 1 / temperature */
+    float beta;             /* in [0, 1] */
+    float target_weight;    /* 0: the targets' ids are not read */
+    float *loss;            /* [rows] */
+};
+
 struct ash_loss_ops {
     /* Loss, entropy and gradient over a whole vocabulary. */
     void (*cross_entropy)(struct ash_exec *exec, const struct ash_loss_part *part);
@@ -66,6 +89,8 @@ struct ash_loss_ops {
     void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
     /* Step 3: loss and entropy, and this shard of the gradient in logits. */
     void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* Divergence from a teacher, and its gradient. NULL on GPUs. */
+    void (*distill)(struct ash_exec *exec, const struct ash_distill_args *args);
 };
 
 #endif

@@ -24,7 +24,8 @@ static const struct ash_row_ops row_ops = {.copy = row_copy,
 static const struct ash_loss_ops loss_ops = {.cross_entropy = loss_cross_entropy,
                                              .part_top = loss_part_top,
                                              .part_sum = loss_part_sum,
-                                             .part_end = loss_part_end};
+                                             .part_end = loss_part_end,
+                                             .distill = loss_distill};
 static const struct ash_route_ops route_ops = {
     .forward = route_forward, .backward = route_backward, .group = route_group, .grouped = route_grouped};
 static const struct ash_sample_ops sample_ops = {.choose = sample_choose};

@@ -4,11 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int open_sft(struct ash_post *post, struct ash_err *err)
-{
-    return ash_post_open_examples(post, ASH_EXAMPLES_SINGLE, err);
-}
-
 /* Adapters, where the job asks for them: as it describes them, or as a PEFT folder does. */
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {
@@ -63,11 +58,30 @@ static int open_rl(struct ash_post *post, struct ash_err *err)
     return 0;
 }
 
+static int open_method(struct ash_post *post, struct ash_err *err)
+{
+    switch ((enum ash_job_method)post->job->train.method) {
+    case ASH_METHOD_PRETRAIN:
+        break;
+    case ASH_METHOD_SFT:
+        return ash_post_open_examples(post, ASH_EXAMPLES_SINGLE, err);
+    case ASH_METHOD_DPO:
+        return ash_post_open_dpo(post, err);
+    case ASH_METHOD_REWARD:
+        return ash_post_open_reward(post, err);
+    case ASH_METHOD_DISTILL:
+        return ash_post_open_distill(post, err);
+    case ASH_METHOD_RL:
+        return open_rl(post, err);
+    }
+    return 0;
+}
+
 int ash_post_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
                   struct ash_post **post_out, struct ash_err *err)
 {
     struct ash_post *post = calloc(1, sizeof(*post));
-    int rc = 0;
+    int rc;
 
     if (post == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     post->job = job;
@@ -76,26 +90,7 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     post->screen = group == NULL || ash_group_rank(group) == 0 ? screen : NULL;
     post->weighed_step = UINT64_MAX;
     rc = open_lora(post, err);
-    if (rc < 0) {
-        ash_post_close(post);
-        return rc;
-    }
-    switch ((enum ash_job_method)job->train.method) {
-    case ASH_METHOD_PRETRAIN:
-        break;
-    case ASH_METHOD_SFT:
-        rc = open_sft(post, err);
-        break;
-    case ASH_METHOD_DPO:
-        rc = ash_post_open_dpo(post, err);
-        break;
-    case ASH_METHOD_REWARD:
-        rc = ash_post_open_reward(post, err);
-        break;
-    case ASH_METHOD_RL:
-        rc = open_rl(post, err);
-        break;
-    }
+    if (rc == 0) rc = open_method(post, err);
     if (rc < 0) {
         ash_post_close(post);
         return rc;
@@ -115,6 +110,7 @@ void ash_post_close(struct ash_post *post)
     free(post->targets);
     free(post->units);
     ash_kto_close(post->kto);
+    ash_distill_close(post->distill);
     ash_rl_close(post->rl);
     ash_lora_close(post->lora);
     free(post);

@@ -8,6 +8,7 @@
 #include "train/data/examples.h"
 
 struct ash_kto;
+struct ash_distill;
 
 struct ash_post {
     const struct ash_job *job;
@@ -29,6 +30,7 @@ struct ash_post {
     size_t step_units;             /* pairs in that step */
     double step_targets;           /* targets of chosen answers in that step */
     struct ash_kto *kto;           /* NULL: another loss */
+    struct ash_distill *distill;   /* NULL: another method */
 };
 
 /* The adapters whose base is the reference, where the base is held otherwise than in its files; else NULL. own: the
@@ -41,6 +43,11 @@ int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_er
 void ash_kto_close(struct ash_kto *kto);
 /* What answers of other pairs have gained over the reference, on average; at least 0. Of the step at hand. */
 double ash_kto_baseline(const struct ash_kto *kto);
+
+/* distill.c: examples, and the teacher of train.method=distill. On error post is for ash_post_close. */
+int ash_post_open_distill(struct ash_post *post, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_distill_close(struct ash_distill *distill);
 
 /* examples.c: open data.train (and data.valid) as packed examples of a kind. */
 int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, struct ash_err *err);

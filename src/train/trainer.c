@@ -22,7 +22,8 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
     struct ash_stages *stages = &trainer->now->stages;
     uint64_t slots = (uint64_t)trainer->job->train.global_batch, before = step->step - 1;
     struct ash_feed_slice whole = {.source = &trainer->train, .step = before, .slots_per_step = slots, .count = slots};
-    struct ash_stages_task task = {.source = &trainer->train, .objective = trainer->parts.objective};
+    struct ash_stages_task task = {
+        .source = &trainer->train, .objective = trainer->parts.objective, .teacher = trainer->parts.teacher};
     struct ash_meter *meter = &trainer->now->mesh.meter;
     int rc;
 

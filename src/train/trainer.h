@@ -23,6 +23,7 @@ struct ash_trainer_parts {
     const struct ash_train_source *valid;  /* NULL: no validation */
     const char *cpu_reason;                /* why no GPU may be taken unasked; NULL: one may */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
+    const struct ash_teacher *teacher;     /* whose distributions are learned (model/pass/pass.h); NULL: targets */
     /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0, a
      * negative errno that ends the run, or on all ranks -ENOTRECOVERABLE: the run goes back to its newest checkpoint of
      * an earlier step, and on from there. */

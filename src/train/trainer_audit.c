@@ -56,8 +56,10 @@ static int compute_others(struct ash_trainer *trainer, uint64_t step, enum ash_a
     uint64_t slots = (uint64_t)trainer->job->train.global_batch;
     struct ash_feed_slice whole = {
         .source = &trainer->train, .step = step - 1, .slots_per_step = slots, .count = slots};
-    struct ash_stages_task task = {
-        .source = &trainer->train, .objective = trainer->parts.objective, .shift = (size_t)which};
+    struct ash_stages_task task = {.source = &trainer->train,
+                                   .objective = trainer->parts.objective,
+                                   .teacher = trainer->parts.teacher,
+                                   .shift = (size_t)which};
     uint64_t targets = ash_feed_count(&whole);
     int rc = ash_trainer_begin_sums(trainer, which, &task.sums, err);
 

@@ -127,6 +127,34 @@ static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, loss, rows);
 }
 
+static void scenario_distill(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 9), vocab = draw_size(tape, 400);
+    float *logits = draw_floats(tape, rows * vocab, 5.0f), *loss = draw_floats(tape, rows, 1.0f);
+    int32_t *targets = draw_ids(tape, rows, vocab);
+    struct ash_distill_args args = {.rows = rows,
+                                    .cols = vocab,
+                                    .logits = logits,
+                                    .teacher = draw_floats(tape, rows * vocab, 5.0f),
+                                    .targets = targets,
+                                    .scale = 0.25f,
+                                    .sharpness = (float)(1 + draw_below(tape, 40)) * 0.1f,
+                                    .beta = (float)draw_below(tape, 5) * 0.25f,
+                                    .target_weight = draw_bool(tape) ? 0.75f : 0.0f,
+                                    .loss = loss};
+
+    for (size_t r = 0; r < rows; r++)
+        if (draw_below(tape, 5) == 0) targets[r] = -1;
+    for (size_t i = 0; i < 8; i++) /* probabilities that are 0 */
+        logits[draw_below(tape, rows * vocab)] = draw_bool(tape) ? -1e4f : -INFINITY;
+    if (exec->ops->loss->distill != NULL)
+        exec->ops->loss->distill(exec, &args);
+    else /* a GPU has none */
+        exec->ops->reference->loss->distill(exec, &args);
+    tape_words(tape, loss, rows);
+    tape_words(tape, logits, rows * vocab);
+}
+
 static void scenario_route(struct ash_exec *exec, struct tape *tape)
 {
     struct ash_route_args args = {.rows = draw_size(tape, 33), .groups = 1 + draw_below(tape, 4)};
@@ -235,6 +263,7 @@ static void test_loss(void **state)
     (void)state;
     check_scenario(scenario_loss, 80);
     check_scenario(scenario_loss_parts, 80);
+    check_scenario(scenario_distill, 80);
 }
 
 static void test_route(void **state)

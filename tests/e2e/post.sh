@@ -77,7 +77,10 @@ cp -r "$SCRATCH/one/model" "$SCRATCH/start"
 sed "s|model: .*|model: {from: $SCRATCH/start}|" "$SCRATCH/sft.yaml" > "$SCRATCH/lora.yaml"
 sed "s|model: .*|model: {from: $SCRATCH/start}|; s|$SCRATCH/chat|$SCRATCH/pairs|" "$SCRATCH/sft.yaml" > "$SCRATCH/dpo.yaml"
 alike dpo dpo.yaml
+meshes="mesh.tp=2"
 alike dpo dpo.yaml dpo.loss=kto dpo.undesirable_weight=0.5
+meshes="mesh.tp=2 mesh.pp=2"
+alike distill sft.yaml distill.teacher="$SCRATCH/start" distill.beta=0.3 distill.temperature=2 distill.sft_weight=0.5
 meshes="mesh.fsdp=2 mesh.tp=2"
 alike sft lora.yaml lora.rank=4 lora.targets=all-linear lora.dropout=0.1
 [ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"
@@ -100,6 +103,10 @@ post sft wrong lora.yaml lora.rank=4 lora.modules_to_save=lm_hed
 expect_error 1 "a module to save that is not there" "lm_hed"
 post sft wrong lora.yaml lora.rank=4 lora.targets=q_prj
 expect_error 1 "targets" "targets"
+post distill wrong sft.yaml
+expect_error 2 "no teacher" "distill.teacher"
+post distill wrong sft.yaml distill.teacher="$SOURCE/tests/golden/post/models/llama" data.tokenizer="$SCRATCH/tok"
+expect_error 1 "another vocabulary" "384 ids" "one vocabulary"
 post dpo wrong sft.yaml
 expect_error 1 "examples for dpo" "pairs"
 

@@ -46,7 +46,7 @@ draw_base() {
 # draw_job [METHOD]
 draw_job() {
     local precision quant
-    draw method rl rl sft dpo reward
+    draw method rl rl sft dpo reward distill
     method=${1:-$method}
     draw precision fp32 fp32 bf16
     draw rank 0 4
@@ -79,6 +79,13 @@ draw_job() {
             job+=(data.train="$SCRATCH/pairs" train.global_batch=4 dpo.loss=$loss)
             ;;
         reward) job+=(data.train="$SCRATCH/pairs" train.global_batch=4) ;;
+        distill)
+            local beta weight
+            draw beta 0 0.5 1
+            draw weight 0.5 1 # it starts as its own teacher
+            job+=(data.train="$SCRATCH/rows" train.global_batch=4 distill.teacher="$SCRATCH/base/model" distill.beta=$beta
+                distill.sft_weight=$weight)
+            ;;
     esac
 }
 draw_mesh() {
@@ -125,7 +132,7 @@ echo "$alike layouts of $jobs jobs have the bits of one process, $refused were r
 
 # Jobs of 20 steps, stopped after each of them: what continues from there, alone or in a drawn layout, ends in the same bits. Every third run that
 # continues loses a rank on its way, at a step that is drawn.
-examples=(sft dpo reward)
+examples=(sft dpo reward distill)
 stopped=0 lost=0 stops_refused=0
 # resume_run: continues in $SCRATCH/many; $victim: the step after which a rank is killed, or 0.
 resume_run() {

@@ -82,8 +82,18 @@ static struct ash_batch batch_of(const struct post_docs *docs)
                               .docs = docs->docs,
                               .doc_count = docs->count,
                               .sharpness = docs->sharpness,
-                              .scales = docs->scales,
-                              .entropy_scales = docs->has_entropy ? docs->entropy_scales : NULL};
+                              .scales = docs->teacher == NULL ? docs->scales : NULL,
+                              .entropy_scales = docs->has_entropy ? docs->entropy_scales : NULL,
+                              .teacher = docs->teacher};
+}
+
+float post_mean_scale(const struct post_docs *docs)
+{
+    size_t count = 0;
+
+    for (size_t r = 0; r < docs->rows; r++)
+        count += docs->targets[r] >= 0;
+    return 1.0f / (float)count;
 }
 
 int post_run_docs(struct golden *g, struct post_docs *docs, void (*weigh)(struct post_docs *docs, void *ctx), void *ctx,
@@ -100,9 +110,11 @@ int post_run_docs(struct golden *g, struct post_docs *docs, void (*weigh)(struct
     docs->grads = calloc(ash_model_grad_size(g->model), sizeof(float));
     if (rc == 0) rc = ash_pass_forward(pass, &batch, err);
     if (rc == 0) rc = ash_pass_losses(pass, docs->losses, docs->entropies, err);
+    if (rc == 0 && docs->teacher != NULL) rc = docs->teacher->run(docs->teacher->ctx, &g->exec, &batch, err);
     if (rc == 0) {
-        weigh(docs, ctx);
-        rc = ash_pass_backward(pass, 0.0f, &(struct ash_pass_grads){.sums = docs->grads}, docs->losses, err);
+        if (docs->teacher == NULL) weigh(docs, ctx);
+        rc = ash_pass_backward(pass, post_mean_scale(docs), &(struct ash_pass_grads){.sums = docs->grads}, docs->losses,
+                               err);
     }
     if (rc == 0) ash_model_grad_fold(g->model, &g->exec, docs->grads);
     ash_pass_close(pass);
@@ -134,9 +146,10 @@ void post_note(double *worst, double difference)
 static const struct {
     const char *part;
     void (*check)(struct golden *g);
-} parts[] = {{"/sft/", post_check_sft},      {"/dpo/", post_check_dpo},    {"/reward/", post_check_reward},
-             {"/rl/", post_check_rl},        {"/lora/", post_check_lora},  {"/masks/", post_check_masks},
-             {"/arrays", post_check_arrays}, {"/eval", golden_check_eval}, {"/scaling", golden_check_scaling}};
+} parts[] = {{"/sft/", post_check_sft},         {"/dpo/", post_check_dpo},      {"/reward/", post_check_reward},
+             {"/rl/", post_check_rl},           {"/lora/", post_check_lora},    {"/masks/", post_check_masks},
+             {"/distill/", post_check_distill}, {"/arrays", post_check_arrays}, {"/eval", golden_check_eval},
+             {"/scaling", golden_check_scaling}};
 
 /* Does a folder's path, without links, end in PART/CASE, or in a part that has no cases? */
 static bool is_part(const char *path, const char *part)

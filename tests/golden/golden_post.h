@@ -16,6 +16,7 @@ struct post_docs {
     struct ash_doc docs[DOCS_MAX];
     size_t rows, count;
     float sharpness;
+    const struct ash_teacher *teacher; /* NULL: none; with one, nothing is weighed but the mean over targets */
     bool has_entropy;
     float *grads;
 };
@@ -35,6 +36,8 @@ size_t post_add_doc(struct post_docs *docs, const int32_t *ids, size_t count);
 /* Losses of the rows; weigh then writes scales, and gradients follow. */
 int post_run_docs(struct golden *g, struct post_docs *docs, void (*weigh)(struct post_docs *docs, void *ctx), void *ctx,
                   struct ash_err *err);
+/* One over the number of targets. */
+float post_mean_scale(const struct post_docs *docs);
 /* Gradients against the tensors whose names begin with prefix. */
 void post_check_gradients(struct golden *g, const char *prefix, const float *grads);
 /* Relative difference; small numbers count as 0.01. */
@@ -46,6 +49,7 @@ void post_note(double *worst, double difference);
 void post_check_sft(struct golden *g);
 void post_check_dpo(struct golden *g);
 void post_check_reward(struct golden *g);
+void post_check_distill(struct golden *g);
 void post_check_rl(struct golden *g);
 void post_check_arrays(struct golden *g);
 void post_check_lora(struct golden *g);

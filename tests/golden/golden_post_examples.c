@@ -11,13 +11,11 @@
 
 static void weigh_mean(struct post_docs *docs, void *ctx)
 {
-    size_t count = 0;
+    float scale = post_mean_scale(docs);
 
     (void)ctx;
     for (size_t r = 0; r < docs->rows; r++)
-        count += docs->targets[r] >= 0;
-    for (size_t r = 0; r < docs->rows; r++)
-        docs->scales[r] = docs->targets[r] >= 0 ? 1.0f / (float)count : 0.0f;
+        docs->scales[r] = docs->targets[r] >= 0 ? scale : 0.0f;
 }
 
 void post_check_sft(struct golden *g)

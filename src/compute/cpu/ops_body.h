@@ -16,6 +16,7 @@
 #include "compute/cpu/gemm/gemm_small_m_body.h"
 #include "compute/cpu/rows/norm_body.h"
 #include "compute/cpu/rows/point_body.h"
+#include "compute/cpu/rows/distill_body.h"
 #include "compute/cpu/rows/loss_body.h"
 #include "compute/cpu/quant/quant_body.h"
 #include "compute/cpu/project_body.h"

@@ -214,5 +214,8 @@ static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
     ash_workers_run(exec->workers, op.rows, LOSS_MIN_ROWS, part_end_rows, &op);
 }
 
-const struct ash_loss_ops ash_ref_loss = {
-    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
+const struct ash_loss_ops ash_ref_loss = {.cross_entropy = cross_entropy,
+                                          .part_top = part_top,
+                                          .part_sum = part_sum,
+                                          .part_end = part_end,
+                                          .distill = ash_ref_distill};

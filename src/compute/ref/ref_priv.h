@@ -45,6 +45,9 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         .sample = &ash_ref_sample,                                                                                     \
     }
 
+/* distill.c: ash_loss_ops.distill. */
+void ash_ref_distill(struct ash_exec *exec, const struct ash_distill_args *args);
+
 /* ash_matrix_ops.quant_gemm. */
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
 

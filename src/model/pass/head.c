@@ -131,18 +131,6 @@ struct wanted {
     float scale; /* of the gradient, where the batch has no scales */
 };
 
-/* Of a reward model the "loss" of a row is its score, and the gradient of the logits the rows' scales. */
-static void score_rows(const struct ash_pass_step *step, const struct ash_head_piece *piece)
-{
-    const struct ash_memory_ops *memory = step->exec->memory;
-    size_t bytes = piece->part.rows * sizeof(float);
-    int rc = memory->copy(piece->part.loss, piece->part.logits, bytes);
-
-    if (rc == 0 && piece->part.scales != NULL) rc = memory->copy(piece->part.logits, piece->part.scales, bytes);
-    if (rc < 0 && step->axes->failed == 0)
-        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy the scores");
-}
-
 /* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
  * wanted. */
 static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
@@ -171,7 +159,9 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
     ash_head_logits(step, x + first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
     ash_kept_mask(step, rows, s->logits);
     if (step->model->config.labels > 0) {
-        score_rows(step, &piece);
+        ash_head_score_rows(step, &piece);
+    } else if (wanted->has_gradient && step->batch->teacher != NULL) {
+        ash_head_teach_rows(step, &piece);
     } else if (step->axes->tp.size > 1) {
         piece.part.top = s->top + 2 * first;
         piece.part.lanes = s->lanes + ASH_LANES * first;
@@ -418,6 +408,7 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
     few.acts = &acts;
     few.kept = gather_kept(step);
     few.first_row = 0;
+    few.has_few = true;
     few.rows = few.seq_rows = few.own.count = count;
     while (take_piece(step, group, &piece)) {
         loss_rows(&few, x, piece.targets, wanted);

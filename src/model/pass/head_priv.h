@@ -13,5 +13,9 @@ struct ash_head_piece {
 /* head_split.c: the losses of a piece whose columns the ranks of tp share; logits become gradients where those are
  * wanted. All of them call it. */
 void ash_head_split_loss(const struct ash_pass_step *step, struct ash_head_piece *piece);
+/* head_other.c: of a reward model the "loss" of a row is its score, and the gradient of the logits the rows' scales. */
+void ash_head_score_rows(const struct ash_pass_step *step, const struct ash_head_piece *piece);
+/* head_other.c: divergences from the batch's teacher, with their gradient. All ranks of tp call it. */
+void ash_head_teach_rows(const struct ash_pass_step *step, const struct ash_head_piece *piece);
 
 #endif

@@ -7,6 +7,8 @@
 #include "model/axis.h"
 #include "model/model.h"
 
+struct ash_batch;
+
 /* ---- a batch ----------------------------------------------------------------------------------------------------- */
 
 /* The rows of one document in a batch: count rows from row on, the first at position pos of the document. With a cache,
@@ -46,6 +48,19 @@ struct ash_kept {
  * -infinity. */
 void ash_kept_mask_row(const struct ash_kept *kept, size_t first, size_t count, float *logits);
 
+/* Whose distributions the rows of a batch learn, instead of their targets. Caller's; host memory. */
+struct ash_teacher {
+    float sharpness, beta, target_weight; /* as in struct ash_distill_args */
+    size_t most_rows;                     /* of one call of ask, at least 1 */
+    float *logits;                        /* [most_rows, vocab]: what ask fills */
+    float *gathered;                      /* [2, most_rows, vocab]: scratch */
+    /* Run the batch, of which ask wants rows next. Returns 0 or a negative errno. */
+    int (*run)(void *ctx, struct ash_exec *exec, const struct ash_batch *batch, struct ash_err *err);
+    /* Its logits of some rows (ascending) of that batch. */
+    int (*ask)(void *ctx, const size_t *rows, size_t count, struct ash_err *err);
+    void *ctx;
+};
+
 /* All ranks of tp and cp get the whole batch; each computes some of it. Along cp it is one sequence. */
 struct ash_batch {
     size_t rows;
@@ -64,6 +79,9 @@ struct ash_batch {
     const float *scales;         /* [rows]: of each row's loss, instead of the backward pass's scale; NULL: that */
     const float *entropy_scales; /* [rows]: of each row's entropy, with scales only; NULL: none */
     struct ash_dropout dropout;  /* training with adapters only */
+    /* The losses of the backward pass are divergences from this teacher, which has run the batch; without scales, kept
+     * sets and devices. NULL: cross-entropies. */
+    const struct ash_teacher *teacher;
 };
 
 /* Where a backward pass adds gradients. */

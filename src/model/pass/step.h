@@ -34,6 +34,7 @@ struct ash_pass_step {
     enum ash_dtype kv_dtype;       /* which keys and values are rounded to, with a cache or without */
     size_t first_row;              /* of the batch: this rank's first along cp */
     const struct ash_kept *kept;   /* [rows], host: of these rows; NULL: they keep all ids */
+    bool has_few;                  /* these rows are those of the batch that have targets, put together */
     size_t rows;                   /* this rank's; 0: it only serves the experts of others */
     size_t seq_rows;               /* of one sequence, among these */
     struct ash_range own;          /* of these rows: those of the stream that this rank keeps between blocks */

@@ -338,7 +338,7 @@ static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err
     size_t bin = ash_rl_bin_of_slot(rl, rows->slot);
     int rc = 0;
 
-    if (rollout->version != rows->step || rl->objective.needs_losses) return 0;
+    if (rollout->version != rows->step || rl->objective.needs_losses || rl->objective.has_entropy) return 0;
     for (size_t a = answers.first; rc == 0 && a < ash_range_end(answers); a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
         size_t first = rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;

@@ -249,6 +249,7 @@ void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_S
         {&ash_job_lora_table, &job->lora},
         {&ash_job_dpo_table, &job->dpo},
         {&ash_job_reward_table, &job->reward},
+        {&ash_job_distill_table, &job->distill},
         {&ash_job_rl_table, &job->rl},
         {&ash_job_rollout_table, &job->rollout},
         {&ash_arithmetic_table, &job->arithmetic},

@@ -106,12 +106,13 @@ struct ash_job {
     struct ash_job_lora lora;
     struct ash_job_dpo dpo;
     struct ash_job_reward reward;
+    struct ash_job_distill distill;
     struct ash_job_rl rl;
     struct ash_job_rollout rollout;
     struct ash_arithmetic_opts arithmetic; /* prompts of rl.prompts=arithmetic */
 };
 
-#define ASH_JOB_SECTIONS 17
+#define ASH_JOB_SECTIONS 18
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

@@ -7,7 +7,7 @@
 
 #define MAX_COUNT 1e15
 
-const char *const ash_job_method_names[] = {"pretrain", "sft", "dpo", "reward", "rl", NULL};
+const char *const ash_job_method_names[] = {"pretrain", "sft", "dpo", "reward", "rl", "distill", NULL};
 static const char *const truncate_names[] = {"never", "end", "start", "skip", NULL}; /* as enum ash_truncate */
 static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
 static const char *const dpo_names[] = {"sigmoid",      "robust",   "hinge", "ipo", "orpo", "simpo",
@@ -29,7 +29,7 @@ static const struct ash_opt sft_opts[] = {
      "tokens that are learned: what the data marks, only the last such run of each example, or all", 0, 0,
      train_on_names},
 };
-const struct ash_opt_table ash_job_sft_table = {"sft", "examples (train.method=sft, dpo, reward)", sft_opts,
+const struct ash_opt_table ash_job_sft_table = {"sft", "examples (train.method=sft, dpo, reward, distill)", sft_opts,
                                                 ASH_COUNT(sft_opts)};
 
 #define DPO(field) offsetof(struct ash_job_dpo, field)
@@ -55,6 +55,19 @@ static const struct ash_opt reward_opts[] = {
 };
 const struct ash_opt_table ash_job_reward_table = {"reward", "a reward model (train.method=reward)", reward_opts,
                                                    ASH_COUNT(reward_opts)};
+
+#define DISTILL(field) offsetof(struct ash_job_distill, field)
+static const struct ash_opt distill_opts[] = {
+    {"teacher", ASH_OPT_STRING, DISTILL(teacher), NULL, "model folder of the frozen teacher, with the same vocabulary",
+     0, 0, NULL},
+    {"beta", ASH_OPT_DOUBLE, DISTILL(beta), "0.5",
+     "0: KL(teacher, student); 1: KL(student, teacher); between: both from their mixture (Jensen-Shannon)", 0, 1, NULL},
+    {"temperature", ASH_OPT_DOUBLE, DISTILL(temperature), "1", "of both distributions", 0.01, 100, NULL},
+    {"sft_weight", ASH_OPT_DOUBLE, DISTILL(sft_weight), "0",
+     "weight of the targets' mean cross-entropy, which is added", 0, 1e6, NULL},
+};
+const struct ash_opt_table ash_job_distill_table = {"distill", "a teacher (train.method=distill)", distill_opts,
+                                                    ASH_COUNT(distill_opts)};
 
 #define LORA(field) offsetof(struct ash_job_lora, field)
 static const struct ash_opt lora_opts[] = {

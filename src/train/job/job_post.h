@@ -7,7 +7,14 @@
 #include "base/opts.h"
 
 /* What a run learns from: train.method. */
-enum ash_job_method { ASH_METHOD_PRETRAIN, ASH_METHOD_SFT, ASH_METHOD_DPO, ASH_METHOD_REWARD, ASH_METHOD_RL };
+enum ash_job_method {
+    ASH_METHOD_PRETRAIN,
+    ASH_METHOD_SFT,
+    ASH_METHOD_DPO,
+    ASH_METHOD_REWARD,
+    ASH_METHOD_RL,
+    ASH_METHOD_DISTILL
+};
 extern const char *const ash_job_method_names[];
 
 /* Which tokens of an example are learned. */
@@ -37,6 +44,11 @@ struct ash_job_dpo {
     double beta, label_smoothing, gamma, sft_weight;
     double desirable_weight, undesirable_weight; /* of chosen and rejected answers (kto) */
     const char *reference;                       /* NULL: the model that training starts from */
+};
+
+struct ash_job_distill {
+    const char *teacher; /* model folder */
+    double beta, temperature, sft_weight;
 };
 
 struct ash_job_reward {
@@ -99,6 +111,6 @@ struct ash_job_rollout {
 };
 
 extern const struct ash_opt_table ash_job_sft_table, ash_job_dpo_table, ash_job_reward_table, ash_job_lora_table,
-    ash_job_rl_table, ash_job_rollout_table;
+    ash_job_distill_table, ash_job_rl_table, ash_job_rollout_table;
 
 #endif

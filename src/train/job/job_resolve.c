@@ -165,6 +165,8 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     } else if (job->data.train == NULL)
         return ash_err_set(err, -EINVAL,
                            "data.train is missing: a folder of token shards (make one with `ashlar data`)");
+    if (job->train.method == ASH_METHOD_DISTILL && job->distill.teacher == NULL)
+        return ash_err_set(err, -EINVAL, "distill.teacher is missing: the model folder to learn from");
     if (job->train.method == ASH_METHOD_RL && job->recover.audit_every > 0)
         return ash_err_set(err, -EINVAL,
                            "recover.audit_every is not for train.method=rl: ranks do not have each other's "
@@ -197,6 +199,7 @@ void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const 
         .asked = job->runtime.backend, .process_count = rank_count, .cpu_reason = cpu_reason};
 
     if (job->lora.rank > 0 || job->lora.adapter != NULL) wish.cpu_reason = "adapters train on the CPU";
+    if (job->train.method == ASH_METHOD_DISTILL) wish.cpu_reason = "distillation runs on the CPU";
     ash_backend_choose(&wish, choice_out);
 }
 

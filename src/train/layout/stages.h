@@ -89,6 +89,7 @@ size_t ash_stages_logit_rows(const struct ash_stages *stages);
 struct ash_stages_task {
     const struct ash_train_source *source;
     const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
+    const struct ash_teacher *teacher;     /* rows learn its distributions, without objective; NULL: their targets */
     float scale;
     size_t shift;               /* compute the grains of the rank this many dp places on; 0: this rank's own */
     struct ash_leaf_sums *sums; /* gets the bits of each grain's gradients; NULL: nobody asks */

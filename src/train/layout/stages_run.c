@@ -205,7 +205,18 @@ static struct ash_objective_rows objective_rows(const struct step *now, struct a
                                        .entropy_scales = objective->has_entropy ? feed->entropy_scales + first : NULL};
 }
 
-/* The scales of a micro-batch's rows, where this stage ends with their losses. */
+/* The teacher runs a micro-batch just before it is learned from: another one may have been read since its forward. */
+static int ask_teacher(const struct step *now, struct ash_stage_slot *slot, struct ash_err *err)
+{
+    const struct ash_teacher *teacher = now->task->teacher;
+    struct ash_batch *batch = &slot->feed.batch;
+
+    if (teacher == NULL || batch->rows == 0 || !ash_pass_has_head(slot->pass)) return 0;
+    batch->teacher = teacher;
+    return teacher->run(teacher->ctx, now->stages->exec, batch, err);
+}
+
+/* The scales of a micro-batch's rows, where this stage ends with their losses; or a teacher. */
 static int weigh(struct step *now, struct ash_stage_slot *slot, size_t grain, struct ash_err *err)
 {
     const struct ash_objective *objective = now->task->objective;
@@ -213,6 +224,7 @@ static int weigh(struct step *now, struct ash_stage_slot *slot, size_t grain, st
     bool needs_losses;
     int rc;
 
+    if (now->task->teacher != NULL) return ask_teacher(now, slot, err);
     if (objective == NULL || grain == SIZE_MAX || feed->sequences == 0 || !ash_pass_has_head(slot->pass)) return 0;
     needs_losses = objective->needs_losses || objective->has_entropy;
     memset(feed->scales, 0, feed->batch.rows * sizeof(*feed->scales));

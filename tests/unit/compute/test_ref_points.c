@@ -204,6 +204,89 @@ static void test_entropy(void **state)
     ash_exec_fini(&exec);
 }
 
+/* ---- a teacher --------------------------------------------------------------------------------------------------- */
+
+struct lesson {
+    const float *teacher;
+    double sharpness, beta, target_weight;
+    int32_t target;
+};
+
+static double log_sum_exp(const double *x, double sharpness)
+{
+    double max = -INFINITY, sum = 0.0;
+
+    for (size_t v = 0; v < COUNT; v++)
+        max = fmax(max, sharpness * x[v]);
+    for (size_t v = 0; v < COUNT; v++)
+        sum += exp(sharpness * x[v] - max);
+    return max + log(sum);
+}
+
+static double lesson_scalar(const void *ctx, const double *x)
+{
+    const struct lesson *op = ctx;
+    double teacher[COUNT], beta = op->beta, sum, teacher_sum, loss;
+
+    widen(op->teacher, COUNT, teacher);
+    sum = log_sum_exp(x, op->sharpness);
+    teacher_sum = log_sum_exp(teacher, op->sharpness);
+    loss = op->target_weight * (log_sum_exp(x, 1.0) - x[op->target]);
+    for (size_t v = 0; v < COUNT; v++) {
+        double p = exp(op->sharpness * x[v] - sum), q = exp(op->sharpness * teacher[v] - teacher_sum);
+        double m = (1.0 - beta) * p + beta * q;
+
+        if (beta == 0.0)
+            loss += q * log(q / p);
+        else if (beta == 1.0)
+            loss += p * log(p / q);
+        else
+            loss += beta * q * log(q / m) + (1.0 - beta) * p * log(p / m);
+    }
+    return loss;
+}
+
+static void test_distill(void **state)
+{
+    static const float betas[] = {0.0f, 1.0f, 0.5f, 0.3f, 0.9f}, sharpnesses[] = {1.0f, 0.5f, 2.0f};
+    float x[2 * COUNT], kept[2 * COUNT], teacher[2 * COUNT], loss[2];
+    int32_t targets[2] = {5, -1};
+    double wide[COUNT];
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(teacher, 2 * COUNT, 2, 3.0f);
+    fill(kept, 2 * COUNT, 1, 3.0f);
+    widen(kept, COUNT, wide);
+    for (size_t i = 0; i < 15; i++) {
+        struct lesson op = {.teacher = teacher,
+                            .sharpness = (double)sharpnesses[i % 3],
+                            .beta = (double)betas[i / 3],
+                            .target_weight = i % 2 == 0 ? 0.0 : 0.5,
+                            .target = targets[0]};
+        struct ash_distill_args args = {.rows = 2,
+                                        .cols = COUNT,
+                                        .logits = x,
+                                        .teacher = teacher,
+                                        .targets = targets,
+                                        .scale = 1.0f,
+                                        .sharpness = sharpnesses[i % 3],
+                                        .beta = betas[i / 3],
+                                        .target_weight = (float)op.target_weight,
+                                        .loss = loss};
+
+        memcpy(x, kept, sizeof(x));
+        exec.ops->loss->distill(&exec, &args);
+        check_close((double)loss[0], lesson_scalar(&op, wide), 1e-6, "loss", i);
+        check_gradient(lesson_scalar, &op, kept, COUNT, x, "gradient");
+        assert_true(loss[1] == 0.0f);
+        for (size_t v = 0; v < COUNT; v++)
+            assert_true(x[COUNT + v] == 0.0f);
+    }
+    ash_exec_fini(&exec);
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void test_rows(void **state)
@@ -328,7 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu),  cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_distill),       cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

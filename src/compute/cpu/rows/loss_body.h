@@ -234,7 +234,10 @@ static void loss_part_end(struct ash_exec *exec, const struct ash_loss_part *par
     ash_workers_run(exec->workers, op.rows, LOSS_MIN_COUNT / (op.cols + 1) + 1, loss_part_end_rows, &op);
 }
 
-static const struct ash_loss_ops vec_loss = {
-    .cross_entropy = cross_entropy, .part_top = loss_part_top, .part_sum = loss_part_sum, .part_end = loss_part_end};
+static const struct ash_loss_ops vec_loss = {.cross_entropy = cross_entropy,
+                                             .part_top = loss_part_top,
+                                             .part_sum = loss_part_sum,
+                                             .part_end = loss_part_end,
+                                             .distill = distill};
 
 #endif
