@@ -60,50 +60,97 @@ static ssize_t split_bins(size_t *bin_of, size_t count, size_t bins, size_t leas
     return (ssize_t)bins;
 }
 
-/* Put the answers of a minibatch together in sequences, at least `least` of those: every grain has one. lengths and
- * order have room for its answers. */
-static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_range answers,
-                    size_t *lengths, uint64_t *order)
+/* Does an answer change anything? Where the loss is made of advantages alone, one without advantage does not. */
+static bool teaches(const struct ash_policy_run *rl, const struct ash_answer_row *row)
+{
+    const struct ash_job_rl *opts = &rl->job->rl;
+    bool has_more = opts->entropy > 0 || (opts->kl_coef > 0 && opts->kl_in == ASH_RL_KL_LOSS);
+
+    return rl->has_critic || (ash_rl_counts(rl, row) && (has_more || row->advantage != 0.0));
+}
+
+/* Those answers of a minibatch that are learned from, and room to plan their sequences. */
+struct lesson {
+    size_t count, *list, *lengths, *bin_of; /* [answers] */
+    uint64_t *order;
+};
+
+/* Where fewer are left than there are grains, all are taken: a grain has at least one. */
+static void list_answers(const struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_range answers,
+                         struct lesson *lesson)
+{
+    for (size_t a = answers.first; a < ash_range_end(answers); a++)
+        if (teaches(rl, &rollout->answers[a])) lesson->list[lesson->count++] = a;
+    if (lesson->count < (size_t)rl->job->train.grains)
+        for (lesson->count = 0; lesson->count < answers.count; lesson->count++)
+            lesson->list[lesson->count] = answers.first + lesson->count;
+    for (size_t i = 0; i < lesson->count; i++) {
+        lesson->lengths[i] = rows_of(rollout, &rollout->answers[lesson->list[i]]);
+        lesson->order[i] = i;
+    }
+}
+
+/* Put them together in sequences, at least `least` of those: every grain has one. */
+static ssize_t pack(const struct ash_policy_run *rl, struct lesson *lesson)
 {
     size_t size = (size_t)rl->job->data.seq_tokens, longest = 1, least = (size_t)rl->job->train.grains;
-    size_t count = answers.count, *bin_of = rollout->bin_of + answers.first;
+    size_t count = lesson->count, *bin_of = lesson->bin_of;
     ssize_t bins;
 
-    for (size_t a = 0; a < count; a++) {
-        lengths[a] = rows_of(rollout, &rollout->answers[answers.first + a]);
-        order[a] = a;
-        longest = ash_max(longest, lengths[a]);
-    }
-    bins = ash_pack_plan(lengths, order, count, size, bin_of);
+    for (size_t i = 0; i < count; i++)
+        longest = ash_max(longest, lesson->lengths[i]);
+    bins = ash_pack_plan(lesson->lengths, lesson->order, count, size, bin_of);
     while (bins > 0 && (size_t)bins < least && size > longest) {
         size = ash_max(size / 2, longest);
-        bins = ash_pack_plan(lengths, order, count, size, bin_of);
+        bins = ash_pack_plan(lesson->lengths, lesson->order, count, size, bin_of);
     }
-    for (size_t a = 0; bins > 0 && (size_t)bins < least && a < count; a++)
-        bin_of[a] = a; /* one each */
+    for (size_t i = 0; bins > 0 && (size_t)bins < least && i < count; i++)
+        bin_of[i] = i; /* one each */
     if (bins > 0 && (size_t)bins < least) bins = (ssize_t)count;
     if (bins <= (ssize_t)rl->job->train.global_batch) return bins;
-    bins = ash_pack_plan(lengths, order, count, (size_t)rl->job->data.seq_tokens, bin_of);
+    bins = ash_pack_plan(lesson->lengths, lesson->order, count, (size_t)rl->job->data.seq_tokens, bin_of);
     return bins > 0 && (size_t)bins < least ? split_bins(bin_of, count, (size_t)bins, least) : bins;
+}
+
+/* The bins and rows of a minibatch's answers; of those that are not learned from, none. Returns 0 or -ENOMEM. */
+static int place_answers(struct ash_rollout *rollout, struct ash_range answers, const struct lesson *lesson,
+                         size_t bins)
+{
+    size_t *used = calloc(bins, sizeof(*used));
+
+    if (used == NULL) return -ENOMEM;
+    for (size_t a = answers.first; a < ash_range_end(answers); a++)
+        rollout->bin_of[a] = SIZE_MAX;
+    for (size_t i = 0; i < lesson->count; i++) {
+        rollout->bin_of[lesson->list[i]] = lesson->bin_of[i];
+        rollout->row_of[lesson->list[i]] = used[lesson->bin_of[i]];
+        used[lesson->bin_of[i]] += lesson->lengths[i];
+    }
+    free(used);
+    return 0;
 }
 
 static int arrange_minibatch(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t minibatch,
                              struct ash_err *err)
 {
     struct ash_range answers = answers_of(rl, minibatch);
-    size_t *lengths = calloc(rl->answer_count, sizeof(*lengths)), *used;
-    uint64_t *order = calloc(rl->answer_count, sizeof(*order));
-    ssize_t bins = lengths != NULL && order != NULL ? pack(rl, rollout, answers, lengths, order) : -ENOMEM;
+    struct lesson lesson = {.list = calloc(answers.count, sizeof(size_t)),
+                            .lengths = calloc(answers.count, sizeof(size_t)),
+                            .bin_of = calloc(answers.count, sizeof(size_t)),
+                            .order = calloc(answers.count, sizeof(uint64_t))};
+    ssize_t bins = -ENOMEM;
+    int rc = -ENOMEM;
 
-    used = bins > 0 ? calloc((size_t)bins, sizeof(*used)) : NULL;
-    for (size_t a = answers.first; used != NULL && a < ash_range_end(answers); a++) {
-        rollout->row_of[a] = used[rollout->bin_of[a]];
-        used[rollout->bin_of[a]] += lengths[a - answers.first];
+    if (lesson.list != NULL && lesson.lengths != NULL && lesson.bin_of != NULL && lesson.order != NULL) {
+        list_answers(rl, rollout, answers, &lesson);
+        bins = pack(rl, &lesson);
     }
-    free(lengths);
-    free(order);
-    free(used);
-    if (used == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the sequences of a step");
+    if (bins > 0) rc = place_answers(rollout, answers, &lesson, (size_t)bins);
+    free(lesson.list);
+    free(lesson.lengths);
+    free(lesson.bin_of);
+    free(lesson.order);
+    if (rc < 0) return ash_err_set(err, -ENOMEM, "out of memory for the sequences of a step");
     if (bins > (ssize_t)rl->job->train.global_batch)
         return ash_err_set(err, -EOVERFLOW, "the answers of a step fill %zd sequences, and there is room for %lld",
                            bins, (long long)rl->job->train.global_batch);

@@ -87,6 +87,17 @@ static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout,
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
+/* A critic values the sequences of all answers, from which advantages follow. Without one, advantages say which answers
+ * are put into sequences. */
+static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, bool is_new, struct ash_err *err)
+{
+    int rc = rl->has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
+
+    if (rc == 0 && rl->has_critic && is_new) rc = ash_critic_values(rl, rollout, err);
+    if (rc < 0) return rc;
+    return rl->has_critic ? ash_rl_judge(rl, rollout, err) : ash_rl_arrange(rl, rollout, err);
+}
+
 /* A rollout, sampled now or by earlier weights and recorded. */
 static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                         struct ash_err *err)
@@ -95,9 +106,7 @@ static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     int rc = ash_rl_sample(rl, trainer, number, version, err);
 
     if (rc == 0) rc = run_reference(rl, rollout, err);
-    if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
-    if (rc == 0 && rl->has_critic) rc = ash_critic_values(rl, rollout, err);
-    if (rc == 0) rc = ash_rl_judge(rl, rollout, err);
+    if (rc == 0) rc = judge(rl, rollout, true, err);
     if (rc == 0) ash_rl_record(rl, rollout);
     return rc < 0 ? rc : ash_rl_guard(rl, rollout, err);
 }
@@ -119,8 +128,7 @@ int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_e
         return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
                            (unsigned long long)number);
     if (rc > 0) rc = run_reference(rl, rollout, err);
-    if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
-    return rc < 0 ? rc : ash_rl_judge(rl, rollout, err);
+    return rc < 0 ? rc : judge(rl, rollout, false, err);
 }
 
 static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, double *share_out,

@@ -9,6 +9,8 @@
 #include "base/math.h"
 #include "base/assert.h"
 
+#define COLLECT_COUNT ((size_t)1 << 24) /* values of one call */
+
 struct ash_collect {
     struct ash_stages *stages;
     struct ash_group *group; /* NULL: the state is whole */
@@ -82,9 +84,8 @@ static const float *own_values(const struct ash_state *state, const struct ash_p
     return (const float *)(kind == ASH_COLLECT_M ? state->m.data : state->v.data) + part->at;
 }
 
-/* Copy what this chunk counts for into its place. */
-static void put_parts(struct ash_collect *collect, const struct ash_state *state, const char *name,
-                      enum ash_collect_kind kind)
+/* Copy what this chunk counts for into its place in the whole tensor. */
+static void put_parts(const struct ash_state *state, const char *name, enum ash_collect_kind kind, float *tensor)
 {
     const struct ash_param *param = ash_model_find(state->model, name);
     struct ash_shard_part part;
@@ -100,7 +101,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
         size_t last = part.first + part.count, begin = ash_max(piece.local, part.first),
                end = ash_min(piece.local + piece.count, last);
         if (begin < end)
-            memcpy(collect->tensor + piece.full + (begin - piece.local), own + (begin - part.first),
+            memcpy(tensor + piece.full + (begin - piece.local), own + (begin - part.first),
                    (end - begin) * sizeof(float));
     }
 }
@@ -115,7 +116,7 @@ static int gather_next(struct ash_collect *collect, struct ash_err *err)
     if (collect->group == NULL) return 0;
     memset(collect->tensor, 0, count * sizeof(float));
     for (size_t i = 0; i < collect->stages->chunk_count; i++)
-        put_parts(collect, &collect->stages->chunks[i].state, param->name, (enum ash_collect_kind)(entry % 3));
+        put_parts(&collect->stages->chunks[i].state, param->name, (enum ash_collect_kind)(entry % 3), collect->tensor);
     return ash_group_all_reduce(collect->group, collect->tensor, collect->tensor, count, ASH_COLL_I32, ASH_COLL_SUM,
                                 err);
 }
@@ -173,22 +174,25 @@ int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct a
     return lost;
 }
 
+/* In place and all at once: a sampler waits for it in every step. */
 int ash_collect_model(struct ash_stages *stages, struct ash_model *model, struct ash_err *err)
 {
-    struct ash_collect *collect = NULL;
-    int rc = ash_collect_open(stages, false, &collect, err), ended, result = 0;
+    float *values = ash_model_values(model);
+    size_t size = ash_model_size(model);
+    int rc = 0;
 
-    if (rc < 0) return rc;
-    ash_assert(collect->group != NULL);
-    for (size_t i = 0; rc == 0 && i < ash_model_param_count(collect->outline); i++) {
-        const struct ash_param *param = ash_model_find(model, ash_model_param(collect->outline, i)->name);
+    ash_assert(!ash_mesh_is_whole(stages->mesh));
+    memset(values, 0, size * sizeof(*values));
+    for (size_t i = 0; i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
 
-        rc = gather_next(collect, err);
-        ash_assert(param != NULL && param->count == ash_param_full_count(param));
-        if (rc == 0) memcpy(ash_model_values(model) + param->offset, collect->tensor, param->count * sizeof(float));
+        ash_assert(param->count == ash_param_full_count(param));
+        for (size_t c = 0; c < stages->chunk_count; c++)
+            put_parts(&stages->chunks[c].state, param->name, ASH_COLLECT_WEIGHTS, values + param->offset);
     }
-    collect->next = rc < 0 ? collect->total : collect->next;
-    ended = ash_collect_close(collect, rc, &result, rc < 0 ? NULL : err);
+    for (size_t first = 0; rc == 0 && first < size; first += COLLECT_COUNT)
+        rc = ash_group_all_reduce(stages->mesh->world, values + first, values + first,
+                                  ash_min(size - first, COLLECT_COUNT), ASH_COLL_I32, ASH_COLL_SUM, err);
     if (rc == 0) ash_model_refresh(model);
-    return rc < 0 ? rc : ended;
+    return rc;
 }

@@ -25,7 +25,7 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
                        struct ash_err *err);
 
 /* The whole model's weights on every rank: into model, owned, of the same config and not sliced. All ranks call it, at
- * a step's end or later. Returns 0, -ENOMEM or the group's error. */
+ * a step's end or later. Returns 0 or the group's error. */
 int ash_collect_model(struct ash_stages *stages, struct ash_model *model, struct ash_err *err);
 
 #endif
