@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Recovery. GPT-2 124M in bf16, new weights, 4 ranks as two nodes on this machine. Ranks are killed; the run says how long it took from
 # knowing that to computing again: with a spare and without one, against ending and --resume. How long a newcomer holds the others up.
-# What copies cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what the ledger of half of
-# that time predicts. 64 ranks of a small model meet again.
+# What copies cost a step of 4,096 tokens. The share of time that is productive with a kill every 30 s, and what its ledger predicts.
+# 64 ranks of a small model meet again.
 # Settings: BENCH_LAYOUTS; BENCH_PARTS (some of: loss newcomer copies goodput many); BENCH_STEPS (of a run for copies); BENCH_KILL_S (how long kills go on).
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
@@ -56,9 +56,10 @@ if wants loss; then
         await "continue from step" 1
         seen=$(now) spare=$(took)
         known=$(awk "BEGIN { print $seen - $killed - $spare }")
-        await_steps $(($(logged) + 2))
-        kill_rank 3
-        await "continue from step" 2
+        stop
+        start -- "${words[@]}"
+        kill_rank 2
+        await "; 3 ranks continue from step" 1
         shrink=$(took)
         stop
         # ending and --resume: from the start of the program to the next step that is logged
@@ -108,16 +109,13 @@ fi
 
 if wants goodput; then
     start --restarts 1000 -- mesh.fsdp=4
-    began=$(date +%s) kills=0 half=
+    began=$(date +%s) kills=0
     while [ $(($(date +%s) - began)) -lt "$kill_s" ]; do
         due=$((began + 30 * (kills + 1)))
         while [ "$(date +%s)" -lt $due ]; do alive; sleep 0.1; done
         kill_rank 2
         kills=$((kills + 1))
         await "; 4 ranks continue" $kills
-        if [ $((kills * 60)) -ge "$kill_s" ] && [ -z "$half" ]; then
-            cp "$dir/run/ledger.json" "$dir/half.json" 2> /dev/null && half=1
-        fi
     done
     "$ASHLAR" run stop "$dir/run" > /dev/null
     wait "$launcher" || true

@@ -2,6 +2,7 @@
 #include "cmd/chaos_job.h"
 #include "cmd/chaos_priv.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -12,11 +13,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "train/run/control.h"
 
 #define LOOK_S 0.01
 
 struct flags {
-    int64_t seed, kills, leave;
+    int64_t seed, kills, leave, steps;
     double every, first, sleep;
 };
 
@@ -27,6 +29,9 @@ static const struct ash_opt run_opts[] = {
     {"every", ASH_OPT_DOUBLE, FIELD(every), "30", "mean seconds between two faults", 0.001, 1e6, NULL},
     {"first", ASH_OPT_DOUBLE, FIELD(first), "1", "seconds before the first one", 0, 1e6, NULL},
     {"leave", ASH_OPT_INT, FIELD(leave), "1", "ranks that are left alone: with so few no more is killed", 1, 1e6, NULL},
+    {"steps", ASH_OPT_INT, FIELD(steps), "0",
+     "steps that the run in the job's --out makes between two faults, at least, with more ranks than --leave", 0, 1e9,
+     NULL},
     {"sleep", ASH_OPT_DOUBLE, FIELD(sleep), "0",
      "half of the faults put a rank to sleep (SIGSTOP) for this many seconds instead; 0: none", 0, 3600, NULL},
 };
@@ -41,6 +46,8 @@ static const struct ash_cmd_usage usage = {
         "printed;\nthe exit code is the job's.",
     .examples =
         "  ashlar chaos run --seed 7 --every 5 --kills 3 launch --procs 4 train job.yaml mesh.fsdp=4 --out run\n"
+        "  ashlar chaos run --steps 2 --every 0.1 --leave 3 --kills 1000 launch --procs 4 --restarts 1000000 --back-off 0 "
+        "\\\n      train job.yaml mesh.fsdp=4 --out run\n"
         "  ashlar chaos run --sleep 5 launch --procs 4 --nodes 2 train job.yaml --out run",
 };
 
@@ -56,8 +63,12 @@ static int count_flags(int argc, char **argv)
 
 struct faults {
     const struct flags *flags;
+    const char *out; /* the run's folder; NULL: not known */
     uint64_t drawn, killed, start_ns;
-    pid_t asleep; /* 0: nobody */
+    uint64_t step; /* at which the run was when it was last disturbed */
+    int64_t epoch; /* in which the last rank was killed; -1: none was */
+    pid_t victim;  /* that one: it may take a moment to end */
+    pid_t asleep;  /* 0: nobody */
     uint64_t wake_ns;
 };
 
@@ -79,6 +90,27 @@ static void wake(struct faults *faults)
     faults->asleep = 0;
 }
 
+/* The job's --out; NULL: it has none. */
+static const char *find_out(char *const *words)
+{
+    for (; *words != NULL; words++) {
+        if (strncmp(*words, "--out=", 6) == 0) return *words + 6;
+        if (strcmp(*words, "--out") == 0) return words[1];
+    }
+    return NULL;
+}
+
+/* Has the run made steps since it was last disturbed, and are enough ranks in it? */
+static bool is_ready(const struct faults *faults)
+{
+    struct ash_run_status status;
+
+    if (faults->flags->steps == 0) return true;
+    return ash_run_status_read(faults->out, &status, NULL) == 0 && status.ranks > faults->flags->leave &&
+           status.epoch > faults->epoch &&
+           ash_run_newest_step(faults->out, NULL, NULL) >= faults->step + (uint64_t)faults->flags->steps;
+}
+
 /* One fault, where enough ranks are left for it. */
 static void strike(struct faults *faults, const struct ash_chaos_job *job)
 {
@@ -86,14 +118,18 @@ static void strike(struct faults *faults, const struct ash_chaos_job *job)
     size_t count = ash_chaos_job_ranks(job, pids);
     pid_t victim = count > 0 ? pids[(size_t)(draw(faults) * (double)count)] : 0;
     bool sleeps = faults->flags->sleep > 0 && faults->asleep == 0 && draw(faults) < 0.5;
+    struct ash_run_status status;
 
-    if (count <= (size_t)faults->flags->leave || victim == faults->asleep) return;
+    if (count <= (size_t)faults->flags->leave || victim == faults->asleep || victim == faults->victim) return;
     if (sleeps) {
         faults->asleep = victim;
         faults->wake_ns = ash_clock_ns() + (uint64_t)(faults->flags->sleep * 1e9);
     } else {
         faults->killed++;
+        faults->victim = victim;
+        if (faults->out != NULL && ash_run_status_read(faults->out, &status, NULL) == 0) faults->epoch = status.epoch;
     }
+    if (faults->out != NULL) faults->step = ash_run_newest_step(faults->out, NULL, NULL);
     kill(victim, sleeps ? SIGSTOP : SIGKILL);
     printf("chaos: %7.2f s: process %d %s, %zu ranks are left\n", since_start_s(faults), (int)victim,
            sleeps ? "sleeps" : "killed", count - !sleeps);
@@ -102,17 +138,20 @@ static void strike(struct faults *faults, const struct ash_chaos_job *job)
 
 static int disturb(const struct flags *flags, char *const *words, struct ash_err *err)
 {
-    struct faults faults = {.flags = flags, .start_ns = ash_clock_ns()};
+    struct faults faults = {.flags = flags, .out = find_out(words), .epoch = -1, .start_ns = ash_clock_ns()};
     struct ash_chaos_job job;
     uint64_t next_ns = faults.start_ns + (uint64_t)(flags->first * 1e9);
-    int rc = ash_chaos_job_start(&job, words, NULL, err);
+    int rc;
 
+    if (flags->steps > 0 && faults.out == NULL)
+        return ash_err_set(err, -EINVAL, "--steps looks at the run's folder, and the job has no --out DIR");
+    rc = ash_chaos_job_start(&job, words, NULL, err);
     if (rc < 0) return rc;
     while (!ash_chaos_job_ended(&job)) {
         bool more = flags->kills == 0 || faults.killed < (uint64_t)flags->kills;
 
         if (faults.asleep != 0 && ash_clock_ns() >= faults.wake_ns) wake(&faults);
-        if (more && ash_clock_ns() >= next_ns) {
+        if (more && ash_clock_ns() >= next_ns && is_ready(&faults)) {
             strike(&faults, &job);
             next_ns = ash_clock_ns() + (uint64_t)(-log(1.0 - draw(&faults)) * flags->every * 1e9);
         }

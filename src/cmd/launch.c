@@ -24,7 +24,7 @@
 struct launch_flags {
     int64_t procs, nodes, elastic, restarts, spares;
     bool replace_slow;
-    double grace;
+    double grace, back_off;
     const char *link_rate, *node_rank, *master, *job_dir;
     int check; /* enum ash_spec_check */
     bool program, netns;
@@ -53,6 +53,10 @@ static const struct ash_opt launch_opts[] = {
      "equal failures in a row after which nothing is started again. Before that a lost process is, and joins the "
      "others; where none is left all are (train: from the newest checkpoint). Bad settings never are",
      0, 1e6, NULL},
+    {"back_off", ASH_OPT_DOUBLE, FIELD(back_off), "1",
+     "seconds before a process that fails soon after its start is started a second time; then twice as long each time, "
+     "up to a minute; 0: at once",
+     0, 60, NULL},
     {"spares", ASH_OPT_INT, FIELD(spares), "0",
      "processes beyond --procs that wait to take the place of lost ones (train: recover.spares)", 0, 4096, NULL},
     {"replace_slow", ASH_OPT_BOOL, FIELD(replace_slow), NULL,
@@ -298,6 +302,7 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
                                          : flags->program    ? 0
                                                              : 1,
                                 .restarts = (size_t)flags->restarts,
+                                .back_off_s = flags->back_off,
                                 .argv = argv,
                                 .program = flags->program ? argv[0] : "/proc/self/exe"};
     char **again = words_again(argv, flags->program), spares[24];

@@ -64,6 +64,7 @@ static struct ash_supervisor describe(const struct ash_launch *launch)
                                    .grace_s = launch->grace_s,
                                    .least = launch->least,
                                    .restarts = launch->restarts,
+                                   .back_off_s = launch->back_off_s,
                                    .again = launch->again,
                                    .job_dir = launch->job_dir,
                                    .joins = launch->joins,

@@ -22,6 +22,7 @@ struct ash_launch {
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
     size_t least;          /* processes that may continue when others are lost; 0: the first failure ends all */
     size_t restarts;       /* equal failures in a row that are answered with another start; see node/supervisor.h */
+    double back_off_s;     /* between those starts; see node/supervisor.h */
     const char *job_dir;   /* folder of the job, which tells who has met; NULL: nobody can join the job */
     bool joins;            /* the job runs elsewhere already, and what starts here joins it */
     bool (*has_others)(void *ctx);   /* with is_one_node: do ranks elsewhere answer? NULL: nobody can know */

@@ -22,7 +22,6 @@
 #include "orchestrate/node/ends.h"
 
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
-#define BACK_OFF_FIRST_S 1.0
 #define BACK_OFF_MAX_S 60.0
 #define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
 #define SAVE_S 60.0       /* for the others to save, where a job is ended because it fails again and again */
@@ -92,9 +91,9 @@ void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES])
     snprintf(name, ASH_PLACED_NAME_BYTES, "placed-%s-%d", host, (int)pid);
 }
 
-static double back_off_s(size_t failures)
+static double back_off_s(const struct ash_supervisor *supervisor, size_t failures)
 {
-    double wait_s = failures > 1 ? BACK_OFF_FIRST_S : 0;
+    double wait_s = failures > 1 ? supervisor->back_off_s : 0;
 
     for (size_t i = 2; i < failures && wait_s < BACK_OFF_MAX_S; i++)
         wait_s *= 2;
@@ -142,7 +141,7 @@ static bool plan_return(struct ash_node_watch *watch, size_t i, int code)
                 watch->processes[i].rank, ash_end_describe(code, how, sizeof(how)), life->failures);
         return false;
     }
-    wait_s = back_off_s(life->failures);
+    wait_s = back_off_s(watch->supervisor, life->failures);
     life->again_ns = now_ns + (uint64_t)(wait_s * 1e9);
     ash_log(ASH_LOG_WARN, "rank %zu is started again in %.0f s, to join the others (%zu of %zu)",
             watch->processes[i].rank, wait_s, life->failures, watch->supervisor->restarts);
@@ -309,7 +308,7 @@ static bool back_off(double seconds)
 static bool wants_again(struct ash_node_watch *watch, int code, size_t starts)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
-    double wait_s = back_off_s(starts + 1);
+    double wait_s = back_off_s(supervisor, starts + 1);
     char how[128];
 
     if (watch->is_interrupted || watch->is_hopeless || !ash_end_of(code)->is_worth_more || supervisor->restarts == 0 ||

@@ -18,6 +18,7 @@ struct ash_supervisor {
      * failures in a row, without progress in between, and it is not tried again. 0: never. All are started again only
      * where count is the world. */
     size_t restarts;
+    double back_off_s;  /* before the second start in a row; then twice as long each time, up to a minute. 0: none */
     char *const *again; /* words of starts after all have failed; NULL: job.argv */
     /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, and a file by
      * ash_supervisor_placed_name once a process that joins has a place. NULL: nobody can join. */

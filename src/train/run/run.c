@@ -154,8 +154,7 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     return rc;
 }
 
-/* The first rank's ledger goes to the folder. */
-static void write_ledger(struct ash_run *run)
+void ash_run_write_ledger(struct ash_run *run)
 {
     struct ash_err err = {0};
 
@@ -175,7 +174,7 @@ static int keep_records(struct ash_run *run, const struct due *due, struct ash_e
     ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
     if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
         ash_run_report(run, "running");
-        write_ledger(run);
+        ash_run_write_ledger(run);
     }
     return rc;
 }
@@ -318,7 +317,7 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
     ash_run_write_status(run, stopped ? "stopped" : "finished");
-    write_ledger(run);
+    ash_run_write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
 }

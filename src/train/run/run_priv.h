@@ -165,6 +165,8 @@ int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);
 /* At a step's edge, all ranks and spares: processes join, run->is_leaving ones leave (run->has_left), or a larger mesh
  * takes over (run->grows). Nothing is redone. Returns 0 or an error that ash_run_recover may know a way out of. */
 int ash_run_change(struct ash_run *run, struct ash_err *err);
+/* The first rank's ledger goes to the folder: DIR/ledger.json. run.c. */
+void ash_run_write_ledger(struct ash_run *run);
 
 /* ---- run_faults.c ------------------------------------------------------------------------------------------------ */
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -161,7 +162,6 @@ static int become_leader(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     ash_run_read_status(run);
     run->start_ns = ash_clock_ns(); /* what the log has is counted as earlier */
-    if (run->has_joined) ash_ledger_start(&run->ledger, run->ledger_path, ash_clock_ns());
     records = ash_runlog_records(run->log);
     count = ash_runlog_count(run->log);
     /* this rank may have been a spare meanwhile: agree_on_open_step tells it what that step was */
@@ -243,6 +243,27 @@ static int share_place(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
+/* Newcomers do not know where the time of the run went, and one of them may become the first rank. Those who have made
+ * all its steps do. */
+static int share_ledger(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    size_t best = 0, ranks = ash_group_size(group);
+    struct ash_ledger *all = calloc(ranks, sizeof(*all));
+    int rc = all != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ranks);
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    if (rc == 0) rc = ash_group_all_gather(group, &run->ledger, all, sizeof(*all), err);
+    for (size_t r = 1; rc == 0 && r < ranks; r++)
+        if (all[r].steps > all[best].steps) best = r;
+    if (rc == 0 && all[best].steps > run->ledger.steps) {
+        run->ledger = all[best];
+        run->ledger.last_ns = ash_clock_ns(); /* clocks differ */
+    }
+    free(all);
+    return rc;
+}
+
 /* What the run, as distinct from its trainer, does in a new epoch. */
 static int take_up(struct ash_run *run, const struct ash_recovery *recovery, struct ash_err *err)
 {
@@ -259,6 +280,7 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
     if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
     rc = agree_on_open_step(run, err);
     if (rc == 0 && recovery->has_newcomers) rc = share_place(run, err);
+    if (rc == 0 && recovery->has_newcomers) rc = share_ledger(run, err);
     return rc < 0 ? rc : ash_run_open_saver(run, err);
 }
 
@@ -297,6 +319,7 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
     if (!is_planned) count_recovery(run, down_s);
     say(run, first.text, &recovery, down_s);
+    if (run->is_leader) ash_run_write_ledger(run);
     return 0;
 }
 
