@@ -46,8 +46,8 @@ static const struct ash_cmd_usage usage = {
         "printed;\nthe exit code is the job's.",
     .examples =
         "  ashlar chaos run --seed 7 --every 5 --kills 3 launch --procs 4 train job.yaml mesh.fsdp=4 --out run\n"
-        "  ashlar chaos run --steps 2 --every 0.1 --leave 3 --kills 1000 launch --procs 4 --restarts 1000000 --back-off 0 "
-        "\\\n      train job.yaml mesh.fsdp=4 --out run\n"
+        "  ashlar chaos run --steps 2 --every 0.1 --leave 3 --kills 1000 \\\n"
+        "      launch --procs 4 --restarts 1000000 --back-off 0 train job.yaml mesh.fsdp=4 --out run\n"
         "  ashlar chaos run --sleep 5 launch --procs 4 --nodes 2 train job.yaml --out run",
 };
 

@@ -21,6 +21,11 @@ void ash_epoch_get_news(struct ash_group *group, struct ash_epoch_news *news_out
     news_out->is_over = news_out->is_over || atomic_load(&root->gives_up);
 }
 
+int ash_epoch_check(const struct ash_group *group, struct ash_err *err)
+{
+    return group->local != NULL ? ash_local_check(group->local, err) : 0;
+}
+
 void ash_epoch_want_leave(struct ash_group *group)
 {
     if (group->root->membership != NULL) ash_membership_want_leave(group->root->membership);

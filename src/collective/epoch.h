@@ -55,6 +55,9 @@ int ash_epoch_reform(struct ash_group *old, const struct ash_epoch_opts *opts, s
                      struct ash_err *err);
 /* What waits, without waiting. Any thread. */
 void ash_epoch_get_news(struct ash_group *group, struct ash_epoch_news *news_out);
+/* 0, or the error that all calls of the group return from now on, since a rank is lost. Waits for nothing: for whoever
+ * computes for long between two calls. */
+int ash_epoch_check(const struct ash_group *group, struct ash_err *err);
 /* This rank wants to leave at a step's edge: rank 0 will see one more leaver. Returns at once. Any thread. */
 void ash_epoch_want_leave(struct ash_group *group);
 /* Wait until the root group is over or news has a joiner or leaver, at most timeout_s. Returns 0 or -ETIMEDOUT. For

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "collective/epoch.h"
+
 /* Are its sums those of stage->grains? Those of experts that serve several ranks are not. */
 static bool is_summed(const struct ash_stage *stage, const struct ash_shard_unit *unit)
 {
@@ -43,11 +45,12 @@ static int need(void *ctx, int unit, bool backward, struct ash_err *err)
 static int done(void *ctx, int unit, bool backward, struct ash_err *err)
 {
     struct ash_stage *stage = ctx;
+    const struct ash_group *world = stage->fsdp.mesh->world;
     int rc;
 
     ash_call_note_work();
-    rc = ash_fsdp_done(&stage->fsdp, unit, backward, err);
-
+    rc = world != NULL ? ash_epoch_check(world, err) : 0; /* a lost rank is not to be noticed at the next call only */
+    if (rc == 0) rc = ash_fsdp_done(&stage->fsdp, unit, backward, err);
     if (!backward || !stage->overlap_reduce || !stage->is_last_micro_batch ||
         !ash_fsdp_completes(stage->state.model, unit))
         return rc;

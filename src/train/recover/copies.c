@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "infra/memory.h"
 #include "collective/call.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *r
         if (ranges[i].has_moments != 0) copy->trained += (size_t)ranges[i].count;
     }
     copy->bytes = (elements + copy->trained) * sizeof(float);
-    copy->memory = at = calloc(elements + copy->trained + 1, sizeof(float));
+    copy->memory = at = ash_memory_host.alloc(copy->bytes + sizeof(float)); /* huge pages: quick to fill and to free */
     if (at == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for a copy of %zu bytes (recover.copies)", copy->bytes);
     for (size_t i = 0; rc == 0 && i < count; i++) {
@@ -128,6 +129,11 @@ out:
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for the copies of %zu ranks", ranks) : rc;
 }
 
+static size_t sent_bytes(const struct ash_copies *copies)
+{
+    return (copies->sent_count + 1) * sizeof(float);
+}
+
 int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                     size_t count, struct ash_err *err)
 {
@@ -147,7 +153,7 @@ int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, 
     if (rc < 0 || !has_holder(&copies->map, ash_group_rank(mesh->world))) return rc;
     for (size_t i = 0; i < copies->own.count; i++)
         if (copies->own.items[i].range.has_moments != 0) copies->sent_count += (size_t)copies->own.items[i].range.count;
-    copies->sent = malloc(copies->sent_count * sizeof(float) + 1);
+    copies->sent = ash_memory_host.alloc(sent_bytes(copies));
     return copies->sent != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for gradients on their way");
 }
 
@@ -191,7 +197,7 @@ void ash_copies_set_filled(struct ash_copies *copies)
 static void close_copy(struct ash_held_copy *copy)
 {
     ash_patches_fini(&copy->patches);
-    free(copy->memory);
+    if (copy->memory != NULL) ash_memory_host.free(copy->memory, copy->bytes + sizeof(float));
 }
 
 void ash_copies_drop_empty(struct ash_copies *copies)
@@ -212,7 +218,7 @@ void ash_copies_close(struct ash_copies *copies)
     for (size_t i = 0; i < copies->held_count; i++)
         close_copy(&copies->held[i]);
     free(copies->held);
-    free(copies->sent);
+    if (copies->sent != NULL) ash_memory_host.free(copies->sent, sent_bytes(copies));
     ash_patches_fini(&copies->own);
     ash_copies_map_fini(&copies->map);
     memset(copies, 0, sizeof(*copies));
