@@ -31,8 +31,8 @@ static const struct ash_opt check_opts[] = {
     {.name = "deep",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(deep),
-     .help = "links of GPUs and network cards, products and memory patterns on every core and GPU too, compared to the "
-             "bit with the known answer"},
+     .help = "links of GPUs and network cards, copies between GPUs, products and memory patterns on every core and GPU "
+             "too, compared to the bit with the known answer"},
     {.name = "seconds",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(seconds),
@@ -138,6 +138,16 @@ static int respond_cluster(const struct flags *flags, const struct ash_check_opt
     return code < 0 ? ash_cmd_fail(&err) : code;
 }
 
+static void look_deep(const struct flags *flags, const struct ash_check_opts *check, struct ash_check_report *report)
+{
+    const struct ash_device_check devices = {check, flags->node.machine, flags->fault_device};
+
+    ash_check_links(check, report);
+    ash_check_deep(check, report);
+    ash_cmd_check_devices(&devices, flags->device, report);
+    if (strcmp(flags->device, "cuda") == 0) ash_cmd_check_pairs(flags->node.machine, report);
+}
+
 static int respond(const void *given, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = given;
@@ -159,9 +169,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     check.network_rate = marks.network_rate;
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
-    if (flags->deep) ash_check_links(&check, &report);
-    if (flags->deep) ash_check_deep(&check, &report);
-    if (flags->deep) ash_cmd_check_devices(&check, flags->device, flags->fault_device, &report);
+    if (flags->deep) look_deep(flags, &check, &report);
     if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);
     if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
     if (!flags->json) print_report(&report);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "cmd/check_marks.h"
 #include "cmd/check_priv.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
@@ -25,6 +26,7 @@
 struct device {
     const char *name;
     const struct ash_check_opts *opts;
+    const char *machine;
     struct ash_check_report *report;
     struct ash_exec exec;
     bool is_gpu, has_fault;
@@ -249,6 +251,21 @@ static void take_chunks(const struct device *device, struct chain *chain)
         memory->free(chain->chunks[--chain->count], device->chunk_bytes);
 }
 
+/* Rates against the marks of this kind of GPU. */
+static void report_rates(const struct device *device, double memory, double in, double out)
+{
+    const char *colon = strchr(device->name, ':');
+    struct ash_cuda_facts facts;
+    struct ash_gpu_marks marks = {0};
+
+    if (device->is_gpu && ash_cuda_look(colon != NULL ? (int)strtol(colon + 1, NULL, 10) : 0, &facts, NULL) == 0)
+        ash_gpu_marks_find(facts.name, device->machine, &marks);
+    ash_check_add(device->report, "device rates",
+                  memory < marks.memory || in < marks.host || out < marks.host ? ASH_GRADE_WARN : ASH_GRADE_GOOD,
+                  marks.rates_text, "%s: memory %.4g GB/s (reads and writes), from the host %.4g GB/s, to it %.4g GB/s",
+                  device->name, memory * 1e-9, in * 1e-9, out * 1e-9);
+}
+
 static void report_memory(const struct device *device, const struct chain *chain)
 {
     double bytes = (double)device->chunk_bytes * (double)chain->passes, all = (double)(chain->count - 1) * bytes;
@@ -261,9 +278,7 @@ static void report_memory(const struct device *device, const struct chain *chain
         ash_check_add(device->report, "device memory", ASH_GRADE_GOOD, "what was written",
                       "%s: %.3g GB, %zu patterns, every bit came back", device->name,
                       (double)(chain->count * device->chunk_bytes) * 1e-9, chain->passes);
-    ash_check_add(device->report, "device rates", ASH_GRADE_GOOD, "",
-                  "%s: memory %.4g GB/s (reads and writes), from the host %.4g GB/s, to it %.4g GB/s", device->name,
-                  2e-9 * all / chain->across_s, 1e-9 * bytes / chain->in_s, 1e-9 * bytes / chain->out_s);
+    report_rates(device, 2 * all / chain->across_s, bytes / chain->in_s, bytes / chain->out_s);
 }
 
 static int check_memory(struct device *device, struct ash_err *err)
@@ -306,8 +321,7 @@ static int check_device(struct device *device, struct ash_err *err)
     return 0;
 }
 
-void ash_cmd_check_devices(const struct ash_check_opts *opts, const char *name, int64_t fault_device,
-                           struct ash_check_report *report)
+void ash_cmd_check_devices(const struct ash_device_check *check, const char *name, struct ash_check_report *report)
 {
     bool is_all = strcmp(name, "cuda") == 0;
     uint64_t start_ns = ash_clock_ns();
@@ -315,8 +329,11 @@ void ash_cmd_check_devices(const struct ash_check_opts *opts, const char *name, 
     if (strcmp(name, "none") == 0) return;
     for (int i = 0; i < (is_all ? DEVICES_MAX : 1); i++) {
         char one[32];
-        struct device device = {
-            .name = is_all ? one : name, .opts = opts, .report = report, .has_fault = fault_device == i};
+        struct device device = {.name = is_all ? one : name,
+                                .opts = check->opts,
+                                .machine = check->machine,
+                                .report = report,
+                                .has_fault = check->fault_device == i};
         struct ash_err err = {0};
 
         snprintf(one, sizeof(one), "cuda:%d", i);

@@ -20,9 +20,16 @@ struct ash_cluster_check {
  * prints. Returns the exit code: 0, 1 (a node is not fit, or an outlier), or a negative errno. */
 int ash_cmd_check_cluster(const struct ash_cluster_check *check, struct ash_err *err);
 
-/* The deep check of a device by its backend's name: "cuda" is every GPU, "none" nothing. fault_device: the one that
- * gets wrong bits, to see that they are found; negative: none. Adds what came out. */
-void ash_cmd_check_devices(const struct ash_check_opts *opts, const char *name, int64_t fault_device,
-                           struct ash_check_report *report);
+struct ash_device_check {
+    const struct ash_check_opts *opts;
+    const char *machine;  /* of the catalog; NULL: not known */
+    int64_t fault_device; /* the one that gets wrong bits, to see that they are found; negative: none */
+};
+
+/* The deep check of a device by its backend's name: "cuda" is every GPU, "none" nothing. Adds what came out. */
+void ash_cmd_check_devices(const struct ash_device_check *check, const char *name, struct ash_check_report *report);
+/* The deep check of copies between the GPUs of this machine: bits, and rates against marks (machine: of the catalog;
+ * NULL: not known). Adds what came out; nothing where there is no GPU, or one. */
+void ash_cmd_check_pairs(const char *machine, struct ash_check_report *report);
 
 #endif

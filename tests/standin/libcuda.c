@@ -1,10 +1,14 @@
-/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. With it the paths
+/* A stand-in for the CUDA driver: GPUs whose memory is the host's and whose kernels do nothing; one of them. With it the paths
  * that only a broken machine takes run anywhere.
  *
  *     STANDIN_FAIL_AT=N      the N-th call fails
  *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
  *     STANDIN_MEMORY=BYTES   how much memory the GPU has; 1 GiB without
  *     STANDIN_MINOR=N        its compute capability is 9.N
+ *     STANDIN_GPUS=N         that there are N of them, with 400 GB/s between any two
+ *     STANDIN_SLOW_PAIR=XY   copies from GPU X to GPU Y have a tenth of that
+ *     STANDIN_WRONG_PAIR=XY  they get a wrong bit
+ *     STANDIN_APART=1        no GPU reads another's memory: 20 GB/s, through the host
  *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
  *                            and the number of launches
  */
@@ -22,6 +26,7 @@ enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 
 static long calls, held, launches;
 static size_t used_bytes, most_bytes;
 static int has_trapped;
+static double copied_ms;            /* that copies between GPUs have taken */
 static _Thread_local void *current; /* a thread that has not taken the GPU cannot use it */
 
 static long number_of(const char *name, long otherwise)
@@ -96,7 +101,7 @@ CALL(cuDriverGetVersion, int *version)
 }
 CALL(cuDeviceGetCount, int *count)
 {
-    *count = 1;
+    *count = (int)number_of("STANDIN_GPUS", 1);
     return fails();
 }
 CALL(cuDeviceGet, int *device, int index)
@@ -133,8 +138,10 @@ CALL(cuMemGetInfo_v2, size_t *free_bytes, size_t *all_bytes)
 }
 CALL(cuDevicePrimaryCtxRetain, void **context, int device)
 {
-    (void)device;
-    return take(context, 1);
+    int rc = take(context, sizeof(int));
+
+    if (rc == SUCCESS) *(int *)*context = device;
+    return rc;
 }
 CALL(cuDevicePrimaryCtxRelease_v2, int device)
 {
@@ -201,15 +208,41 @@ CALL(cuStreamDestroy_v2, void *stream)
 {
     return release(stream);
 }
+CALL(cuDeviceCanAccessPeer, int *can, int device, int peer)
+{
+    *can = device != peer && number_of("STANDIN_APART", 0) == 0;
+    return fails();
+}
+CALL(cuCtxEnablePeerAccess, void *peer_context, unsigned flags)
+{
+    static void *enabled[64]; /* from each GPU to the last: a second time is an error, as the driver says */
+    int device = current != NULL ? *(int *)current % 64 : 0;
+    bool is_again = enabled[device] == peer_context;
+
+    (void)flags;
+    enabled[device] = peer_context;
+    return is_again ? 704 : fails_here();
+}
+CALL(cuMemcpyPeerAsync, uint64_t dst, void *dst_context, uint64_t src, void *src_context, size_t bytes, void *stream)
+{
+    long pair = 10L * *(int *)src_context + *(int *)dst_context;
+    double rate = number_of("STANDIN_APART", 0) != 0 ? 20e9 : 400e9;
+
+    (void)stream;
+    memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
+    if (number_of("STANDIN_WRONG_PAIR", -1) == pair) *(uint8_t *)(uintptr_t)(dst + bytes / 2) ^= 4;
+    copied_ms += (double)bytes / (number_of("STANDIN_SLOW_PAIR", -1) == pair ? rate / 10 : rate) * 1e3;
+    return fails_here();
+}
 CALL(cuEventCreate, void **event, unsigned flags)
 {
     (void)flags;
-    return take(event, 1);
+    return take(event, sizeof(double));
 }
 CALL(cuEventRecord, void *event, void *stream)
 {
-    (void)event;
     (void)stream;
+    *(double *)event = copied_ms;
     return fails();
 }
 CALL(cuEventSynchronize, void *event)
@@ -219,9 +252,9 @@ CALL(cuEventSynchronize, void *event)
 }
 CALL(cuEventElapsedTime, float *ms, void *start, void *end)
 {
-    (void)start;
-    (void)end;
-    *ms = 1.0f;
+    double took_ms = *(double *)end - *(double *)start;
+
+    *ms = took_ms > 0 ? (float)took_ms : 1.0f;
     return fails();
 }
 CALL(cuEventDestroy_v2, void *event)

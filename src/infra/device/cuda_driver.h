@@ -57,6 +57,10 @@ struct ash_cuda_launch_config {
     X(host_alloc, "cuMemHostAlloc", (void **ptr_out, size_t size_bytes, unsigned flags))                               \
     X(host_free, "cuMemFreeHost", (void *ptr))                                                                         \
     X(copy, "cuMemcpyAsync", (ash_cuda_ptr dst, ash_cuda_ptr src, size_t size_bytes, void *stream))                    \
+    X(copy_peer, "cuMemcpyPeerAsync",                                                                                  \
+      (ash_cuda_ptr dst, void *dst_context, ash_cuda_ptr src, void *src_context, size_t size_bytes, void *stream))     \
+    X(can_access, "cuDeviceCanAccessPeer", (int *can_out, int device, int peer))                                       \
+    X(enable_access, "cuCtxEnablePeerAccess", (void *peer_context, unsigned flags))                                    \
     X(set8, "cuMemsetD8Async", (ash_cuda_ptr dst, unsigned char value, size_t size_bytes, void *stream))               \
     X(stream_create, "cuStreamCreate", (void **stream_out, unsigned flags))                                            \
     X(stream_wait, "cuStreamSynchronize", (void *stream))                                                              \
