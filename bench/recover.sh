@@ -62,16 +62,15 @@ if wants loss; then
         await "; 3 ranks continue from step" 1
         shrink=$(took)
         stop
-        # ending and --resume: from the start of the program to the next step that is logged
+        # ending and --resume: from the start of the program to the first step
         start -- "${words[@]}" train.save_every=2
         await_steps 5
         for pid in $(ranks); do kill -KILL "$pid"; done
         wait "$launcher" || true
-        before=$(logged) began=$(now)
+        began=$(now)
         "$ASHLAR" launch --procs 4 --nodes 2 train --resume --out "$dir/run" > "$dir/out" 2>&1 &
         launcher=$!
-        first=$before
-        while [ "$(logged)" -ge "$first" ] && [ "$(logged)" -le "$before" ]; do alive; first=$(logged); sleep 0.01; done
+        await "^resumed " 1
         resume=$(awk "BEGIN { print $(now) - $began }")
         stop
         row "recover/spare-$name" s "1 s" 1 lower "$spare" -- 1.0

@@ -136,6 +136,18 @@ static void slot_dot(struct ash_exec *exec, const struct ash_slots_args *args)
     ash_workers_run(exec->workers, args->rows * args->slots, ROW_MIN_ROWS, slot_dot_rows, &op);
 }
 
+/* Loops of a fixed length, which compilers turn into vectors; then the rest. */
+static void round_row(uint16_t *restrict dst, const float *restrict src, size_t count)
+{
+    size_t at = 0;
+
+    for (; at + ASH_LANES <= count; at += ASH_LANES)
+        for (size_t c = 0; c < ASH_LANES; c++)
+            dst[at + c] = ash_f32_to_bf16(src[at + c]);
+    for (; at < count; at++)
+        dst[at] = ash_f32_to_bf16(src[at]);
+}
+
 static void copy_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_copy_args *args = ctx;
@@ -145,10 +157,13 @@ static void copy_rows(void *ctx, size_t begin, size_t end, int worker)
         for (size_t b = 0; b < args->blocks; b++) {
             const float *src = args->src + r * args->src_row + b * args->src_block;
             size_t to = r * args->dst_row + b * args->dst_block;
+
+            if (args->dst_dtype == ASH_BF16) {
+                round_row((uint16_t *)args->dst + to, src, args->cols);
+                continue;
+            }
             for (size_t c = 0; c < args->cols; c++) {
-                if (args->dst_dtype == ASH_BF16)
-                    ((uint16_t *)args->dst)[to + c] = ash_f32_to_bf16(src[c]);
-                else if (args->add)
+                if (args->add)
                     ((float *)args->dst)[to + c] += src[c];
                 else
                     ((float *)args->dst)[to + c] = src[c];
