@@ -300,6 +300,7 @@ static int judge_runs(const struct ash_diagnose_live *live, struct ash_rank_list
 
     if (rc == -ENOENT) ash_err_set(err, rc, "'%s' is no run: it has no log.jsonl", live->run);
     if (rc == 0) rc = judge_ranks(live, &run, ranks, diagnose, err);
+    if (rc == 0 && live->run != NULL) ash_run_record_share(&run, ranks);
     if (rc == 0 && live->run != NULL && ash_run_record_judge(&run, diagnose) < 0)
         rc = ash_err_set(err, -ENOMEM, "no memory for the run");
     ash_run_record_fini(&run);

@@ -68,7 +68,7 @@ static int add_ring(struct ash_rank_list *list, const struct ash_rank_steps *ran
 
         record.points[i] =
             (struct ash_rank_point){step->step, (double)(step->ns[ASH_METER_COMPUTE] + step->ns[ASH_METER_DATA]) * 1e-9,
-                                    (double)step->ns[ASH_METER_DATA] * 1e-9};
+                                    (double)step->ns[ASH_METER_DATA] * 1e-9, (double)step->ns[ASH_METER_COMM] * 1e-9};
     }
     if (record.count > 0) {
         const struct ash_step_record *last = ash_rank_step(rank, record.count - 1);
@@ -126,8 +126,8 @@ static int add_board_rank(struct ash_rank_list *list, const json_t *rank, const 
         double step = number_at(row, 0), data_ms = number_at(row, 2);
 
         if (step >= 0 && step < STEP_NUMBER_MAX)
-            record.points[record.count++] =
-                (struct ash_rank_point){(uint64_t)step, (number_at(row, 1) + data_ms) * 1e-3, data_ms * 1e-3};
+            record.points[record.count++] = (struct ash_rank_point){
+                (uint64_t)step, (number_at(row, 1) + data_ms) * 1e-3, data_ms * 1e-3, number_at(row, 3) * 1e-3};
     }
     rc = ash_rank_list_add(list, &record);
     free(record.points);

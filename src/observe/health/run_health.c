@@ -110,15 +110,19 @@ static int make_room(struct ash_run_record *record)
 
 static int take_line(struct ash_run_record *record, const char *line)
 {
-    double step = ash_run_log_number(line, "step");
+    double step = ash_run_log_number(line, "step"), comm_s;
 
     if (!(step >= 0 && step < 1e15)) return 0;
     while (record->count > 0 && record->steps[record->count - 1].step >= (uint64_t)step)
         record->count--; /* a run that went back to a checkpoint */
     if (make_room(record) < 0) return -ENOMEM;
-    record->steps[record->count++] = (struct ash_run_step){
-        (uint64_t)step, positive(ash_run_log_number(line, "compute_s")), positive(ash_run_log_number(line, "comm_s")),
-        positive(ash_run_log_number(line, "data_s")), positive(ash_run_log_number(line, "idle_s"))};
+    comm_s = positive(ash_run_log_number(line, "comm_s"));
+    record->steps[record->count++] = (struct ash_run_step){(uint64_t)step,
+                                                           positive(ash_run_log_number(line, "compute_s")),
+                                                           comm_s,
+                                                           positive(ash_run_log_number(line, "data_s")),
+                                                           positive(ash_run_log_number(line, "idle_s")),
+                                                           comm_s};
     record->skipped += strstr(line, "\"skipped\":true") != NULL;
     record->lossless = isnan(ash_run_log_number(line, "loss")) ? record->lossless + 1 : 0;
     return 0;
@@ -188,6 +192,33 @@ int ash_run_record_read(struct ash_run_record *record, const char *dir, struct a
     return rc;
 }
 
+/* The place of a step, or NULL. */
+static struct ash_run_step *find_step(struct ash_run_record *record, uint64_t number)
+{
+    size_t low = 0, high = record->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (record->steps[middle].step < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < record->count && record->steps[low].step == number ? &record->steps[low] : NULL;
+}
+
+void ash_run_record_share(struct ash_run_record *record, const struct ash_rank_list *ranks)
+{
+    for (size_t r = 0; r < ranks->count; r++)
+        for (size_t i = 0; i < ranks->records[r].count; i++) {
+            const struct ash_rank_point *point = &ranks->records[r].points[i];
+            struct ash_run_step *step = find_step(record, point->step);
+
+            if (step != NULL) step->shared_s = fmin(step->shared_s, positive(point->comm_s));
+        }
+}
+
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
@@ -239,9 +270,9 @@ static double compute_of(const struct ash_run_step *step)
     return step->compute_s;
 }
 
-static double comm_of(const struct ash_run_step *step)
+static double shared_of(const struct ash_run_step *step)
 {
-    return step->comm_s;
+    return step->shared_s;
 }
 
 struct series {
@@ -305,7 +336,7 @@ static int judge_data(const struct ash_run_record *record, double usual, double 
 
 static int judge_steps(const struct ash_run_record *record, struct ash_diagnose *diagnose)
 {
-    static const struct series parts[] = {{&compute_rule, compute_of}, {&comm_rule, comm_of}};
+    static const struct series parts[] = {{&compute_rule, compute_of}, {&comm_rule, shared_of}};
     double *memory, usual;
     int rc = 0;
 

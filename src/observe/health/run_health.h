@@ -9,11 +9,13 @@
 #include "ashlar/err.h"
 #include "base/str.h"
 #include "observe/health/diagnose.h"
+#include "observe/health/rank_health.h"
 
 /* Where a step's time continued the first rank, in seconds. */
 struct ash_run_step {
     uint64_t step;
     double compute_s, comm_s, data_s, idle_s;
+    double shared_s; /* of comm_s: what all ranks waited; the log knows the first rank only */
 };
 
 /* Zero-initialise. One owner thread. */
@@ -34,6 +36,9 @@ struct ash_run_record {
 int ash_run_record_read(struct ash_run_record *record, const char *dir, struct ash_err *err);
 /* Take text of a log. Lines that are no steps are passed over. Returns 0 or -ENOMEM. */
 int ash_run_record_take(struct ash_run_record *record, const char *text, size_t size_bytes);
+/* Learn from the run's ranks what all of them waited in each step: who is waited for waits least, and then the network
+ * is not to blame. */
+void ash_run_record_share(struct ash_run_record *record, const struct ash_rank_list *ranks);
 /* Report what is abnormal. Call it after the ranks of the run were judged: a straggler explains that others wait.
  * Returns 0 or -ENOMEM. */
 int ash_run_record_judge(const struct ash_run_record *record, struct ash_diagnose *diagnose);

@@ -109,7 +109,7 @@ static struct ash_diagnose *diagnose_run(const struct run *run)
             points[s] = (struct ash_rank_point){s + 1,
                                                 data + 0.08 * (1 + noise(0.02)) * (1 + (is_slow ? run->slower : 0)) +
                                                     (is_late ? 0.1 * run->compute : 0),
-                                                data};
+                                                data, 0};
             waits[s] = fmax(waits[s], points[s].own_s);
         }
         assert_int_equal(ash_rank_list_add(&list, &rank), 0);
@@ -122,8 +122,12 @@ static struct ash_diagnose *diagnose_run(const struct run *run)
                            first->data_s};
 
         add_line(&record, s + 1, parts);
+        for (size_t r = 0; r < run->ranks; r++)
+            if (s < list.records[r].count)
+                list.records[r].points[s].comm_s = parts[1] + first->own_s - list.records[r].points[s].own_s;
     }
     assert_int_equal(ash_rank_list_judge(&list, diagnose), 0);
+    ash_run_record_share(&record, &list);
     assert_int_equal(ash_run_record_judge(&record, diagnose), 0);
     assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
     ash_rank_list_fini(&list);
@@ -176,6 +180,36 @@ static void test_every_fault_of_a_run_is_named(void **state)
             }
             ash_diagnose_close(diagnose);
         }
+    }
+}
+
+/* The first rank waits longer. Where the other does too it is the network; where not, it is waited for. */
+static void test_waits_for_a_rank_are_not_the_networks(void **state)
+{
+    (void)state;
+    for (int is_network = 0; is_network < 2; is_network++) {
+        struct ash_rank_point points[160];
+        struct ash_rank_record rank = {.job = "7", .run = "waits", .rank = 1, .points = points, .count = 160};
+        struct ash_run_record record = {.name = "waits"};
+        struct ash_diagnose *diagnose = open_empty();
+        struct ash_rank_list list = {0};
+
+        seed = 5;
+        for (size_t s = 0; s < 160; s++) {
+            double parts[3] = {0.08 * (1 + noise(0.02)), s < 80 ? 0.01 : 0.03, 0.001};
+
+            add_line(&record, s + 1, parts);
+            points[s] = (struct ash_rank_point){s + 1, 0.081, 0.001, is_network ? parts[1] : 0.01};
+        }
+        assert_int_equal(ash_rank_list_add(&list, &rank), 0);
+        ash_run_record_share(&record, &list);
+        assert_int_equal(ash_run_record_judge(&record, diagnose), 0);
+        assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+        if (count_blamed(diagnose) != (size_t)is_network) print_findings(diagnose);
+        assert_int_equal(count_blamed(diagnose), is_network);
+        ash_diagnose_close(diagnose);
+        ash_rank_list_fini(&list);
+        ash_run_record_fini(&record);
     }
 }
 
@@ -265,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_fault_of_a_run_is_named),
+        cmocka_unit_test(test_waits_for_a_rank_are_not_the_networks),
         cmocka_unit_test(test_clean_runs_blame_nobody),
         cmocka_unit_test(test_waits_in_bursts_are_seen),
         cmocka_unit_test(test_logs_that_are_odd),
