@@ -88,7 +88,7 @@ if wanted post/grpo-second-forward; then
     for _ in $(seq "$rounds"); do
         run alone "${grpo[@]}"
         alone+=("$seconds")
-        run second "${grpo[@]}" rl.kl_coef=1e-9 rl.kl_in=reward
+        run second "${grpo[@]}" rl.max_kl=1e6
         second+=("$seconds")
     done
     row post/grpo-second-forward s "the same with a second forward pass" 1.176 lower "${alone[@]}" -- "${second[@]}"
