@@ -23,12 +23,19 @@
 #define CHUNKS_LEFT 4 /* for the driver, and for who watches the GPU */
 #define PASSES_MAX 64
 
+/* The product that devices of one kind are asked for, by this machine's integers: found for the first of them. */
+struct known {
+    int32_t *product; /* [side, side] */
+    size_t side;
+};
+
 struct device {
     const char *name;
     const struct ash_check_opts *opts;
     const char *machine;
     struct ash_check_report *report;
     struct ash_exec exec;
+    struct known *known;
     bool is_gpu, has_fault;
     size_t side, chunk_bytes;
 };
@@ -38,7 +45,6 @@ struct device {
 struct products {
     float *a, *b, *c;         /* the device's */
     float *host;              /* [side, side] */
-    int32_t *known;           /* likewise */
     size_t rounds, wrong, at; /* products, wrong elements, the last of them */
 };
 
@@ -49,7 +55,6 @@ static void fill(float *x, size_t count, uint64_t seed)
         x[i] = (float)(int)(ash_hash_mix(seed << 40 ^ i) % 31) - 15.0f;
 }
 
-/* The known answer, with this machine's integers. */
 static void multiply(const float *a, const float *b, int32_t *c, size_t side)
 {
     memset(c, 0, side * side * sizeof(*c));
@@ -62,6 +67,17 @@ static void multiply(const float *a, const float *b, int32_t *c, size_t side)
         }
 }
 
+static int find_known(struct known *known, const float *a, const float *b, size_t side)
+{
+    if (known->side == side) return 0;
+    free(known->product);
+    *known = (struct known){.product = malloc(side * side * sizeof(*known->product))};
+    if (known->product == NULL) return -ENOMEM;
+    multiply(a, b, known->product, side);
+    known->side = side;
+    return 0;
+}
+
 /* Factors to the device, and their product by the host. */
 static int prepare(struct device *device, struct products *products)
 {
@@ -71,20 +87,18 @@ static int prepare(struct device *device, struct products *products)
     int rc;
 
     products->host = malloc(bytes);
-    products->known = malloc(count * sizeof(*products->known));
     products->a = memory->alloc(bytes);
     products->b = memory->alloc(bytes);
     products->c = memory->alloc(bytes);
-    rc = b != NULL && products->host != NULL && products->known != NULL && products->a != NULL && products->b != NULL &&
-                 products->c != NULL
+    rc = b != NULL && products->host != NULL && products->a != NULL && products->b != NULL && products->c != NULL
              ? 0
              : -ENOMEM;
     if (rc == 0) {
         fill(products->host, count, 1);
         fill(b, count, 2);
-        multiply(products->host, b, products->known, device->side);
-        rc = memory->copy(products->a, products->host, bytes);
+        rc = find_known(device->known, products->host, b, device->side);
     }
+    if (rc == 0) rc = memory->copy(products->a, products->host, bytes);
     if (rc == 0) rc = memory->copy(products->b, b, bytes);
     free(b);
     return rc;
@@ -99,7 +113,6 @@ static void release(struct device *device, struct products *products)
     if (products->b != NULL) memory->free(products->b, bytes);
     if (products->c != NULL) memory->free(products->c, bytes);
     free(products->host);
-    free(products->known);
 }
 
 /* One product, in float32 or from bf16, and every element of it compared. */
@@ -122,7 +135,7 @@ static int multiply_once(struct device *device, struct products *products, struc
     if (rc < 0) return rc;
     if (device->has_fault && products->rounds == 0) ((uint32_t *)(void *)products->host)[77] ^= 1u << 12;
     for (size_t i = 0; i < side * side; i++) {
-        if (products->host[i] == (float)products->known[i]) continue;
+        if (products->host[i] == (float)device->known->product[i]) continue;
         products->wrong++;
         products->at = i;
     }
@@ -325,6 +338,7 @@ void ash_cmd_check_devices(const struct ash_device_check *check, const char *nam
 {
     bool is_all = strcmp(name, "cuda") == 0;
     uint64_t start_ns = ash_clock_ns();
+    struct known known = {0};
 
     if (strcmp(name, "none") == 0) return;
     for (int i = 0; i < (is_all ? DEVICES_MAX : 1); i++) {
@@ -333,6 +347,7 @@ void ash_cmd_check_devices(const struct ash_device_check *check, const char *nam
                                 .opts = check->opts,
                                 .machine = check->machine,
                                 .report = report,
+                                .known = &known,
                                 .has_fault = check->fault_device == i};
         struct ash_err err = {0};
 
@@ -341,5 +356,6 @@ void ash_cmd_check_devices(const struct ash_device_check *check, const char *nam
         if (i == 0) ash_check_add(report, "device", is_all ? ASH_GRADE_SKIPPED : ASH_GRADE_BAD, "", "%.190s", err.text);
         break;
     }
+    free(known.product);
     report->seconds += (double)(ash_clock_ns() - start_ns) * 1e-9;
 }

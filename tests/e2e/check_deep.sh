@@ -50,16 +50,18 @@ has "network card link" BAD "mlx5_1: 8 of 16 PCIe lanes"
 has "network card" BAD "mlx5_2: its port is in state 1"
 has "network cards" BAD "8 devices, 2510 Gbit/s together, the least 10"
 # Copies between GPUs, on a stand-in of the driver: all alike; one pair slow and one with a wrong bit; all below the machine's mark.
-between() { LD_LIBRARY_PATH=$BUILD/standin STANDIN_GPUS=3 deep "$@"; }
-between --machine p5.48xlarge
-has "GPU pairs" good "6 pairs of 3 GPUs, 0 through the host, every bit as sent; median 400 GB/s, slowest 0 to 1: 400 GB/s"
-grep -q '"wanted": "315 GB/s, of NVLink.s 450; Azure: 335"' "$SCRATCH/out" || fail "the mark of an H100's pairs: $(cat "$SCRATCH/out")"
+between() { LD_LIBRARY_PATH=$BUILD/standin STANDIN_GPUS=3 STANDIN_MEMORY=64000000 deep "$@"; } # too little for patterns, which take long
 STANDIN_SLOW_PAIR=12 STANDIN_WRONG_PAIR=20 between
 [ "$code" -eq 1 ] || fail "a slow and a wrong pair end with $code"
 has "GPU pair" BAD "GPU 1 to 2: 40 GB/s; the median is 400 GB/s"
 has "GPU pair" BAD "GPU 2 to 0: 1 words wrong, bits 0000000000000004"
-STANDIN_APART=1 between --machine p5.48xlarge
-has "GPU pair" BAD "GPU 2 to 1: 20 GB/s; the median is 20 GB/s"
+if [[ $BUILD != *address* ]]; then # products that are compared take long there
+    between --machine p5.48xlarge
+    has "GPU pairs" good "6 pairs of 3 GPUs, 0 through the host, every bit as sent; median 400 GB/s, slowest 0 to 1: 400 GB/s"
+    grep -q '"wanted": "315 GB/s, of NVLink.s 450; Azure: 335"' "$SCRATCH/out" || fail "the mark of an H100's pairs: $(cat "$SCRATCH/out")"
+    STANDIN_APART=1 between --machine p5.48xlarge
+    has "GPU pair" BAD "GPU 2 to 1: 20 GB/s; the median is 20 GB/s"
+fi
 rm -r "$SCRATCH/tree/sys"
 deep --device none
 has "network cards" skipped "not judged"
