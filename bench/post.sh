@@ -129,7 +129,7 @@ if wanted post/choices; then
     awk -v one="$dir/one.jsonl" -v each="$dir/each.jsonl" 'BEGIN { srand(7); for (i = 0; i < 12; i++) { p = ""
         for (k = 0; k < 200; k++) p = p int(rand() * 10)
         printf "{\"context\": \"%d %s\"}\n", i % 10, p > one
-        for (k = 0; k < 4; k++) printf "{\"context\": \"%d %s\", \"choice\": \" %d\"}\n", k + 4 * (i % 2), p, k > each } }'
+        for (k = 0; k < 4; k++) printf "{\"context\": \"%d %s\", \"choice\": \"%d\"}\n", k + 4 * (i % 2), p, k > each } }'
     printf '%s\n' 'task: one' 'dataset_path: json' "dataset_kwargs: {data_files: $dir/one.jsonl}" 'output_type: multiple_choice' 'doc_to_text: context' \
         'doc_to_choice: ["0", "1", "2", "3"]' 'doc_to_target: "0"' > "$dir/one.yaml"
     printf '%s\n' 'task: each' 'dataset_path: json' "dataset_kwargs: {data_files: $dir/each.jsonl}" 'output_type: loglikelihood' 'doc_to_text: context' \

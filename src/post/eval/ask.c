@@ -81,7 +81,7 @@ static void take_prompt(void *ctx, size_t index, const struct ash_token *token)
 {
     struct asked *asked = ctx;
 
-    if (index < asked->first) return;
+    ash_assert(index >= asked->first);
     asked->loglikelihood += (double)token->logprob;
     asked->is_greedy &= token->top_count > 0 && token->top[0].id == token->id;
 }
@@ -111,6 +111,7 @@ static void ask_likelihood(struct asked *asked, const struct ash_task_model *mod
                                           .sampler = ash_sampler_defaults(),
                                           .wants_prompt_logprobs = true,
                                           .prompt_top_logprobs = 1,
+                                          .prompt_logprobs_from = asked->first,
                                           .take_prompt = take_prompt,
                                           .done = take_end,
                                           .ctx = asked};

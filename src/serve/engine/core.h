@@ -109,6 +109,9 @@ struct ash_request {
     bool wants_kept;
     bool wants_prompt_logprobs; /* the same for the tokens of the prompt but the first */
     size_t prompt_top_logprobs;
+    /* With wants_prompt_logprobs: of tokens before this index none is told, and what the cache has of them is not
+     * computed again. 0: all but the first are told. */
+    size_t prompt_logprobs_from;
     enum ash_pooling pooling;
     float *hidden;  /* room for what pooling says; NULL without */
     int priority;   /* lower runs first */
@@ -121,7 +124,8 @@ struct ash_request {
      * take sees each token of the answer, not the one of stop_ids that ended it. It returns 1 to end the answer with
      * this token (ASH_FINISH_STOP), 0 to continue. NULL: nobody looks. */
     int (*take)(void *ctx, const struct ash_token *token);
-    /* The token of the prompt with this index, from 1 on, ascending; with wants_prompt_logprobs only. */
+    /* The token of the prompt with this index, from 1 (or prompt_logprobs_from) on, ascending; with
+     * wants_prompt_logprobs only. */
     void (*take_prompt)(void *ctx, size_t index, const struct ash_token *token);
     /* Exactly once, the last call; then the request is the caller's again. */
     void (*done)(void *ctx, const struct ash_request_end *end);

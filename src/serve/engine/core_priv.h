@@ -45,8 +45,8 @@ struct ash_seq {
     struct ash_token_counts counts; /* with penalties */
     struct ash_drafter drafter;     /* with speculation */
     struct ash_matcher *matcher;    /* with a grammar */
-    size_t prompt_told;             /* tokens of the prompt whose log-probabilities were handed out */
-    size_t pooled;                  /* rows of the prompt that are in request->hidden */
+    size_t prompt_told; /* log-probabilities up to this token of the prompt were handed out, or nobody asked for them */
+    size_t pooled;      /* rows of the prompt that are in request->hidden */
     /* this step: */
     bool is_in_step, is_passed_over; /* the latter: it gets no rows */
     size_t rows, drafts;             /* rows of it, of which the last `drafts` are drafted */

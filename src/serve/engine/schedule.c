@@ -98,15 +98,16 @@ static size_t count_same(const int32_t *a, const int32_t *b, size_t first, size_
     return at;
 }
 
-/* Tokens that it need not compute if the cache has them: the last one it must, for its logits, and all where each row
- * is asked for. */
+/* Tokens that it need not compute if the cache has them: the last one it must, for its logits, and those whose rows
+ * are asked for. */
 static size_t reusable_tokens(const struct ash_seq *seq)
 {
     const struct ash_request *request = seq->request;
-    bool wants_rows = (request->wants_prompt_logprobs && seq->prompt_told + 1 < request->prompt_count) ||
-                      (request->pooling > ASH_POOLING_LAST && seq->pooled < request->prompt_count);
+    bool wants_states = request->pooling > ASH_POOLING_LAST && seq->pooled < request->prompt_count;
 
-    return wants_rows || !seq->uses_cache ? 0 : seq->count - 1;
+    if (wants_states || !seq->uses_cache) return 0;
+    if (request->wants_prompt_logprobs && seq->prompt_told + 1 < request->prompt_count) return seq->prompt_told;
+    return seq->count - 1;
 }
 
 /* What the running sequences have in common with seq, beyond the pages that it has: *part_out, a page of one that is

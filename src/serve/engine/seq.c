@@ -61,6 +61,7 @@ int ash_seq_open(const struct ash_core *core, struct ash_request *request, struc
     seq->capacity = request->prompt_count + seq->answer_limit;
     seq->uses_cache = core->prefix != NULL && !request->skips_cache;
     seq->submit_ns = ash_clock_ns();
+    seq->prompt_told = ash_max(request->prompt_logprobs_from, 1) - 1;
     seq->end.stop_id = -1;
     rc = take_memory(core, seq, err);
     if (rc < 0) goto fail;

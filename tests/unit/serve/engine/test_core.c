@@ -142,6 +142,7 @@ static void draw_rest(struct work *work)
     request->top_logprobs = request->wants_logprobs ? draw(TOP_MAX + 1) : 0;
     request->wants_prompt_logprobs = draw(5) == 0;
     request->prompt_top_logprobs = request->wants_prompt_logprobs ? draw(TOP_MAX + 1) : 0;
+    request->prompt_logprobs_from = draw(2) == 0 ? draw(request->prompt_count + 2) : 0;
     request->pooling = draw(6) == 0 ? (enum ash_pooling)(1 + draw(2)) : ASH_POOLING_NONE;
     request->hidden = work->hidden;
     work->take_max = draw(6) == 0 ? 1 + draw(10) : SIZE_MAX;
@@ -276,7 +277,7 @@ static void want_logprobs(struct oracle *oracle, struct work *work)
         work->want.logprobs[i] = -losses[prompt - 1 + i];
         want_tops(oracle, prompt - 1 + i, request->top_logprobs, work->want.tops[i]);
     }
-    for (size_t i = 1; i < prompt && request->wants_prompt_logprobs; i++) {
+    for (size_t i = ash_max(1, request->prompt_logprobs_from); i < prompt && request->wants_prompt_logprobs; i++) {
         work->want.prompt_told = i;
         work->want.prompt_logprobs[i] = -losses[i - 1];
         want_tops(oracle, i - 1, request->prompt_top_logprobs, work->want.prompt_tops[i]);
@@ -363,7 +364,7 @@ static void take_prompt(void *ctx, size_t index, const struct ash_token *token)
 {
     struct work *work = ctx;
 
-    assert_int_equal(index, work->got.prompt_told + 1);
+    assert_int_equal(index, ash_max(work->got.prompt_told + 1, work->request.prompt_logprobs_from));
     assert_int_equal(token->id, work->prompt[index]);
     work->got.prompt_told = index;
     work->got.prompt_logprobs[index] = token->logprob;

@@ -236,6 +236,36 @@ static void the_prefix_used_longest_ago_goes_first(void **state)
     free(item);
 }
 
+/* Choices after one context, all asked at once: who tells no log-probabilities before its choice shares the rest. */
+static void choices_compute_their_context_once(void **state)
+{
+    struct ash_core *core = open_core((struct ash_core_opts){.max_seqs = 8, .max_batch_rows = 64});
+    struct item *items = calloc(4, sizeof(*items));
+    struct ash_err err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        struct item *item = &items[i];
+
+        for (size_t t = 0; t < 150; t++)
+            item->prompt[t] = (int32_t)(t < 149 ? t % VOCAB : i);
+        item->request = (struct ash_request){.prompt = item->prompt,
+                                             .prompt_count = 150,
+                                             .sampler = ash_sampler_defaults(),
+                                             .wants_prompt_logprobs = true,
+                                             .prompt_logprobs_from = 149,
+                                             .done = take_end,
+                                             .ctx = item};
+        if (ash_core_submit(core, &item->request, &err) < 0) fail_msg("%s", err.text);
+    }
+    run(core);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(items[i].end.cached_tokens, i == 0 ? 0 : 148);
+    assert_int_equal(ash_core_get_stats(core).rows, 150 + 3 * 2);
+    ash_core_close(core);
+    free(items);
+}
+
 static int setup(void **state)
 {
     struct ash_err err = {0};
@@ -261,6 +291,7 @@ int main(void)
         cmocka_unit_test(pages_of_the_cancelled_are_free_at_once),
         cmocka_unit_test(a_full_pool_serves_one_after_the_other),
         cmocka_unit_test(the_prefix_used_longest_ago_goes_first),
+        cmocka_unit_test(choices_compute_their_context_once),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
