@@ -35,6 +35,10 @@ static const struct ash_opt eval_opts[] = {
     {"strategy", ASH_OPT_CHOICE, FIELD(strategy), "greedy",
      "with --task: several answers to each problem, of which one counts", 0, 0, ash_strategy_names},
     {"n", ASH_OPT_LIST, FIELD(n), "1,2,4,8,16", "with --strategy: how many answers", 0, 0, NULL},
+    {"verifier", ASH_OPT_LIST, FIELD(verifier), NULL,
+     "with --strategy best or weighted: what gives answers their weights, a list as rl.rewards has it; default: the "
+     "right answer (best), the model's own probabilities (weighted)",
+     0, 0, NULL},
     {"temperature", ASH_OPT_DOUBLE, FIELD(temperature), "1", "with --strategy: of the answers", 0.01, 100, NULL},
     {"think_min", ASH_OPT_INT, FIELD(think_min), "0",
      "with --tasks or --strategy: tokens of thoughts at least: an earlier </think> is replaced by \"Wait\"", 0,
@@ -65,7 +69,8 @@ static const struct ash_cmd_usage usage = {
         "(--split valid), with a 95 % confidence interval (Wilson).\n"
         "With --tasks: scores of a task of lm-evaluation-harness, with its JSON. Python in a task is refused.\n"
         "With --strategy: accuracy over the number of answers: the best by the checker (an upper bound), the most\n"
-        "frequent one, or the most frequent one weighed by log-probability; and unbiased pass@k.",
+        "frequent one, or the most frequent one weighed by log-probability; and unbiased pass@k. With --verifier the\n"
+        "weights are those of programs, reward models or checks.",
     .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n"
                 "  ashlar eval --model run/model --data data/valid --json\n"
                 "  ashlar eval --model run/model --tasks task.yaml --output results.json\n"
@@ -83,6 +88,8 @@ static int check_flags(const struct ash_eval *eval)
         return ash_cmd_misuse("eval", "--think-min and --think-max are for --tasks and --strategy");
     if (eval->strategy != 0 && eval->task == TASK_NONE)
         return ash_cmd_misuse("eval", "--strategy needs answers that can be checked: give --task arithmetic");
+    if (eval->verifier.count > 0 && eval->strategy != ASH_STRATEGY_BEST && eval->strategy != ASH_STRATEGY_WEIGHTED)
+        return ash_cmd_misuse("eval", "--verifier gives weights: it goes with --strategy best or weighted");
     return ASH_CMD_GO;
 }
 

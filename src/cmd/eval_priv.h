@@ -13,7 +13,7 @@ struct ash_eval {
     const char *model, *data, *tasks, *output;
     int64_t limit, num_fewshot;
     int strategy; /* enum ash_strategy */
-    struct ash_opt_list n;
+    struct ash_opt_list n, verifier;
     const char *plot;
     double temperature;
     int64_t count, show, batch, seq_tokens, windows, think_min, think_max;

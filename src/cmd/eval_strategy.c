@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
+#include "cmd/verifier.h"
 #include "plan/chart.h"
 #include "post/search/shares.h"
 #include "serve/votes.h"
@@ -34,8 +35,8 @@ struct sample {
     bool is_thinking; /* its answer has not begun yet */
     int32_t ids[ASH_ARITHMETIC_ANSWER_MAX];
     size_t count;
-    size_t tokens; /* with those of thoughts */
-    double logprob;
+    size_t tokens;          /* with those of thoughts */
+    double logprob, weight; /* weight: the verifier's */
     char *text;
     bool is_right;
 };
@@ -50,6 +51,7 @@ struct study {
     struct ash_eval *eval;
     struct ash_arithmetic arithmetic;
     struct ash_core *core;
+    struct ash_verifier *verifier; /* NULL: none */
     struct point points[SIZES_MAX];
     size_t point_count, samples; /* samples: of each problem */
     struct ash_think_words words;
@@ -124,6 +126,26 @@ static int read_answer(const struct study *study, const struct ash_problem *prob
     return 0;
 }
 
+/* What the verifier says of an answer, as it would to a user: nobody tells it which one is right, unless it compares
+ * with that. */
+static int weigh(const struct study *study, const struct ash_problem *problem, const struct ash_ids *prompt,
+                 struct sample *sample, struct ash_err *err)
+{
+    struct ash_rewarded rewarded = {.prompt = problem->prompt,
+                                    .text = sample->text,
+                                    .answer = problem->answer,
+                                    .prompt_ids = prompt->data,
+                                    .prompt_tokens = prompt->count,
+                                    .ids = sample->ids,
+                                    .tokens = sample->count,
+                                    .own_tokens = sample->count,
+                                    .has_ended = sample->end.finish == ASH_FINISH_EOS,
+                                    .may_have_work = study->eval->arithmetic.work};
+    int rc = study->verifier != NULL ? ash_verifier_weigh(study->verifier, &rewarded, &sample->weight, err) : 0;
+
+    return rc < 0 ? ash_err_prefix(err, rc, "the verifier, of '%s%s'", problem->prompt, sample->text) : 0;
+}
+
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 /* Add what the answers to one problem say. */
@@ -138,6 +160,7 @@ static int count_problem(struct study *study, const struct sample *samples, stru
 
         votes[i] = (struct ash_vote){samples[i].text, exp(mean)};
         if (study->eval->strategy == ASH_STRATEGY_BEST) votes[i].weight = samples[i].is_right; /* a perfect checker */
+        if (study->verifier != NULL) votes[i].weight = samples[i].weight;
         right += samples[i].is_right;
     }
     for (size_t p = 0; p < study->point_count; p++) {
@@ -189,6 +212,8 @@ static int read_batch(struct study *study, struct batch *batch, struct ash_err *
         if (sample->end.rc < 0) *err = sample->end.err;
         rc =
             sample->end.rc < 0 ? sample->end.rc : read_answer(study, &batch->problems[i / study->samples], sample, err);
+        if (rc == 0)
+            rc = weigh(study, &batch->problems[i / study->samples], &batch->prompts[i / study->samples], sample, err);
     }
     for (size_t i = 0; rc == 0 && i < batch->count; i++)
         rc = count_problem(study, &batch->samples[i * study->samples], err);
@@ -293,6 +318,17 @@ static int read_sizes(struct study *study, struct ash_err *err)
     return 0;
 }
 
+static int open_verifier(struct study *study, struct ash_err *err)
+{
+    const struct ash_verifier_opts opts = {.engine = study->eval->engine,
+                                           .exec = ash_engine_exec(study->eval->engine),
+                                           .max_tokens = ash_core_max_tokens(study->core),
+                                           .knows_answers = true};
+
+    if (study->eval->verifier.count == 0) return 0;
+    return ash_verifier_open(&study->eval->verifier, &opts, &study->verifier, err);
+}
+
 int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
 {
     size_t bound = (size_t)(eval->think_max > 0 ? eval->think_max : eval->think_min),
@@ -309,6 +345,7 @@ int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
     if (rc == 0) rc = ash_arithmetic_init(&study.arithmetic, &eval->arithmetic, err);
     if (rc == 0)
         rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &study.core, err);
+    if (rc == 0) rc = open_verifier(&study, err);
     ash_progress_bar_init(&bar);
     for (uint64_t at = 0; rc == 0 && at < (uint64_t)eval->count; at += PROBLEMS_AT_ONCE) {
         ash_progress_bar_count(&bar, at, (size_t)eval->count, "problems");
@@ -316,6 +353,7 @@ int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
     ash_progress_bar_clear(&bar);
+    ash_verifier_close(study.verifier);
     ash_core_close(study.core);
     ash_think_words_fini(&study.words);
     if (rc == 0) rc = print_study(&study, err);

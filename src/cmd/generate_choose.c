@@ -7,30 +7,22 @@
 #include <stdlib.h>
 
 #include "base/math.h"
-#include "post/rl/rewards.h"
-#include "serve/engine.h"
+#include "cmd/verifier.h"
 #include "serve/votes.h"
 
 int ash_generate_chooser_open(struct ash_generate_chooser *chooser, const struct ash_generate *generate,
                               size_t max_tokens, struct ash_err *err)
 {
-    const struct ash_opt_list *list = &generate->verifier;
-    int rc;
+    const struct ash_verifier_opts opts = {
+        .engine = generate->engine, .exec = ash_engine_exec(generate->engine), .max_tokens = max_tokens};
 
     *chooser = (struct ash_generate_chooser){.generate = generate};
-    if (list->count == 0) return 0;
-    rc = ash_rewards_open((const char *const *)list->items, list->count, &chooser->verifier, err);
-    if (rc == 0 && ash_rewards_need_wanted(chooser->verifier))
-        rc = ash_err_set(err, -EINVAL, "arithmetic and exact compare with an answer that nobody knows here");
-    if (rc == 0)
-        rc = ash_rewards_use(chooser->verifier, ash_engine_exec(generate->engine),
-                             ash_tokenizer_hash(ash_engine_tokenizer(generate->engine)), max_tokens, err);
-    return rc < 0 ? ash_err_prefix(err, rc, "--verifier") : 0;
+    return generate->verifier.count > 0 ? ash_verifier_open(&generate->verifier, &opts, &chooser->verifier, err) : 0;
 }
 
 void ash_generate_chooser_close(struct ash_generate_chooser *chooser)
 {
-    ash_rewards_close(chooser->verifier);
+    ash_verifier_close(chooser->verifier);
     *chooser = (struct ash_generate_chooser){0};
 }
 
@@ -38,7 +30,6 @@ void ash_generate_chooser_close(struct ash_generate_chooser *chooser)
 static int weigh(struct ash_generate_chooser *chooser, const struct ash_generate_candidate *candidate,
                  double *weight_out, struct ash_err *err)
 {
-    struct ash_str prompt = {0};
     struct ash_rewarded rewarded = {.text = candidate->text,
                                     .answer = "",
                                     .prompt_ids = candidate->prompt,
@@ -47,18 +38,9 @@ static int weigh(struct ash_generate_chooser *chooser, const struct ash_generate
                                     .tokens = candidate->count,
                                     .own_tokens = candidate->count,
                                     .has_ended = candidate->has_ended};
-    int rc;
 
     *weight_out = exp(candidate->logprob / (double)ash_max(1, candidate->count));
-    if (chooser->verifier == NULL) return 0;
-    rc = ash_str_adds(&prompt, "");
-    if (rc == 0)
-        rc = ash_tokenizer_decode(ash_engine_tokenizer(chooser->generate->engine), candidate->prompt,
-                                  candidate->prompt_count, true, &prompt, err);
-    rewarded.prompt = prompt.data;
-    if (rc == 0) rc = ash_rewards_get(chooser->verifier, &rewarded, weight_out, err);
-    ash_str_fini(&prompt);
-    return rc;
+    return chooser->verifier != NULL ? ash_verifier_weigh(chooser->verifier, &rewarded, weight_out, err) : 0;
 }
 
 static int fill_votes(struct ash_generate_chooser *chooser, const struct ash_generate_candidate *candidates,

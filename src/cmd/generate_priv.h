@@ -88,7 +88,7 @@ struct ash_generate_candidate {
 
 struct ash_generate_chooser {
     const struct ash_generate *generate;
-    struct ash_rewards *verifier; /* NULL: answers weigh what the model thinks of them */
+    struct ash_verifier *verifier; /* NULL: answers weigh what the model thinks of them */
 };
 /* Open what verifies. max_tokens: of prompt and answer. Errors name the flag. Close it after a failure, too. */
 int ash_generate_chooser_open(struct ash_generate_chooser *chooser, const struct ash_generate *generate,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cmd/verifier.h"
 #include "model/model.h"
 #include "serve/adapters.h"
 
@@ -138,6 +139,39 @@ static int load_adapters(const struct ash_serve_flags *flags, struct ash_serve_m
     return 0;
 }
 
+/* ---- the verifier ------------------------------------------------------------------------------------------------ */
+
+static int weigh(void *ctx, const struct ash_api_weighed *answer, double *weight_out, struct ash_err *err)
+{
+    struct ash_rewarded rewarded = {.text = answer->text,
+                                    .answer = "",
+                                    .prompt_ids = answer->prompt_ids,
+                                    .prompt_tokens = answer->prompt_tokens,
+                                    .ids = answer->ids,
+                                    .tokens = answer->tokens,
+                                    .own_tokens = answer->tokens,
+                                    .has_ended = answer->has_ended};
+
+    return ash_verifier_weigh(ctx, &rewarded, weight_out, err);
+}
+
+static int open_verifier(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    struct ash_verifier_opts opts = {
+        .engine = model->engine, .exec = &model->verifier_exec, .max_tokens = ash_runner_max_tokens(model->runner)};
+    int rc;
+
+    if (flags->verifier.count == 0) return 0;
+    rc = ash_exec_init(&model->verifier_exec, NULL, 1, err);
+    if (rc < 0) return rc;
+    model->has_verifier_exec = true;
+    rc = ash_verifier_open(&flags->verifier, &opts, &model->verifier, err);
+    if (rc < 0) return rc;
+    model->api.weigh = weigh;
+    model->api.weigh_ctx = model->verifier;
+    return 0;
+}
+
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
     int rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
@@ -149,6 +183,7 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     rc = find_template(flags, model, err);
     if (rc < 0) return rc;
     rc = load_adapters(flags, model, err);
+    if (rc == 0) rc = open_verifier(flags, model, err);
     if (rc < 0) return rc;
     model->api.adapters = model->adapters;
     model->api.ctx = model->runner;
@@ -173,6 +208,8 @@ void ash_serve_model_stop(struct ash_serve_model *model)
 void ash_serve_model_close(struct ash_serve_model *model)
 {
     ash_serve_model_stop(model);
+    ash_verifier_close(model->verifier);
+    if (model->has_verifier_exec) ash_exec_fini(&model->verifier_exec);
     ash_adapters_close(model->adapters);
     ash_core_close(model->core);
     ash_vocab_trie_close(model->trie);

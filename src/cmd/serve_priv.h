@@ -13,7 +13,7 @@
 struct ash_serve_flags {
     const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
         *reasoning_parser, *pages;
-    struct ash_opt_list served_model_name, lora_modules, api_key, cors_origins;
+    struct ash_opt_list served_model_name, lora_modules, verifier, api_key, cors_origins;
     int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
         think_min, think_max, max_connections, max_queued_requests, max_body_bytes, max_choices, threads_http;
     int kv_dtype;
@@ -33,6 +33,9 @@ struct ash_serve_model {
     struct ash_chat_template *chat; /* of --chat-template */
     struct ash_str chat_source;
     struct ash_adapters *adapters;
+    struct ash_verifier *verifier;
+    struct ash_exec verifier_exec; /* of its reward models, which compute next to the engine */
+    bool has_verifier_exec;
     struct ash_api_engine api;
 };
 

@@ -133,6 +133,15 @@ same "nothing is made twice" "$(cat first.csv)" "$(cat ladder/runs.csv)"
 try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy best --n 1,4 --plot curve.svg
 expect 0 "best of n"
 grep -q '<svg' curve.svg || fail "no plot"
+best=$(cat "$SCRATCH/out")
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy best --n 1,4 --verifier exact
+same "a verifier that knows" "$best" "$(cat "$SCRATCH/out")"
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy weighted --n 1,4 --verifier 'regex=^[0-9]+$,length=1:0.1'
+expect 0 "answers with weights"
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy majority --n 1,4 --verifier ended
+expect_error 2 "a majority has no weights" "--verifier" "best or weighted"
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy best --n 1 --verifier magic
+expect_error 1 "a verifier" "--verifier" "magic"
 try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy majority --n 4,1
 expect_error 1 "n that falls" "ascending"
 finish

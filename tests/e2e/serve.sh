@@ -80,9 +80,18 @@ grep -q '^ashlar: request .*path=/v1/completions status=200 end=complete .*answe
 
 # Keys from the environment and a file, read again on SIGHUP; limits; strictness.
 printf 'one name=alice rpm=2\n' > "$SCRATCH/keys.txt"
-ASHLAR_API_KEY=env-key start_server --model "$stories" --api-key-file "$SCRATCH/keys.txt" --admin-key root --strict --max-model-len 64 || exit 1
+ASHLAR_API_KEY=env-key start_server --model "$stories" --api-key-file "$SCRATCH/keys.txt" --admin-key root --strict --max-model-len 64 \
+    --verifier 'regex=(a.*){5}' || exit 1
 ask POST /v1/completions "$body"; asked 401 "no key" invalid_api_key
 ask POST /v1/completions "$body" 'Authorization: Bearer env-key'; asked 200 "the environment's key"
+# the verifier's weight chooses: of six answers the first one with five times an a, which is not the first of all
+several='"prompt": "Once", "n": 6, "seed": 4, "max_tokens": 24, "temperature": 1'
+texts() { tail -n 1 "$SCRATCH/answer" | python3 -c 'import json, sys; print(*[json.dumps(c["text"]) for c in json.load(sys.stdin)["choices"]], sep="\n")'; }
+ask POST /v1/completions "{$several}" 'Authorization: Bearer env-key'; asked 200 "six answers"
+texts > "$SCRATCH/texts"
+ask POST /v1/completions "{$several, \"strategy\": \"best\"}" 'Authorization: Bearer env-key'; asked 200 "the best of six"
+same "the answer that the verifier likes" "$(grep -E -m 1 '(a.*){5}' "$SCRATCH/texts")" "$(texts)"
+[ "$(head -n 1 "$SCRATCH/texts")" != "$(texts)" ] || fail "the first of all answers says nothing about the verifier: $(cat "$SCRATCH/texts")"
 ask POST /v1/completions "$body" 'Authorization: Bearer one'; asked 200 "the file's key" 'x-ratelimit-remaining-requests: 1'
 ask POST /v1/completions "$body" 'Authorization: Bearer one'; asked 200 "the second one"
 ask POST /v1/completions "$body" 'Authorization: Bearer one'; asked 429 "one too many" 'retry-after'

@@ -96,10 +96,11 @@ static int parse_valued(const char *text, struct reward *reward, struct ash_err 
 
 static int parse_reward(const char *item, struct reward *reward, struct ash_err *err)
 {
-    char text[512];
+    char text[4096];
     int rc;
 
-    snprintf(text, sizeof(text), "%s", item);
+    if ((size_t)snprintf(text, sizeof(text), "%s", item) >= sizeof(text))
+        return ash_err_set(err, -EINVAL, "'%.60s...' is longer than %zu bytes", item, sizeof(text) - 1);
     reward->weight = cut_weight(text);
     reward->kind = KIND_EXACT;
     if (strcmp(text, "arithmetic") == 0 || strcmp(text, "exact") == 0) return 0;
@@ -188,6 +189,10 @@ static int ask_program(struct reward *reward, const struct ash_rewarded *answer,
 
     if (rc == 0 && reward->program == NULL) rc = ash_program_open(reward->source, NULL, &reward->program, err);
     if (rc == 0) rc = ash_program_ask(reward->program, line, value, err);
+    if (rc < 0) { /* it is dead: who asks on gets a new one */
+        ash_program_close(reward->program);
+        reward->program = NULL;
+    }
     free(line);
     json_decref(json);
     return rc;

@@ -18,6 +18,14 @@ struct ash_adapters;
 struct ash_api;
 struct ash_vocab_trie;
 
+/* An answer that is weighed. All borrowed during the call. */
+struct ash_api_weighed {
+    const char *text;
+    const int32_t *prompt_ids, *ids;
+    size_t prompt_tokens, tokens;
+    bool has_ended; /* not by a limit */
+};
+
 /* What computes, and what is known of its model. All borrowed until the api is closed. */
 struct ash_api_engine {
     void *ctx;
@@ -39,7 +47,11 @@ struct ash_api_engine {
     size_t sequences_max;                 /* that run at the same time */
     int32_t bos;                          /* -1: none */
     const struct ash_vocab_trie *trie;    /* says which marks of tool calls are special tokens */
-    struct ash_adapters *adapters;        /* that requests may name instead of the model; NULL: it can have none */
+    /* Weights of answers, for strategies best and weighted; NULL: the model's own probabilities are theirs. On a worker
+     * thread, perhaps on several at once; it may take its time. */
+    int (*weigh)(void *ctx, const struct ash_api_weighed *answer, double *weight_out, struct ash_err *err);
+    void *weigh_ctx;
+    struct ash_adapters *adapters; /* that requests may name instead of the model; NULL: it can have none */
 };
 
 struct ash_api_opts {

@@ -92,7 +92,10 @@ static void respond(void *ctx)
         ash_api_respond_err(call->exchange, &call->err);
     } else {
         rc = call->form->write(call, &body);
-        ash_api_respond_text(call->exchange, rc, &body);
+        if (call->err.status != 0) /* found while it was written */
+            ash_api_respond_err(call->exchange, &call->err);
+        else
+            ash_api_respond_text(call->exchange, rc, &body);
         ash_str_fini(&body);
     }
     put_call(call);

@@ -236,7 +236,7 @@ static int by_logprob(const void *a, const void *b)
 }
 
 /* Put the answer that counts first. */
-static int put_chosen_first(const struct ash_api_call *call, size_t prompt, struct ash_api_choice **order)
+static int put_chosen_first(struct ash_api_call *call, size_t prompt, struct ash_api_choice **order)
 {
     size_t count = call->sampling.best_of, chosen = 0;
     const char **texts = calloc(count, sizeof(*texts));
