@@ -35,8 +35,8 @@ static const struct ash_opt serve_opts[] = {
      "time with --admin-key",
      0, 0, NULL},
     {"verifier", ASH_OPT_LIST, FIELD(verifier), NULL,
-     "what weighs answers of requests with strategy best or weighted, as rl.rewards has it: program=COMMAND, model=DIR, "
-     "regex=PATTERN, ...; default: their probability",
+     "what weighs answers of requests with strategy best or weighted, as rl.rewards has it: program=COMMAND, "
+     "model=DIR, regex=PATTERN, ...; default: their probability",
      0, 0, NULL},
     {"max_model_len", ASH_OPT_INT, FIELD(max_model_len), "0",
      "tokens of prompt and answer together; 0: what the model can", 0, INFINITY, NULL},

@@ -34,6 +34,9 @@ expect_error 1 "nothing to learn" "line 1" "no token of it would be learned"
 echo '{"messages": [{"role": "narrator", "content": "Hello"}]}' > "$SCRATCH/bad.jsonl"
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/bad" "$SCRATCH/bad.jsonl"
 expect_error 1 "a role" "line 1" "narrator"
+echo '{"tools": "{}", "messages": [{"role": "assistant", "content": "Hello"}]}' > "$SCRATCH/bad.jsonl"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/bad" "$SCRATCH/bad.jsonl"
+expect_error 1 "tools" "line 1" "tools must be a list"
 [ -e "$SCRATCH/bad" ] && fail "bad data left a folder behind"
 
 cat > "$SCRATCH/sft.yaml" << YAML

@@ -80,20 +80,36 @@ static int read_texts(const struct ash_chat_reader *reader, const char *prompt, 
 
 /* ---- conversations ----------------------------------------------------------------------------------------------- */
 
+int ash_chat_set_tools(const json_t *object, json_t *variables, struct ash_err *err)
+{
+    json_t *tools = json_object_get(object, "tools"), *list;
+    int rc = 0;
+
+    if (json_is_string(tools)) {
+        rc = ash_json_parse(json_string_value(tools), json_string_length(tools), "tools", &list, err);
+        if (rc < 0) return rc;
+    } else {
+        list = json_incref(tools);
+    }
+    if (list != NULL && !json_is_array(list) && !json_is_null(list))
+        rc = ash_err_set(err, -EINVAL, "tools must be a list of objects, or such a list as text");
+    if (rc == 0 && list != NULL) json_object_set(variables, "tools", list);
+    json_decref(list);
+    return rc;
+}
+
 static json_t *variables_of(const json_t *object, const json_t *messages, size_t count, bool add_generation_prompt)
 {
     json_t *variables = json_object(), *some = json_array(), *item;
-    static const char *const taken[] = {"tools", "documents", "chat_template_kwargs"};
+    json_t *documents = json_object_get(object, "documents");
     const char *name;
 
     for (size_t i = 0; i < count; i++)
         json_array_append(some, json_array_get(messages, i));
     json_object_set_new(variables, "messages", some);
     json_object_set_new(variables, "add_generation_prompt", json_boolean(add_generation_prompt));
-    for (size_t i = 0; i < 2; i++)
-        if (json_object_get(object, taken[i]) != NULL)
-            json_object_set(variables, taken[i], json_object_get(object, taken[i]));
-    json_object_foreach(json_object_get(object, taken[2]), name, item)
+    if (documents != NULL) json_object_set(variables, "documents", documents);
+    json_object_foreach(json_object_get(object, "chat_template_kwargs"), name, item)
         json_object_set(variables, name, item);
     return variables;
 }
@@ -111,10 +127,10 @@ static int render(const struct column *column, size_t count, bool add_generation
                   struct ash_chat_spans *spans, struct ash_err *err)
 {
     json_t *variables = variables_of(column->object, column->value, count, add_generation_prompt);
-    int rc;
+    int rc = ash_chat_set_tools(column->object, variables, err);
 
     ash_str_clear(text);
-    rc = ash_chat_template_render_spans(column->reader->template, variables, text, spans, err);
+    if (rc == 0) rc = ash_chat_template_render_spans(column->reader->template, variables, text, spans, err);
     json_decref(variables);
     return rc;
 }

@@ -38,6 +38,10 @@ int ash_chat_read(const struct ash_chat_reader *reader, const json_t *object, st
 int ash_chat_read_pair(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *chosen,
                        struct ash_chat_row *rejected, double *margin_out, struct ash_err *err);
 
+/* Set "tools" of a template's variables to those of an object: a list, or (as datasets that must have one type hold it)
+ * its JSON as a text. Nothing where it has none. Returns 0 or -EINVAL. */
+int ash_chat_set_tools(const json_t *object, json_t *variables, struct ash_err *err);
+
 /* A text and how it becomes tokens; borrowed. */
 struct ash_chat_text {
     const struct ash_tokenizer *tokenizer;

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "post/chat/rows.h"
 
 #define STREAM_ORDER 0x70726f6d7074u
 #define EOS_TEXT "<eos>"
@@ -73,8 +74,8 @@ static int render_prompt(const json_t *prompt, const json_t *object, const struc
     if (!json_is_array(prompt)) return ash_err_set(err, -EINVAL, "prompt must be a text or a list of messages");
     if (template == NULL) return ash_err_set(err, -EINVAL, "the model has no chat template: give prompts as text");
     variables = json_pack("{s:O, s:b}", "messages", prompt, "add_generation_prompt", 1);
-    if (json_object_get(object, "tools") != NULL) json_object_set(variables, "tools", json_object_get(object, "tools"));
-    rc = ash_chat_template_render_json(template, variables, text, err);
+    rc = ash_chat_set_tools(object, variables, err);
+    if (rc == 0) rc = ash_chat_template_render_json(template, variables, text, err);
     json_decref(variables);
     return rc;
 }
