@@ -4,6 +4,7 @@
 #ifndef ASH_TRAIN_TRAINER_H
 #define ASH_TRAIN_TRAINER_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -32,6 +33,8 @@ struct ash_trainer_parts {
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called before the model goes, with each epoch of the ranks: what was made of it must go first. NULL: nothing. */
     void (*end)(void *ctx);
+    /* What the run's page shows besides (train/run/report.h), for the caller to free. First rank. NULL: nothing. */
+    json_t *(*report)(void *ctx);
     void *ctx;
 };
 

@@ -128,6 +128,8 @@ alike rl rl.yaml
 post rl said rl.yaml
 grep -q 'ratios exactly 1' "$SCRATCH/out" || fail "rl does not count ratios: $(tail -n 5 "$SCRATCH/out")"
 [ -e "$SCRATCH/said/rollouts/step-6.jsonl" ] || fail "no record of the answers"
+grep -q '"title":"Reward","step":\[1,2,3,4,5,6\],.*"answers":\[{"step":1,"rows":\[\["[^]]*=","[^]]*\],.*{"step":6,"rows":\[\["' "$SCRATCH/said/report.html" ||
+    fail "the report has no curves, or no answers to read: $(grep -o '"more":.*' "$SCRATCH/said/report.html" | head -c 600)"
 # the ids that filters left travel with each token
 alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01 rollout.top_k=9 rollout.top_p=0.8
 grep -q '"kept":\[\[[0-9]' "$SCRATCH/one/rollouts/step-1.jsonl" || fail "the record has no kept ids"

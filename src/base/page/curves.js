@@ -252,6 +252,19 @@ function hover(view, step) {
   }
 }
 
+/* ---- answers to read ---- */
+function putAnswers(box, { step, rows }) {
+  if (!rows.length) return;
+  const card = put("section", box, { class: "card answers" }), list = put("table", put("div", card, { class: "scroll" }));
+  card.prepend(put("h2", null, {}, "Answers that step " + group(step) + " learned from"));
+  const head = put("tr", put("thead", list)), body = put("tbody", list);
+  for (const name of ["prompt", "answer", "wanted", "reward"]) put("th", head, {}, name);
+  for (const [prompt, answer, wanted, reward] of rows) {
+    const row = put("tr", body);
+    for (const text of [prompt, answer, wanted, show(reward)]) put("td", row, {}, text);
+  }
+}
+
 /* ---- a run ---- */
 let viewCount = 0;
 /* Everything of a run below its heading, into box. The caller calls drawView once it is on the page. */
@@ -264,6 +277,11 @@ function putRun(box, given) {
   addChart(view, charts, { title: "Learning rate", series: "lr", label: "rate", color: "--rate" });
   addChart(view, charts, { title: "Gradient norm", series: "norm", label: "norm", color: "--norm", smooth: true, toggle: true });
   addChart(view, charts, { title: "Tokens per second", series: "speed", label: "tokens/s", color: "--speed", smooth: true });
+  (run.more ? run.more.curves : []).forEach((curve, i) => {
+    run["more" + i] = { step: curve.step, mean: curve.mean, low: [], high: [] };
+    addChart(view, charts, { title: curve.title, series: "more" + i, label: "value", color: "--train", smooth: true });
+  });
+  for (const answers of run.more ? run.more.answers : []) putAnswers(box, answers);
   new ResizeObserver(() => drawView(view)).observe(charts);
   return view;
 }

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "post/rl/rl_priv.h"
 
-static int record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX])
+int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX])
 {
     char name[64];
 
@@ -68,7 +68,7 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
     struct ash_str all = {0};
     struct ash_err err = {0};
     char path[PATH_MAX], dir[PATH_MAX];
-    int rc = record_path(rl, rollout->number, path);
+    int rc = ash_rl_record_path(rl, rollout->number, path);
 
     if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
@@ -137,7 +137,7 @@ bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_
     char path[PATH_MAX];
     size_t a = 0;
     bool is_same = round == 0 && rl->job->rl.sampling_rounds == 1 && !ash_rewards_is_pure(rl->rewards) &&
-                   record_path(rl, rollout->number, path) == 0 && ash_path_exists(path) &&
+                   ash_rl_record_path(rl, rollout->number, path) == 0 && ash_path_exists(path) &&
                    ash_map_open(path, &map, NULL) == 0;
 
     for (size_t at = 0; is_same && at < map.size_bytes && a < rl->answer_count; a++) {
@@ -161,7 +161,7 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
     struct ash_map map = {0};
     char path[PATH_MAX];
     size_t a = 0;
-    int rc = record_path(rl, number, path);
+    int rc = ash_rl_record_path(rl, number, path);
 
     if (rc < 0 || !ash_path_exists(path)) return 0;
     rc = ash_map_open(path, &map, err);

@@ -385,6 +385,11 @@ static void end(void *ctx)
 
 struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)
 {
-    return (struct ash_trainer_parts){
-        .train = &rl->source, .objective = &rl->objective, .prepare = prepare, .finish = finish, .end = end, .ctx = rl};
+    return (struct ash_trainer_parts){.train = &rl->source,
+                                      .objective = &rl->objective,
+                                      .prepare = prepare,
+                                      .finish = finish,
+                                      .end = end,
+                                      .report = ash_rl_report,
+                                      .ctx = rl};
 }

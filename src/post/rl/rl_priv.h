@@ -2,6 +2,8 @@
 #ifndef ASH_POST_RL_RL_PRIV_H
 #define ASH_POST_RL_RL_PRIV_H
 
+#include <jansson.h>
+#include <limits.h>
 #include "post/rl/prompts.h"
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
@@ -138,6 +140,10 @@ bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_roll
 /* evaluate.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
+/* record.c: where rollout `number` is recorded. Returns 0 or -ENAMETOOLONG. */
+int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX]);
+/* report.c: for ash_trainer_parts. */
+json_t *ash_rl_report(void *ctx);
 /* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
 void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
 /* record.c: read it again; returns 1, or 0 where there is none of that number. */

@@ -139,13 +139,13 @@ static json_t *encode(const struct ash_report *report)
 
     for (size_t i = 0; i < report->fact_count; i++)
         json_array_append_new(facts, json_pack("[s, s]", report->facts[i].label, report->facts[i].value));
-    return json_pack("{s:[], s:[], s:[], s:[{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}]}",
+    return json_pack("{s:[], s:[], s:[], s:[{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}]}",
                      "nodes", "ranks", "servers", "runs", "name", report->title, "status", report->status, "running",
                      (int)report->running, "total", (json_int_t)report->total_steps, "written",
                      (json_int_t)ash_clock_wall_s(), "facts", facts, "step", encode_steps(report), "loss",
                      encode_series(report, loss_of), "lr", encode_series(report, lr_of), "norm",
                      encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
-                     encode_validations(report), "skipped", encode_skipped(report));
+                     encode_validations(report), "skipped", encode_skipped(report), "more", report->more);
 }
 
 int ash_report_write(const char *path, const struct ash_report *report, struct ash_err *err)

@@ -4,6 +4,7 @@
 #ifndef ASH_TRAIN_REPORT_H
 #define ASH_TRAIN_REPORT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "ashlar/err.h"
@@ -22,6 +23,9 @@ struct ash_report {
     size_t fact_count;
     const struct ash_log_record *records; /* ascending steps */
     size_t record_count;
+    /* Borrowed; NULL: nothing. {"curves": [{"title", "step": [...], "mean": [...]}, ...], "answers": [{"step",
+     * "rows": [[prompt, answer, wanted, reward], ...]}, ...]} */
+    json_t *more;
 };
 
 /* Write the page to path, replacing an older one in one step. Any thread that owns the arguments may call. */

@@ -340,6 +340,8 @@ void ash_run_report(struct ash_run *run, const char *status)
 {
     char texts[ASH_COUNT(fact_table) + 2][FACT_BYTES];
     struct ash_report_fact facts[ASH_COUNT(fact_table) + 2];
+    const struct ash_trainer_parts *parts = run->opts->parts;
+    json_t *more = parts != NULL && parts->report != NULL ? parts->report(parts->ctx) : NULL;
     struct ash_err err = {0};
     size_t count = 0;
     char time[32];
@@ -362,7 +364,8 @@ void ash_run_report(struct ash_run *run, const char *status)
                                 .facts = facts,
                                 .fact_count = count,
                                 .records = ash_runlog_records(run->log),
-                                .record_count = ash_runlog_count(run->log)};
+                                .record_count = ash_runlog_count(run->log),
+                                .more = more};
     run->report_ns = ash_clock_ns();
     if (ash_report_write(run->report, &report, &err) == 0)
         run->report_failing = false;
@@ -370,4 +373,5 @@ void ash_run_report(struct ash_run *run, const char *status)
         run->report_failing = true;
         ash_run_warn(run, "the report was not written, training continues: %s", err.text);
     }
+    json_decref(more);
 }
