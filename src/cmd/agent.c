@@ -189,7 +189,7 @@ static void wait_for_end(void)
         poll(NULL, 0, 1000); /* a signal ends it */
 }
 
-static int serve(const struct flags *flags, const char *node, int64_t gpus, struct ash_err *err)
+static int serve(const struct flags *flags, const char *node, const struct ash_node_marks *marks, struct ash_err *err)
 {
     struct actor actor = {.flags = flags,
                           .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
@@ -211,7 +211,7 @@ static int serve(const struct flags *flags, const char *node, int64_t gpus, stru
                                   .state_file = flags->state[0] != '\0' ? flags->state : NULL,
                                   .node = node,
                                   .judge_seconds = flags->judge_seconds,
-                                  .gpus = gpus,
+                                  .wanted = {marks->gpus, marks->network_devices},
                                   .act = flags->act != ACT_NONE ? act : NULL,
                                   .ctx = &actor};
     struct ash_agent *agent = NULL;
@@ -244,7 +244,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     ash_interrupt_install();
     mallopt(M_ARENA_MAX, 1); /* a thread for each source, and none of them in a hurry: one heap is enough */
     if (ash_node_flags_read(&flags->node, &marks, &err) < 0 ||
-        serve(flags, flags->name != NULL ? flags->name : host, marks.gpus, &err) < 0)
+        serve(flags, flags->name != NULL ? flags->name : host, &marks, &err) < 0)
         return ash_cmd_fail(&err);
     return 0;
 }

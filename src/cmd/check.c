@@ -167,6 +167,8 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     if (ash_node_flags_read(&flags->node, &marks, &err) < 0) return ash_cmd_fail(&err);
     check.gpus = marks.gpus;
     check.network_rate = marks.network_rate;
+    check.network_devices = marks.network_devices;
+    check.has_efa = marks.has_efa;
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
     if (flags->deep) look_deep(flags, &check, &report);

@@ -119,7 +119,7 @@ static const struct ash_opt_table diagnose_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar diagnose NODE.prom|DIR ... [--before DIR|FILE,...] [flags]\n"
                 "ashlar diagnose --run DIR | --slurm JOB | --agents HOST:PORT,... | --prometheus URL [--watch]\n"
-                "ashlar diagnose --log FILE,... [flags]",
+                "ashlar diagnose --log FILE,... | --here | --root TREE [--machine NAME] [flags]",
     .about =
         "Says which part of a cluster is slow or broken: GPU, NVLink, network, storage, host, step (data loader\n"
         "and stragglers), software, in this order; which node and part, the counter and its normal range, what\n"
@@ -130,6 +130,7 @@ static const struct ash_cmd_usage usage = {
                 "done\n"
                 "  ashlar diagnose node*.prom\n"
                 "  ashlar diagnose --run runs/big --here\n"
+                "  ashlar diagnose --root /host --machine p5.48xlarge\n"
                 "  ashlar diagnose --slurm 4711 --watch\n"
                 "  ashlar diagnose now/*.prom --before earlier/ --seconds 60 --log job.log --json",
 };
@@ -383,13 +384,13 @@ static int run(int argc, char **argv)
 {
     static const char *words[FILES_MAX]; /* large; one command per process */
     struct flags flags = {0};
-    const struct ash_opt_binding binding = {&diagnose_table, &flags};
+    const struct ash_opt_binding bindings[] = {{&diagnose_table, &flags}, {&ash_node_table, &flags.live.node}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t count = 0;
     int code;
 
-    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, words, FILES_MAX, &count);
     if (code == ASH_CMD_GO) code = respond(&flags, words, count);
     ash_opts_close(opts);

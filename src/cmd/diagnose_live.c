@@ -3,6 +3,7 @@
 #include "cmd/diagnose_live.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,20 +14,33 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/metrics_page.h"
+#include "observe/agent/kmsg.h"
 #include "observe/agent/sources.h"
 #include "observe/collect/collector.h"
 #include "observe/fetch.h"
+#include "observe/health/kernel_log.h"
+#include "observe/health/missing.h"
 #include "observe/health/rank_health.h"
 #include "observe/health/run_health.h"
 #include "observe/run_id.h"
 
 #define ANSWER_BYTES_MAX ((size_t)256 << 20)
 #define ANSWER_S 10.0
+#define KERNEL_LOG_BYTES_MAX ((size_t)64 << 20)
+
+/* A tree, a log or a machine to hold against means this machine, too. */
+static bool is_here(const struct ash_diagnose_live *live)
+{
+    const struct ash_node_flags *node = &live->node;
+
+    return live->here || (node->root != NULL && node->root[0] != '\0') || node->kernel_log != NULL ||
+           node->nvml != NULL || node->machine != NULL || node->gpus >= 0;
+}
 
 bool ash_diagnose_live_is_given(const struct ash_diagnose_live *live)
 {
     return live->agents.count > 0 || live->ranks.count > 0 || live->prometheus != NULL || live->run != NULL ||
-           live->here;
+           is_here(live);
 }
 
 /* ---- agents ------------------------------------------------------------------------------------------------------ */
@@ -101,8 +115,11 @@ static int add_findings(const json_t *node, const char *name, struct ash_diagnos
                    *remedy = json_string_value(json_object_get(one, "remedy"));
         const char *evidence = json_string_value(json_object_get(one, "evidence")),
                    *layer = json_string_value(json_object_get(one, "layer"));
+        const char *key = json_string_value(json_object_get(one, "key"));
         bool is_hard = remedy != NULL && strcmp(remedy, "watch") != 0 && strcmp(remedy, "none") != 0;
-        struct ash_finding finding = {.severity = is_hard ? ASH_BROKEN : ASH_WATCH,
+        enum ash_kernel_kind kind = key != NULL ? ash_kernel_kind_named(key, strcspn(key, " ")) : ASH_KERNEL_NONE;
+        struct ash_finding finding = {.severity =
+                                          ash_kernel_severity(kind, is_hard ? ASH_REMEDY_REBOOT : ASH_REMEDY_WATCH),
                                       .metric = "kernel log",
                                       .normal = "no such line",
                                       .means = is_hard ? "the node must be taken out" : "to be watched",
@@ -160,18 +177,85 @@ static int add_agents(const struct ash_diagnose_live *live, struct ash_diagnose 
 
 /* ---- this machine ------------------------------------------------------------------------------------------------ */
 
-static int add_here(struct ash_sources *sources, bool before, struct ash_diagnose *diagnose, struct ash_err *err)
+/* This machine, or the tree that stands for one. */
+struct here {
+    struct ash_host_files files;
+    struct ash_sources *sources; /* NULL: not asked */
+    struct ash_parts_wanted wanted;
+    char name[256];
+};
+
+static int report_missing(const struct here *here, const char *text, struct ash_diagnose *diagnose)
+{
+    struct ash_missing missing[ASH_MISSING_MAX];
+    size_t count = ash_missing_find(text, &here->wanted, missing);
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct ash_finding finding = {.layer = missing[i].layer,
+                                      .severity = ASH_BROKEN,
+                                      .metric = missing[i].metric,
+                                      .normal = "as many as the machine has",
+                                      .means = missing[i].means,
+                                      .action = missing[i].action,
+                                      .source = "the catalog"};
+
+        snprintf(finding.where, sizeof(finding.where), "%.150s", here->name);
+        snprintf(finding.value, sizeof(finding.value), "%s", missing[i].evidence);
+        rc = ash_diagnose_report(diagnose, &finding);
+    }
+    return rc;
+}
+
+static int add_here(const struct here *here, bool before, struct ash_diagnose *diagnose, struct ash_err *err)
 {
     struct ash_scrape *scrape = NULL;
     struct ash_str text = {0};
-    char node[256] = "";
-    int rc = ash_sources_scrape(sources, &text);
+    int rc = ash_sources_scrape(here->sources, &text);
 
-    gethostname(node, sizeof(node) - 1);
-    if (rc == 0) rc = ash_scrape_parse(text.data != NULL ? text.data : "", text.size_bytes, node, &scrape, err);
-    if (rc == 0) rc = ash_diagnose_add(diagnose, scrape, node, before, err);
+    if (rc == 0 && !before && text.data != NULL) rc = report_missing(here, text.data, diagnose);
+    if (rc == 0) rc = ash_scrape_parse(text.data != NULL ? text.data : "", text.size_bytes, here->name, &scrape, err);
+    if (rc == 0) rc = ash_diagnose_add(diagnose, scrape, here->name, before, err);
     ash_str_fini(&text);
     return rc;
+}
+
+/* The kernel log that was named, or that of the tree. This machine's own is not read unasked: it holds what happened
+ * since the start, and agents know what is new. */
+static int add_kernel_log(const struct ash_diagnose_live *live, const struct here *here, struct ash_diagnose *diagnose,
+                          struct ash_err *err)
+{
+    char path[PATH_MAX], line[ASH_KMSG_LINE_BYTES];
+    const char *log = live->node.kernel_log;
+    struct ash_kmsg *kmsg = NULL;
+    struct ash_str text = {0};
+    uint64_t number;
+    int rc;
+
+    if (log == NULL && here->files.root[0] == '\0') return 0;
+    if (log == NULL) log = ash_host_path(&here->files, "/dev/kmsg", path, sizeof(path));
+    if (log == NULL || (live->node.kernel_log == NULL && !ash_path_exists(log))) return 0;
+    rc = ash_kmsg_open(log, 0, &kmsg, err);
+    if (rc < 0) return rc;
+    while (rc == 0 && text.size_bytes < KERNEL_LOG_BYTES_MAX && ash_kmsg_next(kmsg, 0, -1, line, &number) == 1)
+        rc = ash_str_addf(&text, "%s\n", line);
+    ash_kmsg_close(kmsg);
+    if (rc == 0 && text.data != NULL) rc = ash_diagnose_kernel(diagnose, text.data, text.size_bytes, here->name, false);
+    ash_str_fini(&text);
+    return rc < 0 ? ash_err_set(err, rc, "no memory for the kernel log") : 0;
+}
+
+static int open_here(const struct ash_diagnose_live *live, const char *run_id, struct here *here, struct ash_err *err)
+{
+    struct ash_node_marks marks;
+    int rc = ash_node_flags_read(&live->node, &marks, err);
+
+    if (rc < 0) return rc;
+    here->files = (struct ash_host_files){.root = live->node.root, .nvml = live->node.nvml, .run_id = run_id};
+    if (live->node.root[0] == '\0') here->files.pages = ASH_METRICS_PAGE_DIR;
+    here->wanted = (struct ash_parts_wanted){marks.gpus, marks.network_devices};
+    ash_host_name(&here->files, here->name, sizeof(here->name));
+    return ash_sources_open(ash_collectors, ash_collector_count, &here->files, &here->sources, err);
 }
 
 /* ---- Prometheus -------------------------------------------------------------------------------------------------- */
@@ -308,35 +392,34 @@ static int judge_runs(const struct ash_diagnose_live *live, struct ash_rank_list
 }
 
 /* Everything twice, --wait apart: first what is subtracted later. */
-static int add_before(const struct ash_diagnose_live *live, struct ash_sources *sources, struct ash_diagnose *diagnose)
+static int add_before(const struct ash_diagnose_live *live, const struct here *here, struct ash_diagnose *diagnose)
 {
     struct timespec pause = {.tv_sec = (time_t)live->wait_s, .tv_nsec = (long)(fmod(live->wait_s, 1) * 1e9)};
 
     if (!(live->wait_s > 0)) return 0;
     for (size_t i = 0; i < live->agents.count; i++) /* one that does not answer is reported the second time */
         if (add_metrics(live, live->agents.items[i], true, diagnose, NULL) == -ENOMEM) return -ENOMEM;
-    if (sources != NULL && add_here(sources, true, diagnose, NULL) == -ENOMEM) return -ENOMEM;
-    if (live->agents.count > 0 || sources != NULL) nanosleep(&pause, NULL);
+    if (here->sources != NULL && add_here(here, true, diagnose, NULL) == -ENOMEM) return -ENOMEM;
+    if (live->agents.count > 0 || here->sources != NULL) nanosleep(&pause, NULL);
     return 0;
 }
 
 int ash_diagnose_live_add(const struct ash_diagnose_live *live, struct ash_diagnose *diagnose, struct ash_err *err)
 {
     char id[ASH_RUN_ID_BYTES];
-    const struct ash_host_files files = {
-        .root = "", .pages = ASH_METRICS_PAGE_DIR, .run_id = live->run != NULL ? ash_run_id(live->run, id) : NULL};
+    struct here here = {0};
     struct ash_rank_list ranks = {0};
-    struct ash_sources *sources = NULL;
-    int rc = live->here ? ash_sources_open(ash_collectors, ash_collector_count, &files, &sources, err) : 0;
+    int rc = is_here(live) ? open_here(live, live->run != NULL ? ash_run_id(live->run, id) : NULL, &here, err) : 0;
 
-    if (rc == 0) rc = add_before(live, sources, diagnose);
+    if (rc == 0) rc = add_before(live, &here, diagnose);
     if (rc == 0) rc = add_agents(live, diagnose, &ranks);
-    if (rc == 0 && sources != NULL) rc = add_here(sources, false, diagnose, err);
+    if (rc == 0 && here.sources != NULL) rc = add_here(&here, false, diagnose, err);
+    if (rc == 0 && here.sources != NULL) rc = add_kernel_log(live, &here, diagnose, err);
     if (rc == 0) rc = judge_runs(live, &ranks, diagnose, err);
     if (rc == 0 && live->prometheus != NULL && live->from != NULL)
         rc = add_moment(live, live->from, true, diagnose, err);
     if (rc == 0 && live->prometheus != NULL) rc = add_moment(live, live->to, false, diagnose, err);
-    ash_sources_close(sources);
+    ash_sources_close(here.sources);
     ash_rank_list_fini(&ranks);
     return rc;
 }

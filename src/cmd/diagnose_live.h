@@ -4,14 +4,16 @@
 
 #include <stdbool.h>
 #include "base/opts.h"
+#include "cmd/node_flags.h"
 #include "observe/health/diagnose.h"
 
 struct ash_diagnose_live {
     struct ash_opt_list agents, ranks;
     const char *token, *prometheus, *from, *to;
-    const char *run; /* folder */
-    const char *job; /* only ranks of this one; NULL: of all */
-    bool here;       /* this machine's own sources too */
+    const char *run;            /* folder */
+    const char *job;            /* only ranks of this one; NULL: of all */
+    bool here;                  /* this machine's own sources too */
+    struct ash_node_flags node; /* what is "here", and what it must have; any of them means here */
     double wait_s;
 };
 

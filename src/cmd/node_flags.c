@@ -2,6 +2,7 @@
 #include "cmd/node_flags.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "infra/catalog.h"
@@ -24,7 +25,7 @@ static const struct ash_opt node_opts[] = {
     {.name = "machine",
      .type = ASH_OPT_STRING,
      .offset = FIELD(machine),
-     .help = "what the node is (ashlar catalog ls): a missing GPU is then a finding"},
+     .help = "what the node is (ashlar catalog ls): a missing GPU or network card is then a finding"},
     {.name = "gpus",
      .type = ASH_OPT_INT,
      .offset = FIELD(gpus),
@@ -48,6 +49,8 @@ int ash_node_flags_read(const struct ash_node_flags *flags, struct ash_node_mark
     rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
     if (rc == 0 && flags->gpus < 0) marks_out->gpus = machine->gpus;
     if (rc == 0) marks_out->network_rate = machine->net_bandwidth;
+    if (rc == 0) marks_out->network_devices = machine->adapters;
+    if (rc == 0) marks_out->has_efa = strncmp(machine->network, "EFA", 3) == 0;
     ash_catalog_close(catalog);
     return rc;
 }

@@ -14,8 +14,10 @@ extern const struct ash_opt_table ash_node_table;
 
 /* What the node must have. */
 struct ash_node_marks {
-    int64_t gpus;        /* as --gpus says, or the machine that --machine names; -1 where neither is given */
-    double network_rate; /* of the machine, bytes/s; 0: not known */
+    int64_t gpus;            /* as --gpus says, or the machine that --machine names; -1 where neither is given */
+    int64_t network_devices; /* for RDMA, of the machine; 0: not known */
+    bool has_efa;            /* they are EFA's */
+    double network_rate;     /* of the machine, bytes/s; 0: not known */
 };
 
 /* Read them. Returns 0, or an error for a machine that the catalog does not have. */

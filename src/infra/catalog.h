@@ -39,6 +39,7 @@ struct ash_machine {
     const struct ash_gpu *gpu;
     int gpus;
     int domain_gpus;      /* GPUs that NVLink joins: more than gpus where a domain spans machines, 1: none */
+    int adapters;         /* network cards for RDMA; 0: unknown, or there are none */
     double net_bandwidth; /* bytes/s of the whole machine, one direction */
     double net_latency_s; /* of one message between machines, as collectives see it */
     double host_bytes;    /* 0: unknown, as all below */

@@ -138,6 +138,7 @@ static int read_gpu(const json_t *thing, struct ash_gpu *gpu_out, struct ash_err
 static const struct field machine_fields[] = {
     {"gpus", 1, GPUS_PER_MACHINE_MAX},
     {"nvlink_domain", 1, GPUS_PER_MACHINE_MAX},
+    {"network_adapters", 0, 1024},
     {"network_gbps", 0, 1e7},
     {"network_latency_us", 0, 1e6},
     {"memory_gib", 0, 1e7},
@@ -146,7 +147,7 @@ static const struct field machine_fields[] = {
     {"usd_hour_reserved", 0, 1e6},
 };
 
-enum { GPUS, DOMAIN, NETWORK, LATENCY, HOST_MEMORY, NVME, PRICE, RESERVED, MACHINE_FIELDS };
+enum { GPUS, DOMAIN, ADAPTERS, NETWORK, LATENCY, HOST_MEMORY, NVME, PRICE, RESERVED, MACHINE_FIELDS };
 
 _Static_assert(ASH_COUNT(machine_fields) == MACHINE_FIELDS, "a name for every number");
 
@@ -171,6 +172,8 @@ static int read_machine(const struct ash_catalog *catalog, const json_t *thing, 
     if (rc < 0) return ash_err_prefix(err, rc, "catalog: machine %.100s", machine.name);
     machine.gpus = (int)v[GPUS];
     machine.domain_gpus = v[DOMAIN] > 0 ? (int)v[DOMAIN] : machine.gpu->nvlink_bandwidth > 0 ? machine.gpus : 1;
+    if (strncmp(machine.network, "EFA", 3) == 0 || strncmp(machine.network, "InfiniBand", 10) == 0)
+        machine.adapters = (int)v[ADAPTERS];
     machine.net_bandwidth = v[NETWORK] / 8 * GIGA;
     machine.net_latency_s = v[LATENCY] * 1e-6;
     machine.host_bytes = v[HOST_MEMORY] * MIB * 1024;

@@ -25,6 +25,24 @@ has products BAD "core $core: 1 wrong elements"
 has "device products" BAD "apart: 1 wrong elements in"
 has "device products" BAD "at row 0, column 77"
 has "device memory" BAD "bits 0000000000000020, first at 0.0168 GB"
+# What GPUs need of the machine: kernel modules, the fabric manager where there are NVSwitches, as many network cards as it has.
+quick() { try "$ASHLAR" check node --root "$SCRATCH/needs" --nvml "$BUILD/standin/libnvidia-ml.so.1" --machine p5.48xlarge --json; }
+mkdir -p "$SCRATCH"/needs/proc/{1,2,77,driver/nvidia-nvswitch/devices/0000:05:00.0} "$SCRATCH"/needs/sys/class/infiniband/rdmap{0..31}s0
+: > "$SCRATCH/needs/proc/1/mounts"
+echo kthreadd | tee "$SCRATCH/needs/proc/2/comm" > "$SCRATCH/needs/proc/77/comm"
+printf 'nvidia 9719808 3 nvidia_uvm, Live 0x0\nefa 1 0 - Live 0x0\n' > "$SCRATCH/needs/proc/modules"
+quick
+[ "$code" -eq 1 ] || fail "a node without fabric manager ends with $code"
+has "fabric manager" BAD "does not run"
+has "kernel modules" BAD "nvidia_uvm is not loaded"
+has "RDMA devices" good 32
+echo nv-fabricmanage > "$SCRATCH/needs/proc/77/comm"
+echo 'nvidia_uvm 3485696 0 - Live 0x0' >> "$SCRATCH/needs/proc/modules"
+rm -r "$SCRATCH/needs/sys/class/infiniband/rdmap7s0"
+quick
+has "fabric manager" good "runs"
+has "kernel modules" good "nvidia, nvidia_uvm, efa"
+has "RDMA devices" BAD 31
 # Links: eighteen NVLinks of eight GPUs, one of them down or with errors; network cards with too few lanes, a port that is down, half the rate
 # of the machine; nothing of all that is not judged.
 nvml=(--device none --nvml "$BUILD/standin/libnvidia-ml.so.1")

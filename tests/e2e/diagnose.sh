@@ -89,6 +89,38 @@ expect 0 "100,000 series"
 grep -q 'mountpoint /m76543' "$SCRATCH/out" || fail "100,000 series: $(head -c 600 "$SCRATCH/out")"
 rm "$SCRATCH/many.prom"
 
+# ---- recorded trees: layer, node and part, counter. A clean tree blames nobody, nor does what happens to healthy nodes. ----------------
+tree=$SCRATCH/tree
+mkdir -p "$tree"/dev "$tree"/proc/{1,2,sys/kernel} "$tree"/sys/devices/system/edac/mc/mc0 "$tree"/sys/class/infiniband/rdmap0s0/ports/1/hw_counters
+echo node7 > "$tree/proc/sys/kernel/hostname"
+echo kthreadd > "$tree/proc/2/comm"
+cp /proc/stat /proc/meminfo "$tree/proc"
+: > "$tree/proc/1/mounts"
+echo 3 | tee "$tree/sys/devices/system/edac/mc/mc0/ue_count" > "$tree/sys/class/infiniband/rdmap0s0/ports/1/hw_counters/tx_bytes"
+# in_tree LINE WORDS [flags]: the first line of the answer for a kernel log with that line.
+in_tree() {
+    printf '6,1,1,-;Linux version 6.1\n4,2,2,-;%s\n' "$1" > "$tree/dev/kmsg"
+    try "$ASHLAR" diagnose --root "$tree" --nvml "$BUILD/standin/libnvidia-ml.so.1" --wait 0 "${@:3}"
+    expect 0 "a recorded tree"
+    head -n 1 "$SCRATCH/out" | grep -q "^$2" || fail "$1: $(head -n 3 "$SCRATCH/out")"
+}
+in_tree 'eth0: renamed from veth1' 'nothing abnormal'
+in_tree 'mlx5_core 0000:18:00.0 eth2: Link down' 'nothing abnormal'
+in_tree 'NVRM: Xid (PCI:0000:b9:00): 45, pid=7, Ch 00000008' 'nothing abnormal'
+in_tree 'NVRM: Xid (PCI:0000:b9:00): 79, pid=7, GPU has fallen off the bus.' 'GPU is .*: node7 0000:b9:00, kernel log: '
+in_tree 'mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 4: be00000000800400' 'host is .*: node7, kernel log: '
+in_tree 'LustreError: 167-0: fs-MDT0000-mdc: This client was evicted by fs-MDT0000' 'storage is .*: node7, kernel log: '
+in_tree 'nvme 0000:c1:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer' 'storage is .*: node7 0000:c1:00.0, kernel log: '
+ASHLAR_STANDIN_GPUS=7 in_tree x 'GPU is .*: node7, ashlar_gpus: 7 GPUs of 8' --gpus 8
+in_tree x 'network is .*: node7, RDMA devices: 1 network devices of 32' --machine p5.48xlarge
+mkdir -p "$tree/proc/driver/nvidia-nvswitch/devices/0000:05:00.0"
+in_tree x 'software is .*: node7, ashlar_fabric_manager_up: 0'
+printf '[    1.000000] Linux version 6.1\n[   12.345678] EDAC MC0: 1 UE memory read error on CPU_SrcID#0\n' > "$SCRATCH/dmesg"
+printf 'x blocked for more than one task\nNov 18 09:00:00 n7 kernel: INFO: task python:77 blocked for more than 120 seconds.\n' > "$SCRATCH/syslog"
+try "$ASHLAR" diagnose --log "$SCRATCH/dmesg,$SCRATCH/syslog"
+head -n 1 "$SCRATCH/out" | grep -q '^host is .*: dmesg:2 EDAC MC0, log: ' || fail "a kernel log: $(head -n 3 "$SCRATCH/out")"
+grep -q 'slow   host  *syslog:2 ' "$SCRATCH/out" || fail "a system log: $(cat "$SCRATCH/out")"
+
 # ---- a run -----------------------------------------------------------------------------------------------------------
 trainer= watcher= pages=
 end() {

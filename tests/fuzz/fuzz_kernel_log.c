@@ -4,9 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "observe/health/diagnose.h"
 #include "observe/health/node_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* All of it as a log, of a node and of anything. */
+static void diagnose(const uint8_t *data, size_t size)
+{
+    struct ash_diagnose *diagnose = NULL;
+
+    if (ash_diagnose_open(&diagnose, NULL) < 0) return;
+    ash_diagnose_kernel(diagnose, size > 0 ? (const char *)data : "", size, "node", false);
+    ash_diagnose_kernel(diagnose, size > 0 ? (const char *)data : "", size, "log", true);
+    for (size_t i = 0; i < ash_diagnose_finding_count(diagnose); i++)
+        if (ash_diagnose_finding(diagnose, i)->layer >= ASH_HEALTH_COUNT) abort();
+    ash_diagnose_close(diagnose);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -27,5 +41,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (state.count > ASH_NODE_FINDINGS_MAX) abort();
     }
     free(line);
+    diagnose(data, size);
     return 0;
 }

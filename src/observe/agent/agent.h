@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include "ashlar/err.h"
 #include "observe/collect/source.h"
+#include "observe/health/missing.h"
 #include "observe/health/node_state.h"
 
 struct ash_agent;
@@ -18,12 +19,12 @@ struct ash_agent_opts {
     int port;         /* 0: any */
     const char *const *tokens;
     size_t token_count;
-    const char *admin_token; /* opens POST /v1/clear; NULL: nobody may */
-    const char *kernel_log;  /* NULL: /dev/kmsg below the root; "": none */
-    const char *state_file;  /* NULL: nothing is kept */
-    const char *node;        /* its name */
-    double judge_seconds;    /* between two looks at its own metrics */
-    int64_t gpus;            /* that it must have; negative: not known */
+    const char *admin_token;        /* opens POST /v1/clear; NULL: nobody may */
+    const char *kernel_log;         /* NULL: /dev/kmsg below the root; "": none */
+    const char *state_file;         /* NULL: nothing is kept */
+    const char *node;               /* its name */
+    double judge_seconds;           /* between two looks at its own metrics */
+    struct ash_parts_wanted wanted; /* what it must have */
     /* The status changed, or holds after a start: on the judging thread. reason: the finding that decided. */
     void (*act)(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason);
     void *ctx;

@@ -110,18 +110,22 @@ static bool note_rule(struct ash_agent *agent, const struct ash_finding *rule)
     return ash_node_state_note(&agent->state, &finding, ash_clock_wall_s());
 }
 
-/* Fewer GPUs than the machine has. */
-static bool note_gpus(struct ash_agent *agent, const char *text)
+/* Fewer GPUs or network cards than the machine has. */
+static bool note_missing(struct ash_agent *agent, const char *text)
 {
-    const char *line = strstr(text, "\nashlar_gpus ");
-    struct ash_node_finding finding = {
-        .key = "gpu missing", .layer = ASH_HEALTH_GPU, .remedy = ASH_REMEDY_REBOOT, .source = "metrics"};
-    long count = line != NULL ? strtol(line + 13, NULL, 10) : 0;
+    struct ash_missing missing[ASH_MISSING_MAX];
+    size_t count = ash_missing_find(text, &agent->opts.wanted, missing);
+    bool changed = false;
 
-    if (agent->opts.gpus < 0 || count >= agent->opts.gpus) return false;
-    snprintf(finding.evidence, sizeof(finding.evidence), "%ld GPUs of %lld", count, (long long)agent->opts.gpus);
-    snprintf(finding.means, sizeof(finding.means), "a GPU fell off the bus");
-    return ash_node_state_note(&agent->state, &finding, ash_clock_wall_s());
+    for (size_t i = 0; i < count; i++) {
+        struct ash_node_finding finding = {.layer = missing[i].layer, .remedy = ASH_REMEDY_REBOOT, .source = "metrics"};
+
+        snprintf(finding.key, sizeof(finding.key), "%s", missing[i].key);
+        snprintf(finding.evidence, sizeof(finding.evidence), "%s", missing[i].evidence);
+        snprintf(finding.means, sizeof(finding.means), "%s", missing[i].means);
+        changed = ash_node_state_note(&agent->state, &finding, ash_clock_wall_s()) || changed;
+    }
+    return changed;
 }
 
 /* Hold the rules against a scrape and the one before. Returns whether the status changed. */
@@ -141,7 +145,7 @@ static bool judge_text(struct ash_agent *agent, const char *text, size_t size_by
     pthread_mutex_lock(&agent->lock);
     for (size_t i = 0; rc == 0 && i < ash_diagnose_finding_count(diagnose); i++)
         changed = note_rule(agent, ash_diagnose_finding(diagnose, i)) || changed;
-    changed = note_gpus(agent, text) || changed;
+    changed = note_missing(agent, text) || changed;
     changed = ash_node_state_tick(&agent->state, now_s) || changed;
     pthread_mutex_unlock(&agent->lock);
     ash_diagnose_close(diagnose);

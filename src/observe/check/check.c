@@ -12,7 +12,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "infra/device/nvml.h"
 #include "observe/agent/kmsg.h"
 #include "observe/collect/collector.h"
 #include "observe/health/kernel_log.h"
@@ -53,54 +52,6 @@ const char *ash_check_grade_name(enum ash_check_grade grade)
     return names[grade];
 }
 
-/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
-
-static void check_rows(const struct ash_nvml *nvml, ash_nvml_device device, unsigned index,
-                       struct ash_check_report *report)
-{
-    unsigned corrected, uncorrected, pending, failed, width = 0, width_max = 0;
-    unsigned long long errors = 0;
-
-    if (nvml->remapped != NULL && nvml->remapped(device, &corrected, &uncorrected, &pending, &failed) == 0 &&
-        (pending != 0 || failed != 0))
-        ash_check_add(report, "GPU memory rows", failed != 0 ? ASH_GRADE_BAD : ASH_GRADE_WARN,
-                      "no remap pending or failed", "GPU %u: %s", index,
-                      failed != 0 ? "a remap failed: replace it" : "a remap waits for a reset");
-    if (nvml->ecc != NULL && nvml->ecc(device, 1, 0, &errors) == 0 && errors > 0)
-        ash_check_add(report, "GPU memory errors", ASH_GRADE_BAD, "0", "GPU %u: %llu that could not be corrected",
-                      index, errors);
-    if (nvml->link_width != NULL && nvml->link_width_max != NULL && nvml->link_width(device, &width) == 0 &&
-        nvml->link_width_max(device, &width_max) == 0 && width < width_max)
-        ash_check_add(report, "GPU link", ASH_GRADE_WARN, "all lanes", "GPU %u: %u of %u PCIe lanes", index, width,
-                      width_max);
-}
-
-static void check_gpus(const struct ash_check_opts *opts, struct ash_check_report *report)
-{
-    struct ash_nvml nvml;
-    struct ash_err err = {0};
-    unsigned count = 0, answering = 0;
-    char driver[96] = "", wanted[32] = "";
-    ash_nvml_device device;
-
-    if (ash_nvml_open(&nvml, opts->source.nvml, &err) < 0) {
-        ash_check_add(report, "GPUs", opts->gpus > 0 ? ASH_GRADE_BAD : ASH_GRADE_SKIPPED, "", "%s", err.text);
-        return;
-    }
-    nvml.count(&count);
-    for (unsigned i = 0; i < count; i++) {
-        if (nvml.handle(i, &device) != 0) continue;
-        answering++;
-        check_rows(&nvml, device, i, report);
-    }
-    if (opts->gpus >= 0) snprintf(wanted, sizeof(wanted), "%lld", (long long)opts->gpus);
-    ash_check_add(report, "GPUs", opts->gpus >= 0 && (int64_t)answering != opts->gpus ? ASH_GRADE_BAD : ASH_GRADE_GOOD,
-                  wanted, "%u that answer", answering);
-    if (nvml.driver_version != NULL && nvml.driver_version(driver, sizeof(driver)) == 0)
-        ash_check_add(report, "GPU driver", ASH_GRADE_GOOD, "", "%s", driver);
-    ash_nvml_close(&nvml);
-}
-
 /* ---- the host ---------------------------------------------------------------------------------------------------- */
 
 static size_t count_entries(const struct ash_host_files *source, const char *path)
@@ -118,6 +69,8 @@ static void check_limits(const struct ash_check_opts *opts, struct ash_check_rep
 {
     size_t devices = count_entries(&opts->source, "/sys/class/infiniband");
     struct rlimit limit;
+    char wanted[32] = "";
+    bool is_wrong;
 
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
         bool is_enough = limit.rlim_cur == RLIM_INFINITY || (double)limit.rlim_cur >= MEMLOCK_BYTES;
@@ -131,7 +84,11 @@ static void check_limits(const struct ash_check_opts *opts, struct ash_check_rep
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         ash_check_add(report, "open files", limit.rlim_max < 65536 ? ASH_GRADE_WARN : ASH_GRADE_GOOD, "65536", "%llu",
                       (unsigned long long)limit.rlim_max);
-    ash_check_add(report, "RDMA devices", ASH_GRADE_GOOD, "", "%zu", devices);
+    if (opts->network_devices > 0) snprintf(wanted, sizeof(wanted), "%lld", (long long)opts->network_devices);
+    /* AWS asks for exactly as many; other machines may have more, for storage. */
+    is_wrong = (int64_t)devices < opts->network_devices ||
+               (opts->has_efa && opts->network_devices > 0 && (int64_t)devices != opts->network_devices);
+    ash_check_add(report, "RDMA devices", is_wrong ? ASH_GRADE_BAD : ASH_GRADE_GOOD, wanted, "%zu", devices);
 }
 
 static void check_time(struct ash_check_report *report)
@@ -214,7 +171,7 @@ void ash_check_quick(const struct ash_check_opts *opts, struct ash_check_report 
     uint64_t start_ns = ash_clock_ns();
 
     ash_check_add(report, "cores", ASH_GRADE_GOOD, "", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    check_gpus(opts, report);
+    ash_check_gpus(opts, report);
     check_limits(opts, report);
     ash_check_network(opts, report);
     check_time(report);

@@ -28,16 +28,20 @@ struct ash_check_report {
 
 struct ash_check_opts {
     struct ash_host_files source;
-    int64_t gpus;           /* that there must be; negative: not known */
-    const char *kernel_log; /* NULL: /dev/kmsg below the root */
-    double network_rate;    /* that the network cards must have together, bytes/s; 0: not known */
-    double deep_seconds;    /* of each deep check, on every core */
+    int64_t gpus;            /* that there must be; negative: not known */
+    int64_t network_devices; /* for RDMA, that there must be; 0: not known */
+    bool has_efa;            /* the network devices are EFA's */
+    const char *kernel_log;  /* NULL: /dev/kmsg below the root */
+    double network_rate;     /* that the network cards must have together, bytes/s; 0: not known */
+    double deep_seconds;     /* of each deep check, on every core */
     /* for tests: the core whose product gets a wrong bit; negative: none */
     int64_t fault_core;
 };
 
 /* Add the quick checks. */
 void ash_check_quick(const struct ash_check_opts *opts, struct ash_check_report *report);
+/* Add GPUs: how many, memory, lanes, clocks, kernel modules, fabric manager. Part of the quick checks. */
+void ash_check_gpus(const struct ash_check_opts *opts, struct ash_check_report *report);
 /* Add the network interfaces: speed, packet size, errors. Part of the quick checks. */
 void ash_check_network(const struct ash_check_opts *opts, struct ash_check_report *report);
 /* Add links: NVLinks that are up and their errors, lanes and rates of RDMA devices. Part of the deep checks. */

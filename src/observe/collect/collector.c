@@ -281,8 +281,8 @@ const struct ash_collector_ops ash_collect_disk = {.name = "disk",
                                                    .close = ash_collector_close_plain};
 
 const struct ash_collector_ops *const ash_collectors[] = {
-    &ash_collect_host, &ash_collect_net,   &ash_collect_disk,   &ash_collect_mounts,
-    &ash_collect_rdma, &ash_collect_jobs,  &ash_collect_lustre, &ash_collect_nvme,
-    &ash_collect_gpu,  &ash_collect_pages, &ash_collect_queue,
+    &ash_collect_host,   &ash_collect_chips, &ash_collect_net,   &ash_collect_disk,
+    &ash_collect_mounts, &ash_collect_rdma,  &ash_collect_jobs,  &ash_collect_lustre,
+    &ash_collect_nvme,   &ash_collect_gpu,   &ash_collect_pages, &ash_collect_queue,
 };
 const size_t ash_collector_count = ASH_COUNT(ash_collectors);

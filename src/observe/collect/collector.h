@@ -20,6 +20,8 @@ struct ash_collector_ops {
 
 /* /proc/stat, meminfo, load, pressure. */
 extern const struct ash_collector_ops ash_collect_host;
+/* Clocks, throttling and memory errors of processors. */
+extern const struct ash_collector_ops ash_collect_chips;
 /* /proc/net, /sys/class/net. */
 extern const struct ash_collector_ops ash_collect_net;
 /* /proc/diskstats. */

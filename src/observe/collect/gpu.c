@@ -313,7 +313,7 @@ static void set_labels(struct gpus *gpus, struct gpu *gpu, unsigned index)
     if (nvml->pci != NULL) nvml->pci(gpu->device, &pci);
     if (nvml->driver_version != NULL) nvml->driver_version(driver, sizeof(driver));
     if (nvml->minor != NULL) nvml->minor(gpu->device, &minor);
-    gethostname(host, sizeof(host) - 1);
+    ash_host_name(gpus->source, host, sizeof(host));
     snprintf(number, sizeof(number), "%u", index);
     snprintf(device, sizeof(device), "nvidia%u", minor);
     ash_exp_labels(gpu->labels, sizeof(gpu->labels), "gpu", number, "UUID", uuid, "pci_bus_id", pci.address, "device",

@@ -13,6 +13,7 @@
 #include "base/number.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
+#include "observe/collect/fabric_manager.h"
 
 #define DEPTH_MAX 7
 #define JOBS_MAX 512
@@ -31,7 +32,9 @@ struct jobs {
     const struct ash_host_files *source;
     struct stuck stuck[STUCK_MAX];
     size_t stuck_count;
-    double looked_s; /* when all processes were last looked at */
+    double looked_s;  /* when all processes were last looked at */
+    double manager_s; /* when the fabric manager was last looked for; 0: never */
+    enum ash_fabric_manager manager;
 };
 
 /* ---- control groups ---------------------------------------------------------------------------------------------- */
@@ -277,6 +280,19 @@ static void add_stuck(struct jobs *jobs, struct ash_str *out)
                    "Processes that have been in uninterruptible sleep (D) for 10 seconds or more.", (double)long_ago);
 }
 
+static void add_fabric_manager(struct jobs *jobs, struct ash_str *out)
+{
+    double now_s = (double)ash_clock_ns() * 1e-9;
+
+    if (jobs->manager_s == 0 || now_s - jobs->manager_s >= LOOK_S) {
+        jobs->manager = ash_fabric_manager_look(jobs->source);
+        jobs->manager_s = now_s;
+    }
+    if (jobs->manager >= ASH_FABRIC_MANAGER_DOWN)
+        ash_exp_single(out, "ashlar_fabric_manager_up", "gauge", "Whether NVIDIA's fabric manager runs.",
+                       jobs->manager == ASH_FABRIC_MANAGER_UP);
+}
+
 static int open_jobs(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
     struct jobs *jobs = calloc(1, sizeof(*jobs));
@@ -294,6 +310,7 @@ static int collect_jobs(void *state, struct ash_str *out, struct ash_err *err)
     (void)err;
     add_jobs(jobs->source, out);
     add_stuck(jobs, out);
+    add_fabric_manager(jobs, out);
     return 0;
 }
 

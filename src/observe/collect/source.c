@@ -70,6 +70,13 @@ int ash_host_line(const struct ash_host_files *source, const char *path, char *b
     return take_line(open_file(source, path), buf, buf_bytes);
 }
 
+void ash_host_name(const struct ash_host_files *source, char *buf, size_t buf_bytes)
+{
+    if (ash_host_line(source, "/proc/sys/kernel/hostname", buf, buf_bytes) == 0 && buf[0] != '\0') return;
+    buf[0] = '\0';
+    if (gethostname(buf, buf_bytes - 1) == 0) buf[buf_bytes - 1] = '\0';
+}
+
 static int take_number(int fd, double *value_out)
 {
     char line[128], *end = NULL;

@@ -28,6 +28,8 @@ int ash_host_number(const struct ash_host_files *source, const char *path, doubl
 int ash_host_folder(const struct ash_host_files *source, const char *path);
 /* A file of one number in it. Returns 0 or a negative errno. */
 int ash_host_number_in(int folder, const char *file, double *value_out);
+/* The name of the machine: what its kernel says below the root, else this machine's. */
+void ash_host_name(const struct ash_host_files *source, char *buf, size_t buf_bytes);
 /* A file of one line, without its end, into buf. Returns 0 or a negative errno. */
 int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
 /* Call visit with the name of every entry of a folder, in no order, but for those that begin with a dot. */

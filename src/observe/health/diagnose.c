@@ -12,6 +12,7 @@
 
 static const struct ash_rule rules[] = {
 #include "observe/health/diagnose_list.h"
+#include "observe/health/diagnose_network_list.h"
 #include "observe/health/diagnose_node_list.h"
 };
 

@@ -30,6 +30,7 @@ enum ash_rule_kind {
     ASH_RULE_MAX,       /* the value, or its share of another metric's, above limit */
     ASH_RULE_MIN,       /* ... below limit; a plain 0 is a part where nothing runs, and not judged */
     ASH_RULE_ZERO,      /* a value of 0 */
+    ASH_RULE_BITS,      /* a value that has any of limit's bits */
     ASH_RULE_GROWTH,    /* a counter that grew by more than limit between two scrapes */
     ASH_RULE_SHARE,     /* a counter of time that grew by more than limit per second */
     ASH_RULE_TURNOVER,  /* a counter that grew by more than limit times another metric's value per second */
@@ -110,6 +111,10 @@ int ash_diagnose_add(struct ash_diagnose *diagnose, struct ash_scrape *scrape, c
  * is for the findings. */
 int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
                      struct ash_err *err);
+/* What lines of a kernel log say, the same ones as one finding. name: of the node; with is_log of any log, where
+ * lines count that begin as a kernel's do, and XIDs are left to ash_diagnose_log. Returns 0 or -ENOMEM. */
+int ash_diagnose_kernel(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
+                        bool is_log);
 /* Add a finding that somebody else has; its texts are made printable. Returns 0 or -ENOMEM. */
 int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
 /* Say what became of a check that was made elsewhere; rule is static, of kind ASH_RULE_OTHER. Of two with one rule the

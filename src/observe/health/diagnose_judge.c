@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,8 +189,8 @@ struct ash_finding ash_finding_of(const struct ash_rule *rule)
 
 void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes)
 {
-    static const char *const parts[] = {"gpu",  "device",     "port", "mountpoint", "cpu",       "package",
-                                        "rank", "controller", "job",  "fs",         "collector", "kernels"};
+    static const char *const parts[] = {"gpu",        "device", "port", "mountpoint", "cpu",     "package", "rank",
+                                        "controller", "job",    "fs",   "collector",  "kernels", "core",    "kind"};
     size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
 
     for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
@@ -214,7 +215,9 @@ static int report_point(struct ash_diagnose *diagnose, struct ash_finding *findi
 static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule *rule, double value, char *text,
                       size_t text_bytes)
 {
-    if (rule->kind == ASH_RULE_SHARE) {
+    if (rule->kind == ASH_RULE_BITS) {
+        snprintf(text, text_bytes, "0x%llx", (unsigned long long)value);
+    } else if (rule->kind == ASH_RULE_SHARE) {
         snprintf(text, text_bytes, "%.1f %% of the time", 100 * value);
     } else if (rule->kind == ASH_RULE_TURNOVER) {
         snprintf(text, text_bytes, "all of it %.3g times a second", value);
@@ -231,14 +234,27 @@ static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule
     }
 }
 
+/* How far a value is beyond what is normal; 0 or less: not at all. */
+static double excess_of(const struct ash_rule *rule, double value)
+{
+    switch (rule->kind) {
+    case ASH_RULE_MIN:
+        return rule->limit - value;
+    case ASH_RULE_ZERO:
+        return value == 0;
+    case ASH_RULE_BITS:
+        return value >= 0 && value < 0x1p63 && ((uint64_t)value & (uint64_t)rule->limit) != 0;
+    default:
+        return value - rule->limit;
+    }
+}
+
 /* Each point by itself. */
 static int judge_limit(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points)
 {
     for (size_t i = 0; i < points->count; i++) {
         double value = points->items[i].value;
-        double excess = rule->kind == ASH_RULE_MIN    ? rule->limit - value
-                        : rule->kind == ASH_RULE_ZERO ? (double)(value == 0)
-                                                      : value - rule->limit;
+        double excess = excess_of(rule, value);
         struct ash_finding finding = ash_finding_of(rule);
 
         if (!(excess > 0) || (rule->is_hint && !has_waits(diagnose))) continue;
@@ -316,92 +332,6 @@ static int judge_peers(struct ash_diagnose *diagnose, const struct ash_rule *rul
     return rc;
 }
 
-/* ---- numbers of parts -------------------------------------------------------------------------------------------- */
-
-/* How many series from the first on are of its node. */
-static size_t node_run(const struct ash_series *series, size_t count)
-{
-    size_t run = 1;
-
-    while (run < count && ash_node_compare(series[run].node, series[0].node) == 0)
-        run++;
-    return run;
-}
-
-/* How many of the series, which are sorted by node, are of a node. */
-static size_t count_of_node(const struct ash_series *series, size_t count, struct ash_node_name node)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (ash_node_compare(series[middle].node, node) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == count || ash_node_compare(series[low].node, node) != 0) return 0;
-    return node_run(series + low, count - low);
-}
-
-/* The number of parts that most nodes have; of two that are as frequent, the larger. */
-static size_t usual_count(const struct ash_series *series, size_t count, size_t *nodes_out)
-{
-    enum { PARTS_MAX = 256 };
-    size_t nodes_with[PARTS_MAX] = {0}, usual = 0;
-
-    *nodes_out = 0;
-    for (size_t i = 0, run; i < count; i += run) {
-        run = node_run(series + i, count - i);
-        nodes_with[run < PARTS_MAX ? run : PARTS_MAX - 1]++;
-        (*nodes_out)++;
-    }
-    for (size_t parts = 1; parts < PARTS_MAX; parts++) {
-        if (nodes_with[parts] > 0 && nodes_with[parts] >= nodes_with[usual]) usual = parts;
-    }
-    return usual;
-}
-
-static int report_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_node_name node,
-                        size_t found, size_t wanted, const char *when)
-{
-    struct ash_finding finding = ash_finding_of(rule);
-
-    if (found >= wanted) return 0;
-    finding.excess = (double)(wanted - found);
-    snprintf(finding.where, sizeof(finding.where), "%.*s", node.bytes, node.text);
-    snprintf(finding.value, sizeof(finding.value), "%zu, %s %zu", found, when, wanted);
-    return ash_diagnose_report(diagnose, &finding);
-}
-
-/* Nodes with fewer parts than before, or else than most. Nodes without any are only missed where there were some. */
-static int judge_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *now,
-                       size_t now_count, struct ash_check *check)
-{
-    size_t before_count, nodes, usual = usual_count(now, now_count, &nodes);
-    const struct ash_series *before = ash_series_range(&diagnose->before, rule->metric, &before_count);
-    int rc = 0;
-
-    for (size_t i = 0, run; i < now_count && rc == 0; i += run) {
-        size_t had = count_of_node(before, before_count, now[i].node);
-
-        run = node_run(now + i, now_count - i);
-        if (had > run)
-            rc = report_count(diagnose, rule, now[i].node, run, had, "before");
-        else
-            rc = report_count(diagnose, rule, now[i].node, run, usual, "most nodes have");
-    }
-    for (size_t i = 0, run; i < before_count && rc == 0; i += run) {
-        run = node_run(before + i, before_count - i);
-        if (count_of_node(now, now_count, before[i].node) == 0)
-            rc = report_count(diagnose, rule, before[i].node, 0, run, "before");
-    }
-    check->series = nodes > 1 || before_count > 0 ? now_count : 0;
-    check->state = check->series > 0 ? ASH_CHECK_NORMAL : ASH_CHECK_PEERS;
-    return rc;
-}
-
 /* ---- a rule ------------------------------------------------------------------------------------------------------ */
 
 static int judge_points(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points,
@@ -427,7 +357,7 @@ int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rul
     int rc;
 
     if (rule->kind == ASH_RULE_COUNT) {
-        rc = judge_count(diagnose, rule, series, count, &check);
+        rc = ash_diagnose_judge_count(diagnose, rule, series, count, &check);
         if (count == 0) check.state = ASH_CHECK_ABSENT;
     } else if (rule->kind == ASH_RULE_XID || rule->kind == ASH_RULE_XID_COUNT) {
         bool is_blind = rule->kind == ASH_RULE_XID_COUNT && diagnose->before.count == 0;

@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 
-#define NEEDLES_MAX 5
+#define NEEDLES_MAX 7
 #define XIDS_MAX 512
 
 struct trace {
@@ -24,7 +24,7 @@ static const struct trace traces[] = {
     {ASH_HEALTH_SOFTWARE,
      ASH_BROKEN,
      {"CUDA error 802", "error code 802", "system not yet initialized", "cudaErrorSystemNotReady",
-      "CUDA_ERROR_SYSTEM_NOT_READY"},
+      "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager.service: Failed"},
      "no CUDA error 802",
      "the fabric manager is not ready: no process can use the NVSwitch GPUs",
      "systemctl restart nvidia-fabricmanager (of the driver's version), then wait until it has trained the links",
@@ -58,7 +58,8 @@ static const struct trace traces[] = {
      false},
     {ASH_HEALTH_SOFTWARE,
      ASH_BROKEN,
-     {"undefined symbol:", "CUDA driver version is insufficient", "cudaErrorInsufficientDriver"},
+     {"undefined symbol:", "CUDA driver version is insufficient", "cudaErrorInsufficientDriver", "NVRM: API mismatch",
+      "Driver/library version mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cudaErrorSystemDriverMismatch"},
      "no such line",
      "a library of another version was picked up",
      "see which one with ldd and LD_DEBUG=libs; remove the other from LD_LIBRARY_PATH",
@@ -287,6 +288,7 @@ int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t siz
     for (size_t i = 0; i < ASH_COUNT(traces) && rc == 0; i++)
         rc = report_trace(diagnose, &log, &traces[i]);
     if (rc == 0) rc = report_xids(diagnose, &log);
+    if (rc == 0) rc = ash_diagnose_kernel(diagnose, text, size_bytes, name, true);
     if (rc < 0) return ash_err_set(err, rc, "diagnose: out of memory");
     diagnose->log_lines += line_number(&log, log.end) - (log.end[-1] == '\n');
     diagnose->log_good += count_lines(&log, good_signs, ASH_COUNT(good_signs)).lines;

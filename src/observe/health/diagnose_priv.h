@@ -41,6 +41,9 @@ struct ash_diagnose {
 /* Hold one rule against all series and say what became of it. The sets must be sorted. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out);
 
+/* A rule that counts series by node: now_count of them, sorted, from now on. Returns 0 or -ENOMEM. */
+int ash_diagnose_judge_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *now,
+                             size_t now_count, struct ash_check *check);
 /* A rule of XIDs. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
                            size_t count);

@@ -11,6 +11,7 @@
 #include "observe/health/xid.h"
 
 #define WORDS_MAX 3
+#define BANK_UNCORRECTED ((uint64_t)1 << 61) /* of a bank's status: UC */
 
 struct pattern {
     enum ash_kernel_kind kind;
@@ -22,156 +23,7 @@ struct pattern {
 };
 
 static const struct pattern patterns[] = {
-    {ASH_KERNEL_PCIE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REBOOT,
-     {"AER:", "ncorrect", "Fatal"},
-     NULL,
-     "a fatal error of a PCIe device"},
-    {ASH_KERNEL_PCIE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"PCIe Bus Error: severity=Corrected"},
-     ": PCIe Bus Error",
-     "a PCIe transfer was repeated"},
-    {ASH_KERNEL_PCIE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REBOOT,
-     {"PCIe Bus Error: severity=Uncorrected"},
-     ": PCIe Bus Error",
-     "a PCIe transfer failed for good"},
-    {ASH_KERNEL_PCIE, ASH_HEALTH_HOST, ASH_REMEDY_REBOOT, {"pcieport", "Link Down"}, NULL, "a PCIe link went down"},
-    {ASH_KERNEL_MCE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REPLACE,
-     {"mce:", "[Hardware Error]", "Uncorrected"},
-     NULL,
-     "the processor met an error that it could not correct"},
-    {ASH_KERNEL_MCE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REPLACE,
-     {"Machine check", "Processor context corrupt"},
-     NULL,
-     "the processor's state is lost"},
-    {ASH_KERNEL_MCE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REPLACE,
-     {"Memory failure:", "recovery action", "Failed"},
-     NULL,
-     "memory failed and the page could not be given up"},
-    {ASH_KERNEL_MCE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"mce: [Hardware Error]"},
-     NULL,
-     "the processor corrected an error"},
-    {ASH_KERNEL_EDAC,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REPLACE,
-     {"EDAC", " UE "},
-     NULL,
-     "memory has errors that cannot be corrected"},
-    {ASH_KERNEL_EDAC,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"EDAC", " CE "},
-     NULL,
-     "memory had an error that was corrected"},
-    {ASH_KERNEL_OOM,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"Memory cgroup out of memory"},
-     NULL,
-     "a job used more memory than it may: a process of it was killed"},
-    {ASH_KERNEL_OOM,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"Out of memory: Kill"},
-     NULL,
-     "memory ran out: a process was killed"},
-    {ASH_KERNEL_LOCKUP,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_REBOOT,
-     {"hard LOCKUP"},
-     NULL,
-     "a core is stuck with interrupts off"},
-    {ASH_KERNEL_LOCKUP, ASH_HEALTH_HOST, ASH_REMEDY_WATCH, {"soft lockup"}, NULL, "a core was stuck in the kernel"},
-    {ASH_KERNEL_LOCKUP,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"rcu", "detected stall"},
-     NULL,
-     "a core did not come to rest for seconds"},
-    {ASH_KERNEL_HUNG_TASK,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_WATCH,
-     {"task", "blocked for more than"},
-     NULL,
-     "a process waits for storage without end"},
-    {ASH_KERNEL_LUSTRE,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_WATCH,
-     {"Lustre", "evicted"},
-     NULL,
-     "a Lustre server gave this client up: its locks are lost"},
-    {ASH_KERNEL_LUSTRE, ASH_HEALTH_STORAGE, ASH_REMEDY_WATCH, {"LustreError"}, NULL, "an error of Lustre"},
-    {ASH_KERNEL_NVME,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_REPLACE,
-     {"nvme", "controller is down"},
-     NULL,
-     "a drive does not answer any more"},
-    {ASH_KERNEL_NVME,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_REPLACE,
-     {"nvme", "Removing after probe failure"},
-     NULL,
-     "a drive was given up"},
-    {ASH_KERNEL_NVME, ASH_HEALTH_STORAGE, ASH_REMEDY_WATCH, {"nvme", "timeout"}, NULL, "a drive was slow to answer"},
-    {ASH_KERNEL_NVME,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_WATCH,
-     {"critical medium error, dev nvme"},
-     NULL,
-     "a drive could not read data back"},
-    {ASH_KERNEL_FILE_SYSTEM,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_REPLACE,
-     {"EXT4-fs error"},
-     NULL,
-     "a file system is damaged"},
-    {ASH_KERNEL_FILE_SYSTEM,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_REPLACE,
-     {"XFS", "Corruption"},
-     NULL,
-     "a file system is damaged"},
-    {ASH_KERNEL_FILE_SYSTEM,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_REPLACE,
-     {"Remounting filesystem read-only"},
-     NULL,
-     "a file system is damaged and read-only now"},
-    {ASH_KERNEL_FILE_SYSTEM,
-     ASH_HEALTH_STORAGE,
-     ASH_REMEDY_WATCH,
-     {"I/O error, dev"},
-     NULL,
-     "a block device failed to read or write"},
-    {ASH_KERNEL_LINK,
-     ASH_HEALTH_NETWORK,
-     ASH_REMEDY_WATCH,
-     {"mlx5_core", "Link down"},
-     NULL,
-     "a network link went down"},
-    {ASH_KERNEL_LINK, ASH_HEALTH_NETWORK, ASH_REMEDY_WATCH, {"NIC Link is Down"}, NULL, "a network link went down"},
-    {ASH_KERNEL_LINK, ASH_HEALTH_NETWORK, ASH_REMEDY_WATCH, {"efa ", "Reset"}, NULL, "an EFA device was reset"},
-    {ASH_KERNEL_THROTTLE,
-     ASH_HEALTH_HOST,
-     ASH_REMEDY_WATCH,
-     {"temperature above threshold, cpu clock throttled"},
-     NULL,
-     "the processor is hot and runs slower"},
+#include "observe/health/kernel_log_list.h"
 };
 
 static bool fits(const char *line, const struct pattern *pattern)
@@ -187,7 +39,8 @@ static bool fits(const char *line, const struct pattern *pattern)
 /* The word that ends before `before`, or the first that looks like a device. */
 static void find_part(const char *line, const struct pattern *pattern, char *buf, size_t buf_bytes)
 {
-    static const char *const devices[] = {"nvme", "mlx5_", "sd", "eth", "ens", "efa_", "EDAC MC"};
+    static const char *const devices[] = {"nvme", "mlx5_", "sd",   "eth",   "ens",
+                                          "enp",  "eno",   "efa_", "rdmap", "EDAC MC"};
     const char *end = pattern->before != NULL ? strstr(line, pattern->before) : NULL, *start;
 
     buf[0] = '\0';
@@ -202,7 +55,8 @@ static void find_part(const char *line, const struct pattern *pattern, char *buf
             size_t bytes = strlen(devices[i]) + strcspn(start + strlen(devices[i]), " :,)]");
 
             if (start != line && strchr(" ([", start[-1]) == NULL) continue;
-            if (strcspn(start, "0123456789") >= bytes) continue; /* "send" is no device */
+            if (strcspn(start + strlen(devices[i]), "0123456789") >= bytes - strlen(devices[i]))
+                continue; /* "send" is no device, nor is mlx5_core */
             snprintf(buf, buf_bytes, "%.*s", (int)bytes, start);
             return;
         }
@@ -259,6 +113,53 @@ static bool judge_sxid(const char *line, struct ash_kernel_event *event)
     return true;
 }
 
+/* "CPU 3: Machine Check: 0 Bank 4: be00000000800400": the bank says itself whether it could correct the error. */
+static void judge_bank(const char *line, struct ash_kernel_event *event)
+{
+    const char *bank = strstr(line, " Bank "), *status = bank != NULL ? strstr(bank, ": ") : NULL;
+
+    if (status == NULL || (strtoull(status + 2, NULL, 16) & BANK_UNCORRECTED) == 0) return;
+    event->remedy = ASH_REMEDY_REPLACE;
+    event->means = "the processor met an error that it could not correct";
+}
+
+/* Errors of a PCIe device are those of what it is: the driver's name stands before its address. */
+static enum ash_health_layer layer_of_driver(const char *line)
+{
+    static const struct {
+        const char *driver;
+        enum ash_health_layer layer;
+    } drivers[] = {{"nvidia ", ASH_HEALTH_GPU},
+                   {"nvme ", ASH_HEALTH_STORAGE},
+                   {"mlx5_core ", ASH_HEALTH_NETWORK},
+                   {"efa ", ASH_HEALTH_NETWORK},
+                   {"ena ", ASH_HEALTH_NETWORK},
+                   {"bnxt_en ", ASH_HEALTH_NETWORK},
+                   {"nvidia-nvswitch ", ASH_HEALTH_NVLINK}};
+
+    for (size_t i = 0; i < ASH_COUNT(drivers); i++)
+        if (strncmp(line, drivers[i].driver, strlen(drivers[i].driver)) == 0) return drivers[i].layer;
+    return ASH_HEALTH_HOST;
+}
+
+enum ash_severity ash_kernel_severity(enum ash_kernel_kind kind, enum ash_node_remedy remedy)
+{
+    if (remedy > ASH_REMEDY_WATCH) return ASH_BROKEN;
+    switch (kind) {
+    case ASH_KERNEL_MCE:
+    case ASH_KERNEL_OOM:
+    case ASH_KERNEL_LOCKUP:
+    case ASH_KERNEL_HUNG_TASK:
+    case ASH_KERNEL_FILE_SYSTEM:
+    case ASH_KERNEL_NVME:
+    case ASH_KERNEL_LUSTRE:
+    case ASH_KERNEL_THROTTLE:
+        return ASH_SLOW;
+    default: /* links go down at every boot; corrected errors are what correction is for */
+        return ASH_WATCH;
+    }
+}
+
 bool ash_kernel_log_judge(const char *line, struct ash_kernel_event *event_out)
 {
     if (strstr(line, "SXid (") != NULL) return judge_sxid(line, event_out);
@@ -270,6 +171,9 @@ bool ash_kernel_log_judge(const char *line, struct ash_kernel_event *event_out)
         *event_out = (struct ash_kernel_event){
             .kind = pattern->kind, .layer = pattern->layer, .remedy = pattern->remedy, .means = pattern->means};
         find_part(line, pattern, event_out->part, sizeof(event_out->part));
+        if (pattern->kind == ASH_KERNEL_MCE) judge_bank(line, event_out);
+        if (pattern->kind == ASH_KERNEL_PCIE && pattern->layer == ASH_HEALTH_HOST)
+            event_out->layer = layer_of_driver(line);
         return true;
     }
     return false;
@@ -282,6 +186,16 @@ const char *ash_kernel_kind_name(enum ash_kernel_kind kind)
                                                         "nvme", "lustre", "link",   "throttle"};
 
     return names[kind];
+}
+
+enum ash_kernel_kind ash_kernel_kind_named(const char *name, size_t bytes)
+{
+    for (int kind = 1; kind < ASH_KERNEL_KINDS; kind++) {
+        const char *one = ash_kernel_kind_name((enum ash_kernel_kind)kind);
+
+        if (strlen(one) == bytes && memcmp(one, name, bytes) == 0) return (enum ash_kernel_kind)kind;
+    }
+    return ASH_KERNEL_NONE;
 }
 
 const char *ash_node_remedy_name(enum ash_node_remedy remedy)

@@ -42,6 +42,11 @@ struct ash_kernel_event {
 bool ash_kernel_log_judge(const char *line, struct ash_kernel_event *event_out);
 /* "xid", ...: static. */
 const char *ash_kernel_kind_name(enum ash_kernel_kind kind);
+/* The kind of a name of that many bytes, ASH_KERNEL_NONE where there is none. */
+enum ash_kernel_kind ash_kernel_kind_named(const char *name, size_t bytes);
+/* How bad such an event is for who works on the node: what must be mended is broken; of the rest, some things happen to
+ * healthy nodes and are only watched. */
+enum ash_severity ash_kernel_severity(enum ash_kernel_kind kind, enum ash_node_remedy remedy);
 /* "none", "watch", "reset", "reboot", "replace": static. */
 const char *ash_node_remedy_name(enum ash_node_remedy remedy);
 

@@ -7,7 +7,7 @@ import sys
 import urllib.request
 
 ROUNDS = 20
-MOVING = ("node_load", "node_memory_", "node_sockstat_", "node_netstat_Tcp_CurrEstab", "node_filefd_")
+MOVING = ("node_load", "node_memory_", "node_sockstat_", "node_netstat_Tcp_CurrEstab", "node_filefd_", "node_cpu_scaling_frequency")
 
 
 def read(url):
