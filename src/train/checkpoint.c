@@ -24,13 +24,19 @@
 
 json_t *ash_checkpoint_encode(const struct ash_state *state, const struct ash_checkpoint_facts *facts)
 {
-    char state_hash[24], data_hash[24];
+    char state_hash[24], data_hash[24], weights_hash[24];
+    json_t *json;
 
     snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, facts->state_hash);
     snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, facts->data_hash);
-    return json_pack("{s:I, s:I, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
-                     (json_int_t)state->updates, "state_hash", state_hash, "data_hash", data_hash, "guard",
-                     ash_guard_encode(&state->guard), "arithmetic", facts->arithmetic, "job", facts->job_yaml);
+    snprintf(weights_hash, sizeof(weights_hash), "%016" PRIx64, facts->weights_hash);
+    json = json_pack("{s:I, s:I, s:s, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
+                     (json_int_t)state->updates, "state_hash", state_hash, "weights_hash", weights_hash, "data_hash",
+                     data_hash, "guard", ash_guard_encode(&state->guard), "arithmetic", facts->arithmetic, "job",
+                     facts->job_yaml);
+    if (json != NULL && facts->kept != NULL) json_object_set(json, "kept", facts->kept);
+    json_decref(facts->kept);
+    return json;
 }
 
 int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes)
@@ -54,6 +60,7 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
 {
     free(checkpoint->job_yaml);
     free(checkpoint->arithmetic);
+    json_decref(checkpoint->kept);
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
@@ -136,6 +143,12 @@ int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpo
     if (rc < 0) return rc;
     rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err);
     if (rc < 0) return rc;
+    checkpoint->weights_hash = checkpoint->state_hash; /* there was one alone, once */
+    if (json_object_get(state, "weights_hash") != NULL) {
+        rc = decode_hash(state, "weights_hash", &checkpoint->weights_hash, err);
+        if (rc < 0) return rc;
+    }
+    checkpoint->kept = json_incref(json_object_get(state, "kept"));
     rc = ash_guard_decode(found.guard, &checkpoint->guard, err);
     if (rc < 0) return rc;
     checkpoint->step = (uint64_t)found.step;
@@ -209,9 +222,9 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
     if (rc < 0) return rc;
     rc = ash_stages_hash(stages, &hash, err);
     if (rc < 0) return rc;
-    if (hash == checkpoint->state_hash) return 0;
+    if (hash == checkpoint->weights_hash) return 0;
     return ash_err_set(err, -EUCLEAN,
                        "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64
                        " was saved; files or memory are damaged",
-                       checkpoint->dir, hash, checkpoint->state_hash);
+                       checkpoint->dir, hash, checkpoint->weights_hash);
 }

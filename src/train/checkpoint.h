@@ -16,6 +16,8 @@
 struct ash_checkpoint {
     char dir[PATH_MAX];
     uint64_t step, updates, state_hash, data_hash;
+    uint64_t weights_hash; /* of state_hash, what the trainer holds: weights, moments and counters */
+    json_t *kept;          /* what was made for later steps (struct ash_trainer_parts); NULL: nothing */
     struct ash_guard_stats guard;
     char *job_yaml;   /* the effective job that made it */
     char *arithmetic; /* as in struct ash_trainer_facts */
@@ -27,7 +29,8 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 struct ash_checkpoint_facts {
     const char *job_yaml;
     const char *arithmetic; /* as in struct ash_trainer_facts */
-    uint64_t data_hash, state_hash;
+    uint64_t data_hash, state_hash, weights_hash;
+    json_t *kept; /* as in struct ash_checkpoint; taken over */
 };
 
 /* The state of a checkpoint's manifest; the caller's. NULL when out of memory. train/save/saver.h writes the rest. */

@@ -33,6 +33,12 @@ struct ash_trainer_parts {
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called before the model goes, with each epoch of the ranks: what was made of it must go first. NULL: nothing. */
     void (*end)(void *ctx);
+    /* `step` steps are done. Of what was made for later ones: a hash over it and seed (seed itself where there is
+     * nothing), on every rank; what a checkpoint keeps of it (first rank; NULL: nothing); and, on every rank, before
+     * the first step after a checkpoint, what was kept. NULL: nothing is made for later. */
+    uint64_t (*hash)(void *ctx, uint64_t step, uint64_t seed);
+    json_t *(*save)(void *ctx, uint64_t step);
+    int (*load)(void *ctx, const json_t *kept, struct ash_err *err);
     /* What the run's page shows besides (train/run/report.h), for the caller to free. First rank. NULL: nothing. */
     json_t *(*report)(void *ctx);
     void *ctx;

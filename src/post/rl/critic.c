@@ -270,8 +270,9 @@ static int begin_save(struct ash_policy_run *rl, struct ash_saver *saver, const 
     struct ash_checkpoint_facts about = {.job_yaml = "", .arithmetic = facts.arithmetic, .data_hash = facts.data_hash};
     char dir[PATH_MAX];
     struct ash_save_opts save = {.dir = dir, .number = state->step, .flush_fd = -1};
-    int rc = ash_stages_hash(ash_trainer_stages(rl->critic), &about.state_hash, err);
+    int rc = ash_stages_hash(ash_trainer_stages(rl->critic), &about.weights_hash, err);
 
+    about.state_hash = about.weights_hash;
     if (rc == 0 && ash_checkpoint_path(root, state->step, dir, sizeof(dir)) < 0)
         rc = ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", root);
     if (rc == 0 && (rl->group == NULL || ash_group_rank(rl->group) == 0)) {

@@ -34,7 +34,7 @@ static void add_values(json_t *json, const struct ash_answer_row *row)
     json_object_set_new(json, "value_bits", bits);
 }
 
-static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
                         const struct ash_answer_row *row)
 {
     const struct ash_prompt *prompt = &rollout->prompts[row->prompt];
@@ -72,7 +72,7 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
 
     if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        json_t *json = row_json(rl, rollout, &rollout->answers[a]);
+        json_t *json = ash_rl_row_json(rl, rollout, &rollout->answers[a]);
         char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
 
         rc = line == NULL || ash_str_adds(&all, line) < 0 || ash_str_adds(&all, "\n") < 0 ? -ENOMEM : 0;

@@ -390,6 +390,9 @@ struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)
                                       .prepare = prepare,
                                       .finish = finish,
                                       .end = end,
+                                      .hash = ash_rl_hash_unused,
+                                      .save = ash_rl_save_unused,
+                                      .load = ash_rl_load_unused,
                                       .report = ash_rl_report,
                                       .ctx = rl};
 }

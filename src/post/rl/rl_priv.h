@@ -142,6 +142,15 @@ int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size
                     struct ash_err *err);
 /* record.c: where rollout `number` is recorded. Returns 0 or -ENAMETOOLONG. */
 int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX]);
+/* unused.c: answers that later steps learn from, for ash_trainer_parts. */
+uint64_t ash_rl_hash_unused(void *ctx, uint64_t step, uint64_t seed);
+/* unused.c: likewise. */
+json_t *ash_rl_save_unused(void *ctx, uint64_t step);
+/* unused.c: likewise: records that are gone are written again. */
+int ash_rl_load_unused(void *ctx, const json_t *kept, struct ash_err *err);
+/* record.c: an answer as a line of its record has it. The caller owns it; NULL: out of memory. */
+json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                        const struct ash_answer_row *row);
 /* report.c: for ash_trainer_parts. */
 json_t *ash_rl_report(void *ctx);
 /* record.c: write rollouts/step-N.jsonl. A failure is a warning. */

@@ -149,8 +149,7 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
     if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
     if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
-    if (rc == 0 && (due->hash || due->save))
-        rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    if (rc == 0 && (due->hash || due->save)) rc = ash_run_hash(run, err);
     return rc;
 }
 

@@ -46,6 +46,7 @@ struct ash_run {
     uint64_t saved_step;             /* newest good checkpoint; UINT64_MAX: none */
     double checkpoint_bytes;         /* that one's, on the disk; 0: not known */
     uint64_t state_hash;             /* of the last step that was hashed */
+    uint64_t weights_hash;           /* of it, without what was made for later steps */
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
@@ -236,6 +237,8 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err);
 
 /* ---- run_text.c -------------------------------------------------------------------------------------------------- */
 
+/* Hash the state. All ranks call it. */
+int ash_run_hash(struct ash_run *run, struct ash_err *err);
 /* Seconds that the run took so far, over all its parts. */
 double ash_run_elapsed_s(const struct ash_run *run);
 /* What will be trained, and what looks wrong about it. */

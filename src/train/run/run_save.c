@@ -154,6 +154,32 @@ static void follow_save(void *ctx, const struct ash_save_opts *save, int rc)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
+/* What belongs to the state, besides what the trainer holds. */
+static void add_kept_hash(struct ash_run *run)
+{
+    const struct ash_trainer_parts *parts = run->opts->parts;
+
+    run->state_hash = run->weights_hash;
+    if (parts != NULL && parts->hash != NULL)
+        run->state_hash = parts->hash(parts->ctx, ash_trainer_state(run->trainer)->step, run->weights_hash);
+}
+
+int ash_run_hash(struct ash_run *run, struct ash_err *err)
+{
+    int rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->weights_hash, err);
+
+    if (rc == 0) add_kept_hash(run);
+    return rc;
+}
+
+static json_t *kept_of(const struct ash_run *run)
+{
+    const struct ash_trainer_parts *parts = run->opts->parts;
+
+    if (parts == NULL || parts->save == NULL) return NULL;
+    return parts->save(parts->ctx, ash_trainer_state(run->trainer)->step);
+}
+
 /* Begin to save the present step. */
 static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
 {
@@ -161,7 +187,8 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
     struct ash_checkpoint_facts facts = {.job_yaml = run->job_yaml,
                                          .arithmetic = run->facts.arithmetic,
                                          .data_hash = run->facts.data_hash,
-                                         .state_hash = run->state_hash};
+                                         .state_hash = run->state_hash,
+                                         .weights_hash = run->weights_hash};
     char dir[PATH_MAX];
     struct ash_err refused = {0};
     struct ash_save_opts save = {.dir = dir,
@@ -179,6 +206,7 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
     if (run->is_leader) {
         ash_run_make_room(run, ash_run_checkpoint_bytes(run));
         save.refused_rc = ash_runlog_write(run->log, &save.flush_fd, &refused);
+        facts.kept = kept_of(run);
         save.state = ash_checkpoint_encode(state, &facts);
         if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
@@ -349,7 +377,7 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err)
     if (run->is_leader) take_results(run);
     rc = agree_to_save(run, &wanted, err);
     if (rc < 0 || !wanted) return rc;
-    rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    rc = ash_run_hash(run, err);
     if (rc < 0) return rc;
     ash_live_clear(&run->live);
     if (run->is_leader) {
@@ -368,7 +396,8 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     ash_saver_drop(run->saver);
     take_results(run);
     if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;
-    run->state_hash = ash_state_hash(state);
+    run->weights_hash = ash_state_hash(state);
+    add_kept_hash(run);
     ash_live_clear(&run->live);
     return save_now(run, true, err);
 }

@@ -226,9 +226,12 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
         rc = ash_restore_read(restore, restored, is_spare ? NULL : ash_trainer_stages(run->trainer),
                               ash_trainer_outline(run->trainer), err);
     if (rc == 0 && !is_spare) rc = ash_checkpoint_load(&checkpoint, ash_trainer_stages(run->trainer), err);
+    if (rc == 0 && run->opts->parts != NULL && run->opts->parts->load != NULL && checkpoint.kept != NULL)
+        rc = run->opts->parts->load(run->opts->parts->ctx, checkpoint.kept, err);
     if (rc == 0) {
         run->saved_step = checkpoint.step;
         run->state_hash = checkpoint.state_hash;
+        run->weights_hash = checkpoint.weights_hash;
     }
     ash_checkpoint_fini(&checkpoint);
     return rc;
