@@ -8,7 +8,8 @@
 #define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
 #define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
 #define THREADS (ASH_CUDA_FEW_WARPS * 32)
-#define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16: two kernels in a row share a multiprocessor */
+#define IDLE_SHARE 10                     /* one of so many warps may have nothing to do in the last round */
+#define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16 */
 #define NORM_BYTES_MAX ((size_t)32 << 10) /* of x as float32, where it is normed */
 
 /* A kernel: most warps that multiply, k of a tile, tiles of a warp's ring. */
@@ -18,23 +19,24 @@ struct few_kernel {
 };
 
 static const struct few_kernel few_kernels[] = {
-    {ASH_KERNEL_few_2_8, 2, 128, ASH_CUDA_FEW_RING_BYTES(128, 9)},
-    {ASH_KERNEL_few_4_8, 4, 128, ASH_CUDA_FEW_RING_BYTES(128, 5)},
-    {ASH_KERNEL_few_8_8, ASH_CUDA_FEW_WARPS, 64, ASH_CUDA_FEW_RING_BYTES(64, 5)},
+    {ASH_KERNEL_few_2_8, 2, 256, ASH_CUDA_FEW_RING_BYTES(256, 9)},
+    {ASH_KERNEL_few_4_8, 4, 128, ASH_CUDA_FEW_RING_BYTES(128, 9)},
+    {ASH_KERNEL_few_8_8, ASH_CUDA_FEW_WARPS, 64, ASH_CUDA_FEW_RING_BYTES(64, 8)},
 };
 
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups)
 {
-    size_t best = 1, least = SIZE_MAX, sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count;
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, slots[ASH_CUDA_FEW_WARPS + 1];
+    size_t warps, most = SIZE_MAX;
 
-    for (size_t warps = 1; warps <= ASH_CUDA_FEW_WARPS; warps++) {
-        size_t slots = ash_div_up(groups, sm_count * warps) * warps;
-
-        if (slots > least) continue;
-        least = slots;
-        best = warps;
+    for (warps = 1; warps <= ASH_CUDA_FEW_WARPS; warps++) {
+        slots[warps] = ash_div_up(groups, sm_count * warps) * sm_count * warps;
+        most = ash_min(most, slots[warps]);
     }
-    return best;
+    most = ash_max(most, groups + groups / IDLE_SHARE);
+    for (warps = ASH_CUDA_FEW_WARPS; slots[warps] > most;)
+        warps--;
+    return warps;
 }
 
 static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
@@ -54,6 +56,7 @@ static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
     grid.x = ash_min(sm_count, op->groups);
     grid.shared_bytes = op->warps * kernel->ring_bytes + x_values * sizeof(uint16_t) +
                         (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
+    grid.shared_bytes = ash_max(grid.shared_bytes, ASH_CUDA_FEW_ALONE_BYTES);
     ash_cuda_run(exec, kernel->id + (op->M > 8 ? 1 : 0), grid, op);
 }
 

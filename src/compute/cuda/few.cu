@@ -267,9 +267,9 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
         multiply_few<KT, STAGES, NB>(op);                                                                              \
     }
 
-FEW(few_2_8, 128, 9, 1)
-FEW(few_2_16, 128, 9, 2)
-FEW(few_4_8, 128, 5, 1)
-FEW(few_4_16, 128, 5, 2)
-FEW(few_8_8, 64, 5, 1)
-FEW(few_8_16, 64, 5, 2)
+FEW(few_2_8, 256, 9, 1)
+FEW(few_2_16, 256, 9, 2)
+FEW(few_4_8, 128, 9, 1)
+FEW(few_4_16, 128, 9, 2)
+FEW(few_8_8, 64, 8, 1)
+FEW(few_8_16, 64, 8, 2)

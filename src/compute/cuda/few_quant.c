@@ -76,6 +76,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     grid.shared_bytes = op->warps * (kernel->stages[more] * ROWS * ASH_CUDA_FEW_QUANT_PITCH(dtype) +
                                      op->M * ASH_CUDA_FEW_QUANT_PARTS_BYTES) +
                         op->x_bytes + (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
+    grid.shared_bytes = ash_max(grid.shared_bytes, ASH_CUDA_FEW_ALONE_BYTES);
     ash_cuda_run(exec, kernel->id + more, grid, op);
 }
 
