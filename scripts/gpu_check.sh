@@ -9,6 +9,8 @@
 #   bits         training and text equal to the CPU's
 #   steps        five steps of each family: micro-batches, recomputation, stop and resume, equal to the CPU's reference
 #   sanitizer    compute-sanitizer over the test programs, parts of at most two minutes
+#   losses       162 million weights, 2,000 steps from PyTorch's weights on its data: the same loss within 0.5 %
+#   first        8 billion weights in bf16: from the page cache to the first token, and a prompt of 8,192 tokens
 #   bench, peers our ops and PyTorch's
 #   profile      where a training step and a decode step spend their time
 #
@@ -194,6 +196,49 @@ sanitizer() {
 }
 bench() { { timeout 60 ./gpu "${BENCH_PATTERN:-}"; timeout 60 ./gpu_decode "${BENCH_PATTERN:-}"; } | sed 's/^{/{"stage": "bench", /' | tee -a "$results"; }
 peers() { timeout 115 python3 peers/gpu_ops.py | sed 's/^{/{"stage": "peers", /' | tee -a "$results"; }
+# Two programs train the same weights on the same sequences in the same order. Each has a part of two minutes.
+losses() {
+    local dir=${LOSS_DIR:-/tmp/ashlar-losses} theirs ours
+    if passed losses "2,000 steps"; then return; fi
+    if ! [ -e "$dir/data/train/manifest.json" ]; then
+        timeout 100 python3 peers/gpu_loss.py prepare "$dir" > "$work/log" 2>&1 &&
+            ./ashlar data tokenize --tokenizer goldens/stories260K --eos none --out "$dir/data/train" "$dir/text.txt" >> "$work/log" 2>&1 &&
+            cp goldens/stories260K/tokenizer.json "$dir/model/" || { tail -n 3 "$work/log"; row losses "2,000 steps" failed 0; status=1; return; }
+    fi
+    [ -s "$dir/theirs" ] || timeout 118 python3 peers/gpu_loss.py train "$dir" 2000 > "$dir/theirs" 2> "$work/err" || tail -n 3 "$work/err"
+    rm -rf "$work/losses"
+    timeout 118 ./ashlar train quickstart.yaml --out "$work/losses" runtime.backend="$backend" model.from="$dir/model" \
+        data.train="$dir/data/train" data.seq=1024 train.steps=2000 train.global_batch=8 train.grains=1 train.micro_batch=8 \
+        train.precision=bf16 train.valid_every=0 train.save_every=0 optimizer.lr=3e-4 optimizer.beta2=0.95 optimizer.weight_decay=0 \
+        optimizer.clip=0 schedule.kind=constant schedule.warmup=0 > "$work/err" 2>&1 || tail -n 3 "$work/err"
+    ours=$(sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$work/losses/log.jsonl" | tail -n 100 | awk '{ sum += $1 } END { if (NR == 100) print sum / NR }')
+    theirs=$(sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$dir/theirs")
+    echo "{\"stage\": \"losses\", \"op\": \"train_loss\", \"ours\": ${ours:-null}, \"theirs\": ${theirs:-null}}" | tee -a "$results"
+    if awk -v a="${ours:-0}" -v b="${theirs:-0}" 'BEGIN { exit !(a > 0 && b > 0 && a < b * 1.005) }'; then
+        row losses "2,000 steps" ok 0
+    else
+        row losses "2,000 steps" failed 0
+        status=1
+    fi
+}
+# A prompt of 8,192 tokens is made of one-token words; --raw adds none.
+first() {
+    local dir=${MODEL_8B:-/tmp/ashlar-8b} out
+    if passed first "8B"; then return; fi
+    [ -e "$dir/tokenizer.json" ] || { timeout 118 python3 peers/random_model.py "$dir" > "$work/log" 2>&1 && cp goldens/stories260K/tokenizer.json "$dir/"; } ||
+        { tail -n 3 "$work/log"; row first "8B" failed 0; status=1; return; }
+    cat "$dir"/*.safetensors > /dev/null # the page cache
+    for ((i = 0; i < 8191; i++)); do printf ' the'; done > "$work/prompt"
+    for out in "short --prompt Once --max-tokens 32" "again --prompt Once --max-tokens 32" "long --prompt-file $work/prompt --max-tokens 1"; do
+        local start=$EPOCHREALTIME name=${out%% *}
+        timeout 60 ./ashlar generate --model "$dir" --backend "$backend" --precision bf16 --raw --temperature 0.8 --top-p 0.95 --json \
+            ${out#* } > "$work/out" 2> "$work/err" || { tail -n 2 "$work/err"; row first "8B" failed 0; status=1; return; }
+        printf '{"stage": "first", "op": "%s", "seconds": %s, "timings": %s}\n' "$name" \
+            "$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')" \
+            "$(sed -n 's/.*"usage":\({[^}]*}\),"timings":\({[^}]*}\).*/[\1, \2]/p' "$work/out")" | tee -a "$results"
+    done
+    row first "8B" ok 0
+}
 # Tables of ops; the traces stay beside RESULTS.
 profile() {
     local out=${results%.*}
@@ -205,10 +250,10 @@ profile() {
         --max-tokens 64 --profile "$out-text.json"
 }
 
-[ $# -gt 0 ] || set -- facts peaks conformance goldens bits steps sanitizer bench peers profile
+[ $# -gt 0 ] || set -- facts peaks conformance goldens bits steps losses first sanitizer bench peers profile
 for stage in "$@"; do
     case $stage in
-        facts | peaks | conformance | goldens | bits | steps | sanitizer | bench | peers | profile) "$stage" ;;
+        facts | peaks | conformance | goldens | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
         *) echo "gpu_check: there is no stage '$stage'" >&2; exit 2 ;;
     esac
 done
