@@ -292,15 +292,21 @@ extern "C" __global__ void __launch_bounds__(256) transpose_lines(const __grid_c
     }
 }
 
-/* Words, not values: a NaN equals itself, and 0 is not -0. */
-extern "C" __global__ void __launch_bounds__(256) count_differing(struct ash_cuda_compare op)
+/* Of words, not values: a NaN equals itself, and 0 is not -0. A word counts with its place; the sum has no order. */
+extern "C" __global__ void __launch_bounds__(256) checksum(struct ash_cuda_checksum op)
 {
-    unsigned long long count = 0;
+    unsigned long long sum = 0;
 
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < op.rows * op.cols;
-         i += (size_t)gridDim.x * blockDim.x)
-        count += ash_f32_bits(op.a[i / op.cols * op.stride + i % op.cols]) != ash_f32_bits(op.b[i]);
-    if (count > 0) atomicAdd((unsigned long long *)op.count, count);
+    EACH(i, op.rows * op.cols)
+    {
+        uint64_t h = (ash_f32_bits(op.x[i / op.cols * op.stride + i % op.cols]) ^ i << 32 ^ i) * 0x9e3779b97f4a7c15ull;
+
+        h = (h ^ h >> 32) * 0xbf58476d1ce4e5b9ull;
+        sum += h ^ h >> 29;
+    }
+    for (int half = WARP / 2; half > 0; half /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    if (threadIdx.x % WARP == 0) atomicAdd((unsigned long long *)op.sum, sum);
 }
 
 /* Signs, ten exponents around 1 and all fractions: values whose sums tell every order of adding from every other. */

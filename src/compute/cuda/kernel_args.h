@@ -173,11 +173,11 @@ struct ash_cuda_draw {
     uint32_t seed;
 };
 
-/* How many words of two matrices differ; b is dense. */
-struct ash_cuda_compare {
-    const float *a, *b;
+/* A sum over the words of a matrix that tells it from any other. */
+struct ash_cuda_checksum {
+    const float *x;
     size_t rows, cols, stride;
-    uint64_t *count;
+    uint64_t *sum;
 };
 
 /* A tile of attention: query rows first ... first + count - 1 of document seq. */

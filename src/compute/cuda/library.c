@@ -71,20 +71,15 @@ static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, con
     return ash_lt_multiply(library->lt, shape, algo, &operands, ash_cuda_stream(exec->cuda->cuda));
 }
 
-/* How many of the words of c differ from want's. */
-static size_t differing(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want)
+/* Of all words of a product. Returns 0, or -EIO. */
+static int checksum_of(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t *sum_out)
 {
-    struct ash_cuda_compare compare = {.a = op->c,
-                                       .b = want,
-                                       .rows = op->a.count,
-                                       .cols = op->b.count,
-                                       .stride = op->c_stride,
-                                       .count = exec->cuda->results.data};
-    uint64_t count = 1;
+    struct ash_cuda_checksum args = {
+        .x = op->c, .rows = op->a.count, .cols = op->b.count, .stride = op->c_stride, .sum = exec->cuda->results.data};
 
-    ash_cuda_zero(exec->cuda->cuda, compare.count, sizeof(count));
-    ash_cuda_run(exec, ASH_KERNEL_count_differing, ash_cuda_grid_elements(op->a.count * op->b.count), &compare);
-    return ash_cuda_read(exec->cuda->cuda, &count, compare.count, sizeof(count), NULL) < 0 ? 1 : count;
+    ash_cuda_zero(exec->cuda->cuda, args.sum, sizeof(*sum_out));
+    ash_cuda_run(exec, ASH_KERNEL_checksum, ash_cuda_grid_reduction(op->a.count * op->b.count), &args);
+    return ash_cuda_read(exec->cuda->cuda, sum_out, args.sum, sizeof(*sum_out), NULL);
 }
 
 /* Our own kernel for a product. */
@@ -105,17 +100,19 @@ static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, c
     return ash_cuda_mark_ms(exec->cuda->cuda, FIRST_MARK, FIRST_MARK + 1) / ROUNDS;
 }
 
-/* Try every algorithm on a product. want holds the result of our own kernel, which takes `best` ms. */
-static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want, double best,
+/* Try every algorithm on a product. want is the checksum of our own kernel's result, which takes `best` ms. */
+static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t want, double best,
                       struct known *known)
 {
     struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
+    uint64_t sum = 0;
     size_t count = ash_lt_find(exec->cuda->library->lt, &known->shape, algos);
 
     for (size_t i = 0; i < count; i++) {
         double ms;
 
-        if (multiply(exec, &known->shape, &algos[i], op) < 0 || differing(exec, op, want) != 0) continue;
+        if (multiply(exec, &known->shape, &algos[i], op) < 0 || checksum_of(exec, op, &sum) < 0 || sum != want)
+            continue;
         ms = time_of(exec, &known->shape, &algos[i], NULL, op);
         if (ms >= best) continue;
         best = ms;
@@ -142,17 +139,16 @@ static struct known *look_up(struct ash_cuda_library *library, const struct ash_
 }
 
 /* A product of the same shape, of operands that are drawn: those of a caller may be all zeros, with which every
- * algorithm agrees. */
+ * algorithm agrees. Its results go to the caller's place, which the product at hand overwrites; of each a checksum
+ * stays. So a trial takes no more memory than operands do. */
 struct trial {
-    struct ash_buffer a, b, c, want, room;
+    struct ash_buffer a, b, room;
 };
 
 static void trial_fini(struct trial *trial)
 {
     ash_buffer_fini(&trial->a);
     ash_buffer_fini(&trial->b);
-    ash_buffer_fini(&trial->c);
-    ash_buffer_fini(&trial->want);
     ash_buffer_fini(&trial->room);
 }
 
@@ -177,9 +173,6 @@ static int trial_init(struct trial *trial, const struct ash_lt_shape *shape)
 
     if (rc == 0) rc = ash_buffer_init(&trial->b, &ash_memory_cuda, b_bytes, what, NULL);
     if (rc == 0) rc = ash_buffer_init(&trial->room, &ash_memory_cuda, room_bytes(shape), what, NULL);
-    if (rc == 0)
-        rc = ash_buffer_init(&trial->c, &ash_memory_cuda, shape->M * shape->c_stride * sizeof(float), what, NULL);
-    if (rc == 0) rc = ash_buffer_init(&trial->want, &ash_memory_cuda, shape->M * shape->N * sizeof(float), what, NULL);
     if (rc < 0) trial_fini(trial);
     return rc;
 }
@@ -196,20 +189,19 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
                            own_kernel reference)
 {
     struct known *known = remember(exec->cuda->library, shape);
-    struct ash_cuda_gemm_bf16 own = *op, theirs = *op;
+    struct ash_cuda_gemm_bf16 drawn = *op;
     struct trial trial = {0};
+    uint64_t want = 0;
+    double own_ms;
 
     if (trial_init(&trial, shape) < 0) return known;
     draw(exec, &trial.a, 1);
     draw(exec, &trial.b, 2);
-    own.a.data = theirs.a.data = trial.a.data;
-    own.b.data = theirs.b.data = trial.b.data;
-    theirs.c = trial.c.data;
-    own.c = trial.want.data;
-    own.room = trial.room.data;
-    own.c_stride = shape->N;
-    reference(exec, &own);
-    try_algos(exec, &theirs, trial.want.data, time_of(exec, shape, NULL, reference, &own), known);
+    drawn.a.data = trial.a.data;
+    drawn.b.data = trial.b.data;
+    drawn.room = trial.room.data;
+    own_ms = time_of(exec, shape, NULL, reference, &drawn);
+    if (checksum_of(exec, &drawn, &want) == 0) try_algos(exec, &drawn, want, own_ms, known);
     trial_fini(&trial);
     return known;
 }
