@@ -328,9 +328,35 @@ static void print_config(const struct model *m)
            ash_dtype_name(m->config->dtype), m->config->batch, m->config->context);
 }
 
+/* Milliseconds of a step that was recorded once and is replayed, and of enqueueing one; 0: it cannot be recorded. */
+static double time_replay(struct model *m, size_t steps, double *enqueue_ms)
+{
+    struct ash_cuda *cuda = ash_cuda_backend_device(m->exec->cuda);
+    uint64_t begin;
+    void *graph;
+    double ms;
+
+    ash_cuda_graph_begin(cuda);
+    run_step(m, PARTS);
+    if (ash_cuda_graph_end(cuda, &graph) < 0) return 0;
+    for (size_t i = 0; i < WARM_UPS; i++)
+        ash_cuda_graph_run(cuda, graph);
+    check(m);
+    ash_cuda_mark(cuda, 0);
+    begin = ash_clock_ns();
+    for (size_t i = 0; i < steps; i++)
+        ash_cuda_graph_run(cuda, graph);
+    *enqueue_ms = (double)(ash_clock_ns() - begin) / 1e6 / (double)steps;
+    ash_cuda_mark(cuda, 1);
+    ms = ash_cuda_mark_ms(cuda, 0, 1) / (double)steps;
+    check(m);
+    ash_cuda_graph_free(cuda, graph);
+    return ms;
+}
+
 static void measure(struct model *m, size_t steps)
 {
-    double ms = time_step(m, steps, PARTS), enqueue_ms;
+    double ms = time_step(m, steps, PARTS), enqueue_ms, replay_ms;
     uint64_t begin = ash_clock_ns();
 
     run_step(m, PARTS);
@@ -338,6 +364,13 @@ static void measure(struct model *m, size_t steps)
     print_config(m);
     printf("\"ms\": %.4f, \"tokens_s\": %.1f, \"gb_s\": %.0f, \"enqueue_ms\": %.3f}\n", ms,
            (double)m->config->batch * 1e3 / ms, (m->weight_bytes + m->cache_bytes) / ms / 1e6, enqueue_ms);
+    check(m);
+    replay_ms = time_replay(m, steps, &enqueue_ms);
+    if (replay_ms > 0) {
+        print_config(m);
+        printf("\"part\": \"replayed\", \"ms\": %.4f, \"tokens_s\": %.1f, \"enqueue_ms\": %.3f}\n", replay_ms,
+               (double)m->config->batch * 1e3 / replay_ms, enqueue_ms);
+    }
     for (int part = 0; part < PARTS; part++) {
         ms = time_step(m, steps, (enum part)part);
         print_config(m);

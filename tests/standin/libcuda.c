@@ -299,6 +299,37 @@ CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *functi
     launches++;
     return is_empty || config->block_z == 0 || config->shared_bytes > 232448 ? 1 : fails_here();
 }
+CALL(cuStreamBeginCapture_v2, void *stream, int mode)
+{
+    (void)stream;
+    (void)mode;
+    return fails_here();
+}
+CALL(cuStreamEndCapture, void *stream, void **recorded)
+{
+    (void)stream;
+    return take(recorded, 1);
+}
+CALL(cuGraphInstantiateWithFlags, void **graph, void *recorded, unsigned long long flags)
+{
+    (void)recorded;
+    (void)flags;
+    return take(graph, 1);
+}
+CALL(cuGraphLaunch, void *graph, void *stream)
+{
+    (void)graph;
+    (void)stream;
+    return fails_here();
+}
+CALL(cuGraphExecDestroy, void *graph)
+{
+    return release(graph);
+}
+CALL(cuGraphDestroy, void *recorded)
+{
+    return release(recorded);
+}
 CALL(cuGetErrorName, int result, const char **name)
 {
     *name = result == OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"

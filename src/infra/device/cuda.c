@@ -14,29 +14,8 @@
 #include "base/math.h"
 #include "infra/device/cuda_priv.h"
 
-#define MODULES_MAX 32
 #define UPLOAD_ALIGN 256
 #define WORK_BYTES 192
-
-struct ash_cuda {
-    const struct ash_cuda_driver *driver;
-    struct ash_cuda_facts facts;
-    int device;
-    void *context, *stream;
-    uint64_t number; /* of the context */
-    void **marks;    /* [ASH_CUDA_MARKS_MAX], made when they are first used; NULL: none was */
-    void *modules[MODULES_MAX];
-    size_t module_count;
-    char *upload_host;
-    ash_cuda_ptr upload_device;
-    size_t upload_at;
-    uint64_t uploaded_bytes;
-    bool last_is_early;            /* the last thing on the queue: see ash_cuda_grid */
-    struct ash_err failed;         /* the first failure */
-    bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */
-    const char *last_kernel;       /* enqueued since the last wait */
-    size_t kernel_count;
-};
 
 /* A thread takes the GPU when it first uses it. Memory has no owner to ask: it is that of the thread's GPU, or of the
  * one that was opened last. Contexts go by number, since a later one may have the address of one that is closed. */
@@ -50,7 +29,7 @@ static ash_cuda_ptr address(const void *ptr)
 }
 
 /* Keep the first failure: later ones are its consequences. */
-static void check(struct ash_cuda *cuda, ash_cuda_result result, const char *what)
+void ash_cuda_check(struct ash_cuda *cuda, ash_cuda_result result, const char *what)
 {
     char text[128];
 
@@ -70,9 +49,9 @@ static ash_cuda_result take_context(const struct ash_cuda_driver *driver, void *
 }
 
 /* Before the queue is used. */
-static const struct ash_cuda_driver *driver_of(struct ash_cuda *cuda)
+const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda)
 {
-    check(cuda, take_context(cuda->driver, cuda->context, cuda->number), "taking the GPU for this thread");
+    ash_cuda_check(cuda, take_context(cuda->driver, cuda->context, cuda->number), "taking the GPU for this thread");
     return cuda->driver;
 }
 
@@ -95,7 +74,8 @@ static int attribute(struct ash_cuda *cuda, int attribute_id)
 {
     int value = 0;
 
-    check(cuda, cuda->driver->device_attribute(&value, attribute_id, cuda->device), "asking the GPU what it is");
+    ash_cuda_check(cuda, cuda->driver->device_attribute(&value, attribute_id, cuda->device),
+                   "asking the GPU what it is");
     return value;
 }
 
@@ -104,9 +84,10 @@ static void find_facts(struct ash_cuda *cuda)
     const struct ash_cuda_driver *driver = cuda->driver;
     struct ash_cuda_facts *facts = &cuda->facts;
 
-    check(cuda, driver->device_name(facts->name, sizeof(facts->name), cuda->device), "asking for the GPU's name");
-    check(cuda, driver->device_bytes(&facts->memory_bytes, cuda->device), "asking for the GPU's memory");
-    check(cuda, driver->driver_version(&facts->driver_version), "asking for the driver's version");
+    ash_cuda_check(cuda, driver->device_name(facts->name, sizeof(facts->name), cuda->device),
+                   "asking for the GPU's name");
+    ash_cuda_check(cuda, driver->device_bytes(&facts->memory_bytes, cuda->device), "asking for the GPU's memory");
+    ash_cuda_check(cuda, driver->driver_version(&facts->driver_version), "asking for the driver's version");
     facts->sm_count = attribute(cuda, ASH_CUDA_ATTR_SM_COUNT);
     facts->major = attribute(cuda, ASH_CUDA_ATTR_CC_MAJOR);
     facts->minor = attribute(cuda, ASH_CUDA_ATTR_CC_MINOR);
@@ -117,16 +98,16 @@ static void open_queue(struct ash_cuda *cuda)
 {
     const struct ash_cuda_driver *driver = cuda->driver;
 
-    check(cuda, driver->context_retain(&cuda->context, cuda->device), "opening the GPU");
+    ash_cuda_check(cuda, driver->context_retain(&cuda->context, cuda->device), "opening the GPU");
     if (cuda->has_failed) return;
     cuda->number = atomic_fetch_add(&contexts, 1) + 1;
-    check(cuda, take_context(driver, cuda->context, cuda->number), "taking the GPU for this thread");
+    ash_cuda_check(cuda, take_context(driver, cuda->context, cuda->number), "taking the GPU for this thread");
     atomic_store(&opened, cuda);
     /* copies of ash_memory_cuda go through the driver's own queue, which this kind waits for, and which waits for it */
-    check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_DEFAULT), "making a queue");
-    check(cuda, driver->host_alloc((void **)&cuda->upload_host, ASH_CUDA_UPLOAD_BYTES, ASH_CUDA_HOST_PORTABLE),
-          "pinning memory");
-    check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
+    ash_cuda_check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_DEFAULT), "making a queue");
+    ash_cuda_check(cuda, driver->host_alloc((void **)&cuda->upload_host, ASH_CUDA_UPLOAD_BYTES, ASH_CUDA_HOST_PORTABLE),
+                   "pinning memory");
+    ash_cuda_check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
 }
 
 /* Find the device and what it is. */
@@ -138,10 +119,10 @@ static int find_device(struct ash_cuda *cuda, int index, struct ash_err *err)
     if (cuda->driver == NULL) return -ENODEV;
     snprintf(cuda->facts.name, sizeof(cuda->facts.name), "%s", "unknown"); /* until it says its own */
     cuda->facts.index = index;
-    check(cuda, cuda->driver->device_count(&count), "counting GPUs");
+    ash_cuda_check(cuda, cuda->driver->device_count(&count), "counting GPUs");
     if (!cuda->has_failed && (index < 0 || index >= count))
         return ash_err_set(err, -ENODEV, "there is no GPU %d: this machine has %d, numbered from 0", index, count);
-    if (!cuda->has_failed) check(cuda, cuda->driver->device_get(&cuda->device, index), "finding the GPU");
+    if (!cuda->has_failed) ash_cuda_check(cuda, cuda->driver->device_get(&cuda->device, index), "finding the GPU");
     if (!cuda->has_failed) find_facts(cuda);
     if (!cuda->has_failed) return 0;
     if (err != NULL) *err = cuda->failed;
@@ -180,7 +161,7 @@ int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err)
 void ash_cuda_close(struct ash_cuda *cuda)
 {
     if (cuda == NULL) return;
-    if (cuda->context != NULL) driver_of(cuda);
+    if (cuda->context != NULL) ash_cuda_driver_of(cuda);
     if (cuda->stream != NULL) cuda->driver->stream_wait(cuda->stream);
     for (size_t i = 0; i < cuda->module_count; i++)
         cuda->driver->module_unload(cuda->modules[i]);
@@ -205,7 +186,7 @@ size_t ash_cuda_free_bytes(struct ash_cuda *cuda)
 {
     size_t free_bytes = 0, all_bytes = 0;
 
-    check(cuda, driver_of(cuda)->memory_info(&free_bytes, &all_bytes), "asking for free memory");
+    ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->memory_info(&free_bytes, &all_bytes), "asking for free memory");
     return free_bytes;
 }
 
@@ -236,7 +217,7 @@ static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
     char work[WORK_BYTES];
 
     if (result == 0) result = driver->stream_wait(NULL);
-    if (cuda != NULL && result != 0) check(cuda, result, describe_work(cuda, work));
+    if (cuda != NULL && result != 0) ash_cuda_check(cuda, result, describe_work(cuda, work));
     return result == 0 ? 0 : -EIO;
 }
 
@@ -290,8 +271,8 @@ int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, s
     char text[128];
     ash_cuda_result result;
 
-    ash_assert(cuda->module_count < MODULES_MAX);
-    result = driver_of(cuda)->module_load(module_out, image);
+    ash_assert(cuda->module_count < ASH_CUDA_MODULES_MAX);
+    result = ash_cuda_driver_of(cuda)->module_load(module_out, image);
     if (result != 0)
         return ash_err_set(err, -EINVAL, "%s (compute capability %d.%d) cannot run this build's kernels: %s",
                            cuda->facts.name, cuda->facts.major, cuda->facts.minor,
@@ -316,7 +297,7 @@ int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void 
 
 int ash_cuda_prefer_shared(struct ash_cuda *cuda, void *kernel, struct ash_err *err)
 {
-    if (driver_of(cuda)->function_set(kernel, ASH_CUDA_FUNC_SHARED_CARVEOUT, 100) == 0) return 0;
+    if (ash_cuda_driver_of(cuda)->function_set(kernel, ASH_CUDA_FUNC_SHARED_CARVEOUT, 100) == 0) return 0;
     return ash_err_set(err, -EINVAL, "%s: a kernel cannot prefer shared memory", cuda->facts.name);
 }
 
@@ -344,7 +325,7 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
     if (cuda->has_failed) return;
     cuda->last_kernel = name;
     cuda->kernel_count++;
-    check(cuda, driver_of(cuda)->launch(&config, kernel, params, NULL), name);
+    ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->launch(&config, kernel, params, NULL), name);
     cuda->last_is_early = grid.is_early;
 }
 
@@ -353,15 +334,15 @@ static void wait_queue(struct ash_cuda *cuda)
     char work[WORK_BYTES];
 
     cuda->last_is_early = false;
-    check(cuda, driver_of(cuda)->stream_wait(cuda->stream), describe_work(cuda, work));
+    ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->stream_wait(cuda->stream), describe_work(cuda, work));
     cuda->last_kernel = NULL;
     cuda->kernel_count = 0;
 }
 
-void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes)
+/* A copy of data in the ring. Returns where it is in it. */
+static size_t take_ring(struct ash_cuda *cuda, const void *data, size_t size_bytes)
 {
-    size_t need = ash_round_up(ash_max(size_bytes, 1), UPLOAD_ALIGN);
-    ash_cuda_ptr to;
+    size_t need = ash_round_up(ash_max(size_bytes, 1), UPLOAD_ALIGN), at;
 
     ash_assert(need <= ASH_CUDA_UPLOAD_BYTES / 4);
     if (cuda->upload_at + need > ASH_CUDA_UPLOAD_BYTES) {
@@ -369,14 +350,39 @@ void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes
         cuda->upload_at = 0;
     }
     cuda->last_is_early = false;
-    to = cuda->upload_device + cuda->upload_at;
-    memcpy(cuda->upload_host + cuda->upload_at, data, size_bytes);
-    if (!cuda->has_failed)
-        check(cuda, driver_of(cuda)->copy(to, address(cuda->upload_host + cuda->upload_at), size_bytes, cuda->stream),
-              "an upload");
+    at = cuda->upload_at;
+    memcpy(cuda->upload_host + at, data, size_bytes);
     cuda->upload_at += need;
     cuda->uploaded_bytes += need;
+    return at;
+}
+
+void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes)
+{
+    size_t at = take_ring(cuda, data, size_bytes);
+    ash_cuda_ptr to = cuda->upload_device + at;
+
+    if (!cuda->has_failed)
+        ash_cuda_check(cuda,
+                       ash_cuda_driver_of(cuda)->copy(to, address(cuda->upload_host + at), size_bytes, cuda->stream),
+                       "an upload");
     return (void *)(uintptr_t)to;
+}
+
+void ash_cuda_upload_to(struct ash_cuda *cuda, void *dst, const void *data, size_t size_bytes)
+{
+    const unsigned char *from = data;
+
+    for (size_t done = 0, some; done < size_bytes && !cuda->has_failed; done += some) {
+        size_t at;
+
+        some = ash_min(size_bytes - done, ASH_CUDA_UPLOAD_BYTES / 4);
+        at = take_ring(cuda, from + done, some);
+        ash_cuda_check(
+            cuda,
+            ash_cuda_driver_of(cuda)->copy(address(dst) + done, address(cuda->upload_host + at), some, cuda->stream),
+            "an upload");
+    }
 }
 
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why)
@@ -396,13 +402,14 @@ void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes)
 {
     if (size_bytes == 0 || cuda->has_failed) return;
     cuda->last_is_early = false;
-    check(cuda, driver_of(cuda)->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
+    ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
 }
 
 int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes, struct ash_err *err)
 {
     if (size_bytes > 0 && !cuda->has_failed)
-        check(cuda, driver_of(cuda)->copy(address(dst), address(src), size_bytes, cuda->stream), "reading results");
+        ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->copy(address(dst), address(src), size_bytes, cuda->stream),
+                       "reading results");
     return ash_cuda_wait(cuda, err);
 }
 
@@ -423,23 +430,4 @@ void *ash_cuda_stream(struct ash_cuda *cuda)
 {
     cuda->last_is_early = false; /* somebody enqueues something else */
     return cuda->stream;
-}
-
-void ash_cuda_mark(struct ash_cuda *cuda, size_t index)
-{
-    ash_assert(index < ASH_CUDA_MARKS_MAX);
-    if (cuda->marks == NULL) cuda->marks = calloc(ASH_CUDA_MARKS_MAX, sizeof(*cuda->marks));
-    ash_assert(cuda->marks != NULL);
-    if (cuda->marks[index] == NULL) check(cuda, driver_of(cuda)->event_create(&cuda->marks[index], 0), "making a mark");
-    if (!cuda->has_failed) check(cuda, cuda->driver->event_record(cuda->marks[index], cuda->stream), "a mark");
-}
-
-double ash_cuda_mark_ms(struct ash_cuda *cuda, size_t first, size_t last)
-{
-    float ms = 0.0f;
-
-    if (!cuda->has_failed) check(cuda, cuda->driver->event_wait(cuda->marks[last]), "a mark");
-    if (!cuda->has_failed)
-        check(cuda, cuda->driver->event_ms(&ms, cuda->marks[first], cuda->marks[last]), "a measurement");
-    return ms;
 }

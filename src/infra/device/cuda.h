@@ -62,6 +62,9 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
 /* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
  * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */
 void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes);
+/* Enqueue a copy of a host array to a place on the GPU. The array may change when this returns; nothing is waited for,
+ * but for room in the ring. */
+void ash_cuda_upload_to(struct ash_cuda *cuda, void *dst, const void *data, size_t size_bytes);
 /* A failure of this process's own: no memory for work that follows. It is kept as if the driver had failed; the kernel
  * that is enqueued next, and left out, is named in it. */
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
@@ -79,6 +82,16 @@ int ash_cuda_failure(const struct ash_cuda *cuda, struct ash_err *err);
 
 /* The queue, for libraries that enqueue work themselves. */
 void *ash_cuda_stream(struct ash_cuda *cuda);
+
+/* From here on work is recorded, not run. Until the end nothing may wait, read or allocate. */
+void ash_cuda_graph_begin(struct ash_cuda *cuda);
+/* The recorded work becomes *graph_out, which is freed before the GPU is closed. Returns 0; -EAGAIN where there was an
+ * upload in it, so that it cannot be replayed; or -EIO. In both cases nothing has run. */
+int ash_cuda_graph_end(struct ash_cuda *cuda, void **graph_out);
+/* Enqueue all of it. */
+void ash_cuda_graph_run(struct ash_cuda *cuda, void *graph);
+/* Free it; NULL is a no-op. */
+void ash_cuda_graph_free(struct ash_cuda *cuda, void *graph);
 
 #define ASH_CUDA_MARKS_MAX 16384
 /* Enqueue a mark, number index (below ASH_CUDA_MARKS_MAX); the one before with this number is forgotten. For

@@ -77,6 +77,12 @@ struct ash_cuda_launch_config {
     X(function_set, "cuFuncSetAttribute", (void *function, int attribute, int value))                                  \
     X(launch, "cuLaunchKernelEx",                                                                                      \
       (const struct ash_cuda_launch_config *config, void *function, void **args, void **extra))                        \
+    X(capture_begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                              \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **recorded_out))                                          \
+    X(graph_make, "cuGraphInstantiateWithFlags", (void **graph_out, void *recorded, unsigned long long flags))         \
+    X(graph_launch, "cuGraphLaunch", (void *graph, void *stream))                                                      \
+    X(graph_destroy, "cuGraphExecDestroy", (void *graph))                                                              \
+    X(graph_forget, "cuGraphDestroy", (void *recorded))                                                                \
     X(error_name, "cuGetErrorName", (ash_cuda_result result, const char **name_out))                                   \
     X(error_text, "cuGetErrorString", (ash_cuda_result result, const char **text_out))
 

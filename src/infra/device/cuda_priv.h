@@ -1,10 +1,37 @@
-/* cuda_priv - between the files of a GPU's memories. */
+/* cuda_priv - between the files of one GPU. */
 #ifndef ASH_INFRA_DEVICE_CUDA_PRIV_H
 #define ASH_INFRA_DEVICE_CUDA_PRIV_H
 
+#include "infra/device/cuda.h"
 #include "infra/device/cuda_driver.h"
+
+#define ASH_CUDA_MODULES_MAX 32
+
+struct ash_cuda {
+    const struct ash_cuda_driver *driver;
+    struct ash_cuda_facts facts;
+    int device;
+    void *context, *stream;
+    uint64_t number; /* of the context */
+    void **marks;    /* [ASH_CUDA_MARKS_MAX], made when they are first used; NULL: none was */
+    void *modules[ASH_CUDA_MODULES_MAX];
+    size_t module_count;
+    char *upload_host;
+    ash_cuda_ptr upload_device;
+    size_t upload_at;
+    uint64_t uploaded_bytes, graph_bytes; /* graph_bytes: when a recording began */
+    bool last_is_early;                   /* the last thing on the queue: see ash_cuda_grid */
+    struct ash_err failed;                /* the first failure */
+    bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */
+    const char *last_kernel;       /* enqueued since the last wait */
+    size_t kernel_count;
+};
 
 /* The driver, for memory of the GPU that this thread has taken, or else of the one that was opened last. */
 const struct ash_cuda_driver *ash_cuda_memory_driver(void);
+/* The driver, before the queue is used: this thread takes the GPU. */
+const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda);
+/* Keep the first failure of `what`: later ones are its consequences. */
+void ash_cuda_check(struct ash_cuda *cuda, ash_cuda_result result, const char *what);
 
 #endif

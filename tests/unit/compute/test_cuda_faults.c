@@ -39,6 +39,7 @@ static void use_queue(struct ash_exec *exec, float *x)
     struct ash_cuda *cuda = ash_cuda_backend_device(exec->cuda);
     struct ash_gemm_args gemm = {.M = 4, .N = 4, .K = 4, .c = x, .c_stride = 4, .round_bf16 = true};
     pthread_t thread;
+    void *graph = NULL;
 
     gemm.a = (struct ash_mat){x, ASH_F32, 4, 1};
     gemm.b = (struct ash_mat){x, ASH_F32, 1, 4};
@@ -49,6 +50,11 @@ static void use_queue(struct ash_exec *exec, float *x)
     ash_exec_shared(exec, COUNT);
     ash_cuda_upload(cuda, "words", 5);
     ash_exec_zero(exec, x, COUNT);
+    ash_cuda_upload_to(cuda, x, "words", 5);
+    ash_cuda_graph_begin(cuda);
+    exec->ops->row->scale(exec, x, 2.0f, COUNT);
+    if (ash_cuda_graph_end(cuda, &graph) == 0) ash_cuda_graph_run(cuda, graph);
+    ash_cuda_graph_free(cuda, graph);
     ash_cuda_mark(cuda, 1);
     ash_cuda_mark_ms(cuda, 0, 1);
     if (pthread_create(&thread, NULL, copy_there, x) == 0) pthread_join(thread, NULL);
