@@ -356,6 +356,20 @@ void ash_exec_fini(struct ash_exec *exec);
 /* Wait until all ops are done and their results can be read. Returns 0, or -EIO naming the op that failed. The CPU's
  * ops are done when they return. */
 int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
+/* Enqueue a copy of a host array to exec's memory; the array may change when this returns. Returns 0 or -EIO. */
+int ash_exec_upload(struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);
+
+/* A decode step whose ops come again with other numbers in the same places. */
+struct ash_exec_step {
+    uint64_t shape;                  /* tells it from steps with other ops or other places */
+    const struct ash_attn_seq *seqs; /* the batch's documents: one row each, in pages */
+    size_t seq_count;
+};
+enum ash_step_way { ASH_STEP_RUN, ASH_STEP_RECORD, ASH_STEP_REPLAYED };
+/* Before the ops of a step. ASH_STEP_REPLAYED: they are enqueued already. Otherwise the caller enqueues them now. */
+enum ash_step_way ash_exec_step_begin(struct ash_exec *exec, const struct ash_exec_step *step);
+/* After them, with what begin said. Returns false where they must be enqueued once more. */
+bool ash_exec_step_end(struct ash_exec *exec, enum ash_step_way way);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
  * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);

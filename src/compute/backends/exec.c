@@ -11,6 +11,7 @@
 #include "compute/apart/apart.h"
 #include "compute/backends.h"
 #include "compute/cuda/backend.h"
+#include "compute/cuda/replay.h"
 #include "infra/device/cuda.h"
 
 #define ZERO_BYTES ((size_t)256 << 10)      /* of a unit of ash_exec_zero */
@@ -151,6 +152,23 @@ static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size
     rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
     ash_assert(rc == 0);
     return buffer->data;
+}
+
+int ash_exec_upload(struct ash_exec *exec, void *dst, const void *src, size_t size_bytes)
+{
+    if (exec->cuda == NULL) return exec->memory->copy(dst, src, size_bytes);
+    ash_cuda_upload_to(ash_cuda_backend_device(exec->cuda), dst, src, size_bytes);
+    return ash_cuda_failure(ash_cuda_backend_device(exec->cuda), NULL);
+}
+
+enum ash_step_way ash_exec_step_begin(struct ash_exec *exec, const struct ash_exec_step *step)
+{
+    return exec->cuda != NULL ? ash_cuda_step_begin(exec, step) : ASH_STEP_RUN;
+}
+
+bool ash_exec_step_end(struct ash_exec *exec, enum ash_step_way way)
+{
+    return exec->cuda == NULL || ash_cuda_step_end(exec, way);
 }
 
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)

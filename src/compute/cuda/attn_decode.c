@@ -7,7 +7,9 @@
 #include "base/math.h"
 
 #define THREADS 256
-#define HEADS_MAX 16 /* query heads of a kv head that the kernel takes */
+#define PLACE_ALIGN 16
+#define PLACE_BYTES ((size_t)1 << 20) /* of tables, at least */
+#define HEADS_MAX 16                  /* query heads of a kv head that the kernel takes */
 #define LONG_ROWS ((uint32_t)16 * ASH_CUDA_ATTN_WARPS_ANY)
 
 bool ash_cuda_attn_paged(const struct ash_attn_args *args)
@@ -65,39 +67,21 @@ static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args
     return tables->key + tables->key_bytes;
 }
 
-/* Documents with all their block tables. */
-static void upload_seqs(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
+static size_t count_tiles(const struct ash_attn_args *args)
 {
-    struct ash_cuda_attn_seq *seqs = calloc(args->seq_count, sizeof(*seqs));
-    size_t count = 0, at = 0;
-    int32_t *pages;
-    const int32_t *there;
-
-    for (size_t s = 0; s < args->seq_count; s++)
-        count += page_count(&args->seqs[s]);
-    pages = calloc(ash_max(count, 1), sizeof(*pages));
-    ash_assert(seqs != NULL && pages != NULL);
-    for (size_t s = 0; s < args->seq_count; at += page_count(&args->seqs[s++]))
-        memcpy(pages + at, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(*pages));
-    there = ash_cuda_upload(exec->cuda->cuda, pages, count * sizeof(*pages));
-    for (size_t s = 0; s < args->seq_count; there += page_count(&args->seqs[s++]))
-        seqs[s] = (struct ash_cuda_attn_seq){
-            .q_row = args->seqs[s].q_row, .q_count = args->seqs[s].q_count, .pos = args->seqs[s].pos, .pages = there};
-    tables->seqs = ash_cuda_upload(exec->cuda->cuda, seqs, args->seq_count * sizeof(*seqs));
-    free(seqs);
-    free(pages);
-}
-
-/* Tiles of both kinds, the short ones first. */
-static void upload_tiles(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
-{
-    struct ash_cuda_attn_tile *tiles;
-    size_t count = 0, at = 0;
+    size_t count = 0;
 
     for (size_t s = 0; s < args->seq_count; s++)
         count += ash_div_up(args->seqs[s].q_count, LONG_ROWS);
-    tiles = calloc(ash_max(count, 1), sizeof(*tiles));
-    ash_assert(tiles != NULL);
+    return count;
+}
+
+/* Tiles of both kinds, the short ones first. */
+static void fill_tiles(struct ash_cuda_tables *tables, const struct ash_attn_args *args,
+                       struct ash_cuda_attn_tile *tiles)
+{
+    size_t at = 0;
+
     for (size_t s = 0; s < args->seq_count; s++)
         if (is_short(args, &args->seqs[s])) tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s, .count = 1};
     tables->short_count = at;
@@ -108,37 +92,79 @@ static void upload_tiles(struct ash_exec *exec, struct ash_cuda_tables *tables, 
                                             .first = (uint32_t)first,
                                             .count = (uint32_t)ash_min(args->seqs[s].q_count - first, LONG_ROWS)};
     tables->long_count = at - tables->short_count;
-    tables->short_tiles = ash_cuda_upload(exec->cuda->cuda, tiles, at * sizeof(*tiles));
+}
+
+/* Documents, tiles and block tables in one block, whose place on the GPU stays the same while it is large enough: work
+ * that was recorded finds the next batch where the last one was. */
+static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
+{
+    size_t tiles_at = ash_round_up(args->seq_count * sizeof(struct ash_cuda_attn_seq), PLACE_ALIGN);
+    size_t pages_at = ash_round_up(tiles_at + count_tiles(args) * sizeof(struct ash_cuda_attn_tile), PLACE_ALIGN);
+    size_t bytes = pages_at;
+    struct ash_cuda_attn_seq *seqs;
+    unsigned char *block, *place;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        bytes += page_count(&args->seqs[s]) * sizeof(int32_t);
+    if (tables->place.size_bytes < bytes) {
+        ash_cuda_wait(exec->cuda->cuda, NULL);
+        ash_cuda_backend_grow(exec->cuda, &tables->place, ash_max(2 * bytes, PLACE_BYTES));
+    }
+    place = tables->place.data;
+    block = calloc(1, ash_max(bytes, 1));
+    ash_assert(block != NULL);
+    if (place == NULL) place = exec->cuda->results.data; /* the GPU is full: nothing runs any more */
+    seqs = (struct ash_cuda_attn_seq *)(void *)block;
+    fill_tiles(tables, args, (struct ash_cuda_attn_tile *)(void *)(block + tiles_at));
+    for (size_t s = 0, at = pages_at; s < args->seq_count; at += page_count(&args->seqs[s++]) * sizeof(int32_t)) {
+        memcpy(block + at, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(int32_t));
+        seqs[s] = (struct ash_cuda_attn_seq){.q_row = args->seqs[s].q_row,
+                                             .q_count = args->seqs[s].q_count,
+                                             .pos = args->seqs[s].pos,
+                                             .pages = (const int32_t *)(const void *)(place + at)};
+    }
+    ash_cuda_upload_to(exec->cuda->cuda, place, block, bytes);
+    tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)place;
+    tables->short_tiles = (const struct ash_cuda_attn_tile *)(const void *)(place + tiles_at);
     tables->long_tiles = tables->short_tiles + tables->short_count;
-    free(tiles);
+    free(block);
 }
 
 const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args)
 {
     struct ash_cuda_backend *backend = exec->cuda;
     struct ash_cuda_tables *tables;
-    uint64_t now = ash_cuda_uploaded_bytes(backend->cuda);
     size_t bytes;
     char *key;
 
     if (backend->tables == NULL) backend->tables = calloc(1, sizeof(*tables));
     ash_assert(backend->tables != NULL);
     tables = backend->tables;
+    tables->last = *args;
     key = make_key(tables, args, &bytes);
-    if (bytes == tables->key_bytes && memcmp(key, tables->key, bytes) == 0 &&
-        now - tables->uploaded_bytes < ASH_CUDA_UPLOAD_BYTES / 2)
-        return tables;
+    if (bytes == tables->key_bytes && memcmp(key, tables->key, bytes) == 0) return tables;
     memmove(tables->key, key, bytes);
     tables->key_bytes = bytes;
-    tables->uploaded_bytes = now;
-    upload_seqs(exec, tables, args);
-    upload_tiles(exec, tables, args);
+    upload_tables(exec, tables, args);
     return tables;
+}
+
+bool ash_cuda_tables_refresh(struct ash_exec *exec, const struct ash_attn_seq *seqs, size_t count)
+{
+    struct ash_cuda_tables *tables = exec->cuda->tables;
+    struct ash_attn_args args;
+
+    if (tables == NULL) return false;
+    args = tables->last;
+    args.seqs = seqs;
+    args.seq_count = count;
+    return ash_cuda_tables_of(exec, &args)->short_count == count;
 }
 
 void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 {
     if (backend->tables == NULL) return;
+    ash_buffer_fini(&backend->tables->place);
     free(backend->tables->key);
     free(backend->tables);
     backend->tables = NULL;

@@ -13,7 +13,8 @@ struct ash_cuda_tables {
     /* what they were made of, to tell whether they are still right */
     char *key;
     size_t key_bytes, key_room;
-    uint64_t uploaded_bytes; /* when they were copied */
+    struct ash_attn_args last; /* that asked for them; its seqs may be gone */
+    struct ash_buffer place;   /* where they are on the GPU */
 };
 
 /* What the kernels are told of an attention. */
@@ -22,6 +23,8 @@ struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args);
 bool ash_cuda_attn_paged(const struct ash_attn_args *args);
 /* The batch's tables: those of the call before, or new ones. Valid until the next call. Aborts without memory. */
 const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args);
+/* New tables for the batch that comes next, before its ops ask. Returns whether all its documents are short. */
+bool ash_cuda_tables_refresh(struct ash_exec *exec, const struct ash_attn_seq *seqs, size_t count);
 /* Enqueue the documents of short_tiles. */
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args,
                           const struct ash_cuda_tables *tables);

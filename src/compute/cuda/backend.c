@@ -9,6 +9,7 @@
 #include "compute/cuda/attn_decode.h"
 #include "compute/cuda/images.h"
 #include "compute/cuda/library.h"
+#include "compute/cuda/replay.h"
 
 #define THREADS 256
 #define COLUMN_THREADS 64        /* columns are few: spread them over more multiprocessors */
@@ -101,6 +102,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
     if (backend == NULL) return;
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
     ash_cuda_library_close(backend);
+    ash_cuda_replay_close(backend);
     ash_cuda_tables_close(backend);
     ash_buffer_fini(&backend->results);
     ash_buffer_fini(&backend->scratch);

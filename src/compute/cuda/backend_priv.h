@@ -15,6 +15,7 @@ enum ash_cuda_kernel_id {
 
 struct ash_cuda_library;
 struct ash_cuda_tables;
+struct ash_cuda_replay;
 
 struct ash_cuda_backend {
     struct ash_cuda *cuda;
@@ -22,6 +23,7 @@ struct ash_cuda_backend {
     struct ash_buffer results;        /* GPU memory for what an op gives back to the host */
     struct ash_buffer scratch;        /* GPU memory, grown on demand: see ash_cuda_scratch */
     struct ash_cuda_library *library; /* the vendor's products; NULL where there are none: library.h */
+    struct ash_cuda_replay *replay;   /* recorded steps: replay.h; NULL before the first */
     struct ash_cuda_tables *tables;   /* of the last batch: attn_decode.h; NULL before the first */
 };
 

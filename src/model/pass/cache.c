@@ -295,6 +295,11 @@ static void write_rows(const struct ash_pass_step *step, size_t layer, const str
     step->exec->ops->attn->kv_write(step->exec, &write);
 }
 
+const void *ash_cache_data(const struct ash_cache *cache)
+{
+    return cache->region.data;
+}
+
 void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args)
 {
     struct ash_cache *cache = step->cache;

@@ -13,4 +13,7 @@ int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, cons
  * these, and q, are rotated and rounded on the way. */
 void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args);
 
+/* Where its pages are. */
+const void *ash_cache_data(const struct ash_cache *cache);
+
 #endif

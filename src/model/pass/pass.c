@@ -3,9 +3,11 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/math.h"
 #include "model/files/load.h"
 #include "model/lora_priv.h"
+#include "model/pass/cache_step.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
@@ -262,6 +264,45 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 
+/* Can the batch's step be recorded and replayed? Rows that decode in pages, through layers that wait for nothing. */
+static bool may_replay(const struct ash_pass *pass)
+{
+    const struct ash_pass_step *step = &pass->step;
+    const struct ash_model_config *config = &pass->model->config;
+
+    return step->cache != NULL && !step->has_adapters && config->attn == ASH_ATTN_GROUPED &&
+           config->expert.experts == 0 && pass->opts.hooks.need == NULL && step->batch->doc_count == step->rows;
+}
+
+/* What is in a recorded step beside the batch's numbers: places. */
+static uint64_t step_shape(const struct ash_pass *pass)
+{
+    uint64_t shape = ash_hash_mix((uintptr_t)pass->acts.final_in ^ pass->step.rows);
+
+    shape = ash_hash_mix(shape ^ (uintptr_t)ash_rope_cos(&pass->rope));
+    return ash_hash_mix(shape ^ (uintptr_t)ash_cache_data(pass->step.cache));
+}
+
+static void run_layers(struct ash_pass *pass)
+{
+    enum ash_step_way way = ASH_STEP_RUN;
+
+    if (may_replay(pass)) {
+        for (size_t i = 0; i < pass->step.rows; i++) {
+            const struct ash_doc *doc = &pass->step.batch->docs[i];
+
+            pass->seqs[i] =
+                (struct ash_attn_seq){.q_row = doc->row, .q_count = 1, .pos = doc->pos, .pages = doc->pages};
+        }
+        way = ash_exec_step_begin(
+            pass->exec,
+            &(struct ash_exec_step){.shape = step_shape(pass), .seqs = pass->seqs, .seq_count = pass->step.rows});
+    }
+    if (way == ASH_STEP_REPLAYED) return;
+    ash_pass_run_forward(&pass->step);
+    if (!ash_exec_step_end(pass->exec, way)) ash_pass_run_forward(&pass->step);
+}
+
 int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
                           struct ash_err *err)
 {
@@ -271,7 +312,7 @@ int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, 
         return ash_err_set(err, -EINVAL, "a pass along cp or tp trains and evaluates; it does not infer");
     rc = ash_pass_begin(pass, batch, cache, err);
     if (rc < 0) return rc;
-    ash_pass_run_forward(&pass->step);
+    run_layers(pass);
     return ash_load_check(pass->model->load, err);
 }
 

@@ -85,7 +85,6 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
 /* Copy this rank's rows to the device. */
 static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struct ash_range rows, struct ash_err *err)
 {
-    const struct ash_memory_ops *memory = pass->exec->memory;
     const struct ash_batch_block *block = &pass->acts.block;
     size_t bytes = rows.count * sizeof(int32_t);
     int rc;
@@ -93,12 +92,12 @@ static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struc
     for (size_t i = 0; i < batch->doc_count; i++)
         for (size_t j = 0; j < batch->docs[i].count; j++)
             pass->positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j);
-    rc = memory->copy(block->ids, batch->ids + rows.first, bytes);
+    rc = ash_exec_upload(pass->exec, block->ids, batch->ids + rows.first, bytes);
     if (rc < 0) goto fail;
-    rc = memory->copy(block->positions, pass->positions + rows.first, bytes);
+    rc = ash_exec_upload(pass->exec, block->positions, pass->positions + rows.first, bytes);
     if (rc < 0) goto fail;
     if (batch->targets == NULL) return 0;
-    rc = memory->copy(block->targets, batch->targets + rows.first, bytes);
+    rc = ash_exec_upload(pass->exec, block->targets, batch->targets + rows.first, bytes);
     if (rc < 0) goto fail;
     return 0;
 
