@@ -48,6 +48,8 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
 
 /* Bytes of the GPU's memory that nobody has. 0 on the CPU. */
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
+/* Is a library tried on every new shape of a bf16 product? */
+bool ash_backend_has_library(const struct ash_exec *exec);
 /* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing.
  * Returns rc, or -EIO. */
 int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err);

@@ -19,6 +19,27 @@ static size_t product_bytes(const struct ash_param *param, size_t rows)
     return ash_max(rows * (n + k), rows * ash_max(n, k) + n * k) * sizeof(uint16_t);
 }
 
+/* What the first product of a shape takes, where a library is tried on drawn operands: those of the weight's gradient,
+ * which our own kernel lays out anew, or of the input's. */
+static size_t trial_bytes(const struct ash_param *param, size_t rows)
+{
+    size_t n = param->dims[0], k = param->dims[1];
+
+    return ash_max(2 * rows * (n + k), rows * ash_max(n, k) + 2 * n * k) * sizeof(uint16_t);
+}
+
+static size_t most_trial_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows)
+{
+    size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most = 0;
+
+    for (size_t i = 0; i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+
+        if (param->is_matrix) most = ash_max(most, trial_bytes(param, param->layer < 0 ? logit_rows : rows));
+    }
+    return most;
+}
+
 /* What attention takes: copies of q, k, v and the gradient in bf16, and a sum a head. */
 static size_t attention_bytes(const struct ash_model_config *config, size_t rows)
 {
@@ -57,10 +78,14 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     if (rc < 0) return rc;
     counted_bytes = ash_exec_counted_bytes();
     ash_train_memory_measure(&stages, &memory);
+    memory.trials = 0;
     stage = &stages.chunks[0];
     memory.moments = stage->state.m.size_bytes + stage->state.v.size_bytes;
     memory.logits = ash_stages_logit_rows(&stages) * opts->config->vocab * sizeof(float);
     memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, ash_stages_logit_rows(&stages));
+    if (opts->job->train.precision == ASH_JOB_BF16 && ash_backend_has_library(opts->exec))
+        memory.trials = most_trial_bytes(&stages, stage->state.model, ash_stages_logit_rows(&stages));
+    memory.scratch += memory.trials;
     memory.device = counted_bytes + memory.scratch;
     ash_stages_close(&stages);
     *memory_out = memory;
@@ -74,7 +99,7 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
 /* What is held already is not free any more. */
 static bool has_room(const struct ash_train_memory *memory, size_t free_bytes)
 {
-    return memory->device - HELD_BYTES + SPARE_BYTES <= free_bytes;
+    return memory->device - memory->trials - HELD_BYTES + SPARE_BYTES <= free_bytes;
 }
 
 /* Would the job fit as it is now? */

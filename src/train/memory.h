@@ -20,6 +20,7 @@ struct ash_train_memory {
     /* on a device, where they are known before anything is allocated (train/foresee.h); else 0: of the state the
      * moments, of the activations the logits, what ops take for themselves, and all that lies there */
     size_t moments, logits, scratch, device;
+    size_t trials; /* of scratch: operands of products that a library is tried on, once; without room it is not tried */
 };
 
 /* What this rank of an open job needs, by kind. */

@@ -95,6 +95,11 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
     return buf;
 }
 
+bool ash_backend_has_library(const struct ash_exec *exec)
+{
+    return exec->cuda != NULL && ash_cuda_backend_has_library(exec->cuda);
+}
+
 size_t ash_backend_free_bytes(const struct ash_exec *exec)
 {
     return exec->cuda != NULL ? ash_cuda_free_bytes(ash_cuda_backend_device(exec->cuda)) : 0;

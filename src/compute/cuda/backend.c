@@ -115,6 +115,11 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
     return ash_cuda_wait(backend->cuda, err);
 }
 
+bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend)
+{
+    return backend->library != NULL;
+}
+
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 {
     return backend->cuda;

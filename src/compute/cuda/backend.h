@@ -26,6 +26,8 @@ struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
  * failure that the next wait reports, and nothing runs from here on: what is returned is then an address all the
  * same. */
 void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes);
+/* Does it have cuBLASLt? */
+bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
 /* What a GPU needs: "no", with a reason where there is one, or what was found. */
 struct ash_cuda_parts {
     char driver[16], device[ASH_ERR_TEXT_BYTES + 8], kernels[ASH_ERR_TEXT_BYTES + 8], library[8], nvml[8];
