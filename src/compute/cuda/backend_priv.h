@@ -40,6 +40,8 @@ extern const struct ash_loss_ops ash_cuda_loss;
 extern const struct ash_route_ops ash_cuda_route;
 extern const struct ash_optim_ops ash_cuda_optim;
 
+/* grouped.c: ash_route_ops.grouped. */
+void ash_cuda_grouped(struct ash_exec *exec, const struct ash_grouped_args *args);
 /* Enqueue a kernel with the struct at args as its parameter. */
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args);
 /* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and

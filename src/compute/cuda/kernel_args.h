@@ -50,6 +50,24 @@ struct ash_cuda_group {
     size_t rows, choices, experts;
     int32_t *order, *flat, *where;
     uint64_t *offsets; /* experts + 1 */
+    int32_t *starts;   /* the same; or NULL */
+};
+
+/* Rows and columns of a tile of grouped.cu, and threads of its blocks. */
+#define ASH_CUDA_GROUPED_TILE 64
+#define ASH_CUDA_GROUPED_THREADS 128
+
+/* See ash_grouped_args. */
+struct ash_cuda_grouped_args {
+    size_t groups, N, K;
+    const int32_t *starts;
+    const void *const *w; /* [groups] */
+    int dtype;
+    size_t k_stride, n_stride; /* of each */
+    const float *x;
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
 };
 
 /* norm_tile.cu: rows of a thread block (at most 64), and floats after each in shared memory. */

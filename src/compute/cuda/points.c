@@ -278,7 +278,7 @@ static void route_backward(struct ash_exec *exec, const struct ash_route_args *a
     ash_cuda_run(exec, ASH_KERNEL_route_backward, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 32}, args);
 }
 
-/* Waits: the host sizes the products by the offsets. */
+/* Waits where the host sizes the products by the offsets. */
 static void route_group(struct ash_exec *exec, const struct ash_route_group_args *args)
 {
     struct ash_cuda_group op = {.index = args->index,
@@ -288,17 +288,19 @@ static void route_group(struct ash_exec *exec, const struct ash_route_group_args
                                 .order = args->order,
                                 .flat = args->flat,
                                 .where = args->where,
-                                .offsets = exec->cuda->results.data};
+                                .offsets = exec->cuda->results.data,
+                                .starts = args->starts};
     size_t offsets_bytes = (args->experts + 1) * sizeof(*args->offsets);
 
     ash_assert(args->experts <= ASH_ROUTE_EXPERTS_MAX && offsets_bytes <= ASH_CUDA_RESULTS_BYTES);
     ash_cuda_run(exec, ASH_KERNEL_route_group, (struct ash_cuda_grid){.x = 1, .y = 1, .threads = ASH_ROUTE_EXPERTS_MAX},
                  &op);
-    ash_cuda_read(exec->cuda->cuda, args->offsets, exec->cuda->results.data, offsets_bytes, NULL);
+    if (args->offsets != NULL)
+        ash_cuda_read(exec->cuda->cuda, args->offsets, exec->cuda->results.data, offsets_bytes, NULL);
 }
 
 const struct ash_route_ops ash_cuda_route = {
-    .forward = route_forward, .backward = route_backward, .group = route_group};
+    .forward = route_forward, .backward = route_backward, .group = route_group, .grouped = ash_cuda_grouped};
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
 

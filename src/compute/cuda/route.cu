@@ -182,8 +182,10 @@ extern "C" __global__ void __launch_bounds__(ASH_ROUTE_EXPERTS_MAX) route_group(
         start[0] = 0;
         for (size_t n = 0; n < op.experts; n++)
             start[n + 1] += start[n];
-        for (size_t n = 0; n <= op.experts; n++)
+        for (size_t n = 0; n <= op.experts; n++) {
             op.offsets[n] = start[n];
+            if (op.starts != NULL) op.starts[n] = (int32_t)start[n];
+        }
     }
     __syncthreads();
     if (e >= op.experts) return;
