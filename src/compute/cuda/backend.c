@@ -192,4 +192,5 @@ const struct ash_ops ash_ops_cuda = {
     .loss = &ash_cuda_loss,
     .route = &ash_cuda_route,
     .optim = &ash_cuda_optim,
+    .sample = &ash_cuda_sample,
 };

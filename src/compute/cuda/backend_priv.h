@@ -39,6 +39,7 @@ extern const struct ash_row_ops ash_cuda_row;
 extern const struct ash_loss_ops ash_cuda_loss;
 extern const struct ash_route_ops ash_cuda_route;
 extern const struct ash_optim_ops ash_cuda_optim;
+extern const struct ash_sample_ops ash_cuda_sample;
 
 /* grouped.c: ash_route_ops.grouped. */
 void ash_cuda_grouped(struct ash_exec *exec, const struct ash_grouped_args *args);

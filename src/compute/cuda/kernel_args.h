@@ -267,4 +267,23 @@ struct ash_cuda_quant {
     int accumulate;
 };
 
+/* A row's choice: ash_sample_row, with its lists at bytes of the block. */
+struct ash_cuda_sample_row {
+    double temperature, top_p, min_p, typical_p;
+    uint64_t random;
+    size_t top_k;
+    size_t bias_at, bias_count, counts_at, count_count, mask_at;
+    float repetition, presence, frequency;
+    int filters_first, sorts, has_mask; /* sorts: ash_sample_sorts */
+};
+
+/* Choices of rows, a thread block each. */
+struct ash_cuda_sample {
+    size_t vocab, stride; /* stride: between rows of logits */
+    float *logits;        /* edited in place */
+    float *weight; /* [rows, vocab] */
+    int32_t *ids;
+    const unsigned char *block; /* [rows] of struct ash_cuda_sample_row, and their lists */
+};
+
 #endif
