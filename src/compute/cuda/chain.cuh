@@ -1,20 +1,17 @@
 /* chain - sums over rows, one chain per column, rows ascending. A chain is one addition after the other, so what counts
  * is that its operands are there in time. Tiles of rows are on their way to shared memory several ahead. One warp adds
- * a tile up, a thread per column (its upper half does the same again); meanwhile all others turn the next tile, so that
- * the adder reads four rows of its column at once. */
+ * a tile up, a thread per column; meanwhile all others normalise the next tile where it lies. */
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
 #include "compute/cuda/device.cuh"
 
-#define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block: few, so that many multiprocessors read */
+#define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block: those of the adding warp */
 #define CHAIN_ROWS ASH_CUDA_CHAIN_ROWS
 #define CHAIN_STAGES ASH_CUDA_CHAIN_STAGES
-#define CHAIN_LOADERS 8 /* warps that read and turn */
+#define CHAIN_AHEAD (CHAIN_STAGES - 2) /* one tile is added up, one is normalised, the others are on their way */
+#define CHAIN_LOADERS 8                /* warps that read and normalise */
 #define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
-#define CHAIN_EACH (CHAIN_COLS * CHAIN_ROWS / (CHAIN_LOADERS * WARP)) /* columns of a row that a loader turns */
-#define CHAIN_PITCH (CHAIN_COLS + 4)  /* floats from row to row, and from column to column: neighbours are in */
-#define CHAIN_TURNED (CHAIN_ROWS + 4) /* different banks */
 
 /* What a column's sums are made of. x may be NULL: only dy counts. */
 struct chain_rows {
@@ -24,18 +21,14 @@ struct chain_rows {
     bool is_wide; /* every row of dy and x, and their number of columns, is at a 16-byte border */
 };
 
-/* A tile of rows as it comes, and by columns. */
+/* A tile of rows. A row is read at once, by a warp, and so needs no room between it and the next. */
 struct chain_tile {
-    float dy[CHAIN_ROWS][CHAIN_PITCH], x[CHAIN_ROWS][CHAIN_PITCH];
+    float dy[CHAIN_ROWS][CHAIN_COLS], x[CHAIN_ROWS][CHAIN_COLS];
     float mean[CHAIN_ROWS], rstd[CHAIN_ROWS];
 };
 
-struct chain_columns {
-    float dy[CHAIN_COLS][CHAIN_TURNED], xhat[CHAIN_COLS][CHAIN_TURNED];
-};
-
-static_assert(ASH_CUDA_CHAIN_BYTES == CHAIN_STAGES * sizeof(struct chain_tile) + 2 * sizeof(struct chain_columns),
-              "the host reserves what tiles take");
+static_assert(CHAIN_COLS == WARP, "a thread of the adding warp per column");
+static_assert(ASH_CUDA_CHAIN_BYTES == CHAIN_STAGES * sizeof(struct chain_tile), "the host reserves what tiles take");
 
 /* Enqueue the copy of BYTES bytes, or zeros where there is nothing. */
 template <int BYTES> static __device__ inline void copy_async(float *to, const float *from, bool inside)
@@ -81,16 +74,22 @@ static __device__ inline void copy_rows(const struct chain_rows &of, size_t firs
     asm volatile("cp.async.commit_group;");
 }
 
-/* A loader turns CHAIN_EACH columns of its row; xhat = (x - mean) * rstd. */
-template <bool HAS_X, bool HAS_MEAN>
-static __device__ inline void turn_rows(const struct chain_tile *tile, struct chain_columns *columns)
+/* x = (x - mean) * rstd, four columns of a row at a time. */
+template <bool HAS_MEAN> static __device__ inline void normalise_rows(struct chain_tile *tile)
 {
-    int i = (int)threadIdx.x - WARP, r = i % CHAIN_ROWS, first = i / CHAIN_ROWS * CHAIN_EACH;
+    constexpr int PIECES = CHAIN_COLS / 4;
+    int i = (int)threadIdx.x - WARP;
 
 #pragma unroll
-    for (int c = first; c < first + CHAIN_EACH; c++) {
-        columns->dy[c][r] = tile->dy[r][c];
-        if (HAS_X) columns->xhat[c][r] = (HAS_MEAN ? tile->x[r][c] - tile->mean[r] : tile->x[r][c]) * tile->rstd[r];
+    for (int r = i / PIECES; r < CHAIN_ROWS; r += CHAIN_LOADERS * WARP / PIECES) {
+        float4 *at = (float4 *)tile->x[r] + i % PIECES, x = *at;
+        float mean = HAS_MEAN ? tile->mean[r] : 0.0f, rstd = tile->rstd[r];
+
+        x.x = (HAS_MEAN ? x.x - mean : x.x) * rstd;
+        x.y = (HAS_MEAN ? x.y - mean : x.y) * rstd;
+        x.z = (HAS_MEAN ? x.z - mean : x.z) * rstd;
+        x.w = (HAS_MEAN ? x.w - mean : x.w) * rstd;
+        *at = x;
     }
 }
 
@@ -103,46 +102,41 @@ static __device__ inline void add_row(float dy, float xhat, float *weight, float
 
 #define CHAIN_BATCH 16 /* rows that are read while as many are added: reading takes about as long */
 
-/* Rows of a column on their way to the adder, four in each. */
+/* Rows of a column on their way to the adder. */
 struct chain_batch {
-    float4 dy[CHAIN_BATCH / 4], xhat[CHAIN_BATCH / 4];
+    float dy[CHAIN_BATCH], xhat[CHAIN_BATCH];
 };
 
 template <bool HAS_X>
-static __device__ inline void read_batch(const float *dy, const float *xhat, int first, struct chain_batch *batch)
+static __device__ inline void read_batch(const struct chain_tile *tile, int first, struct chain_batch *batch)
 {
 #pragma unroll
-    for (int i = 0; i < CHAIN_BATCH / 4; i++) {
-        batch->dy[i] = *(const float4 *)(dy + first + 4 * i);
-        if (HAS_X) batch->xhat[i] = *(const float4 *)(xhat + first + 4 * i);
+    for (int i = 0; i < CHAIN_BATCH; i++) {
+        batch->dy[i] = tile->dy[first + i][threadIdx.x];
+        if (HAS_X) batch->xhat[i] = tile->x[first + i][threadIdx.x];
     }
 }
 
 /* weight += dy * xhat and bias += dy over the rows of a tile, of which count are real. */
 template <bool HAS_X, bool HAS_MEAN>
-static __device__ inline void add_rows(const struct chain_columns *columns, int count, float *weight, float *bias)
+static __device__ inline void add_rows(const struct chain_tile *tile, int count, float *weight, float *bias)
 {
-    const float *dy = columns->dy[threadIdx.x % CHAIN_COLS], *xhat = columns->xhat[threadIdx.x % CHAIN_COLS];
     struct chain_batch batches[2];
 
     if (count < CHAIN_ROWS) {
         for (int r = 0; r < count; r++)
-            add_row<HAS_X, HAS_MEAN>(dy[r], HAS_X ? xhat[r] : 0.0f, weight, bias);
+            add_row<HAS_X, HAS_MEAN>(tile->dy[r][threadIdx.x], HAS_X ? tile->x[r][threadIdx.x] : 0.0f, weight, bias);
         return;
     }
-    read_batch<HAS_X>(dy, xhat, 0, &batches[0]);
+    read_batch<HAS_X>(tile, 0, &batches[0]);
 #pragma unroll
     for (int b = 0; b < CHAIN_ROWS / CHAIN_BATCH; b++) {
         const struct chain_batch *now = &batches[b % 2];
 
-        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH) read_batch<HAS_X>(dy, xhat, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
+        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH) read_batch<HAS_X>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
 #pragma unroll
-        for (int i = 0; i < CHAIN_BATCH / 4; i++) {
-            add_row<HAS_X, HAS_MEAN>(now->dy[i].x, HAS_X ? now->xhat[i].x : 0.0f, weight, bias);
-            add_row<HAS_X, HAS_MEAN>(now->dy[i].y, HAS_X ? now->xhat[i].y : 0.0f, weight, bias);
-            add_row<HAS_X, HAS_MEAN>(now->dy[i].z, HAS_X ? now->xhat[i].z : 0.0f, weight, bias);
-            add_row<HAS_X, HAS_MEAN>(now->dy[i].w, HAS_X ? now->xhat[i].w : 0.0f, weight, bias);
-        }
+        for (int i = 0; i < CHAIN_BATCH; i++)
+            add_row<HAS_X, HAS_MEAN>(now->dy[i], HAS_X ? now->xhat[i] : 0.0f, weight, bias);
     }
 }
 
@@ -152,28 +146,27 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
 {
     extern __shared__ __align__(16) unsigned char shared[];
     struct chain_tile *tiles = (struct chain_tile *)shared;
-    struct chain_columns *columns = (struct chain_columns *)(tiles + CHAIN_STAGES);
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS,
            count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
     bool is_loader = threadIdx.x >= WARP, real = c < of.cols;
     float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
 
-    for (int s = 0; is_loader && s < CHAIN_STAGES - 1; s++)
+    for (int s = 0; is_loader && s < CHAIN_AHEAD; s++)
         copy_rows(of, (size_t)s * CHAIN_ROWS, &tiles[s], at);
-    for (size_t t = 0; t <= count; t++) { /* tile t is turned while the one before it is added up */
-        size_t ahead = t + CHAIN_STAGES - 1, left = of.rows - (t - 1) * CHAIN_ROWS;
+    for (size_t t = 0; t <= count; t++) { /* tile t is normalised while the one before it is added up */
+        size_t ahead = t + CHAIN_AHEAD, left = of.rows - (t - 1) * CHAIN_ROWS;
 
-        if (is_loader) asm volatile("cp.async.wait_group %0;" ::"n"(CHAIN_STAGES - 2) : "memory");
-        __syncthreads(); /* tile t is there, and the one before it is turned: nobody needs its place any more */
+        if (is_loader) asm volatile("cp.async.wait_group %0;" ::"n"(CHAIN_AHEAD - 1) : "memory");
+        __syncthreads(); /* tile t is there, the one before it is normalised, the one before that is added up */
         if (is_loader) {
             copy_rows(of, ahead * CHAIN_ROWS, &tiles[ahead % CHAIN_STAGES], at);
-            turn_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], &columns[t % 2]);
+            if (HAS_X) normalise_rows<HAS_MEAN>(&tiles[t % CHAIN_STAGES]);
         } else if (t > 0) {
-            add_rows<HAS_X, HAS_MEAN>(&columns[(t - 1) % 2], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight,
-                                      &bias);
+            add_rows<HAS_X, HAS_MEAN>(&tiles[(t - 1) % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS,
+                                      &weight, &bias);
         }
     }
-    if (!real || threadIdx.x >= CHAIN_COLS) return;
+    if (!real || is_loader) return;
     if (dweight != NULL) dweight[c] = weight;
     if (dbias != NULL) dbias[c] = bias;
 }

@@ -84,12 +84,11 @@ struct ash_cuda_norm {
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)
 
 /* chain.cuh: columns and rows of a tile, tiles on their way, and bytes of shared memory. */
-#define ASH_CUDA_CHAIN_COLS 16
+#define ASH_CUDA_CHAIN_COLS 32
 #define ASH_CUDA_CHAIN_ROWS 128
-#define ASH_CUDA_CHAIN_STAGES 4
+#define ASH_CUDA_CHAIN_STAGES 6
 #define ASH_CUDA_CHAIN_BYTES                                                                                           \
-    (sizeof(float) * (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * (ASH_CUDA_CHAIN_COLS + 4) + 2) +              \
-                      2 * 2 * ASH_CUDA_CHAIN_COLS * (ASH_CUDA_CHAIN_ROWS + 4)))
+    (sizeof(float) * ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * ASH_CUDA_CHAIN_COLS + 2))
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
