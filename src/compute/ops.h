@@ -332,17 +332,20 @@ extern const struct ash_ops ash_ops_ref_bfmmla;  /* with bf16 products as BFMMLA
 extern const struct ash_ops ash_ops_ref_tdpbf16; /* with bf16 products as TDPBF16PS computes them */
 extern const struct ash_ops ash_ops_ref_wgmma;   /* with bf16 products as Hopper's tensor cores compute them */
 
+#define ASH_EXEC_FETCHES 2 /* copies for the host that may be under way */
+
 /* What an op runs on. One owner thread. */
 struct ash_exec {
     const struct ash_ops *ops;
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
-    struct ash_buffer *scratch;    /* one per worker, grown on demand; see ash_exec_scratch */
-    struct ash_buffer shared;      /* grown on demand; see ash_exec_shared */
-    struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
-    size_t broadcast_at;           /* where the next slot begins */
-    struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
-    struct ash_profile *profile;   /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
+    struct ash_buffer *scratch;                  /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;                    /* grown on demand; see ash_exec_shared */
+    struct ash_buffer broadcast;                 /* likewise; see ash_exec_broadcast */
+    size_t broadcast_at;                         /* where the next slot begins */
+    struct ash_buffer fetches[ASH_EXEC_FETCHES]; /* of ash_exec_fetch, without a GPU */
+    struct ash_cuda_backend *cuda;               /* the GPU, its queue and kernels; NULL on the CPU */
+    struct ash_profile *profile;                 /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
 };
 
 /* Bind a backend to its memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
@@ -358,6 +361,12 @@ void ash_exec_fini(struct ash_exec *exec);
 int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
 /* Enqueue a copy of a host array to exec's memory; the array may change when this returns. Returns 0 or -EIO. */
 int ash_exec_upload(struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);
+
+/* Enqueue a copy of exec's memory for the host, number `index` (below ASH_EXEC_FETCHES). Returns 0, -ENOMEM or -EIO. */
+int ash_exec_fetch(struct ash_exec *exec, unsigned index, const void *src, size_t size_bytes);
+/* Wait for that copy, and for nothing that was enqueued after it; it comes to dst. Returns 0, or -EIO naming the op
+ * that failed. */
+int ash_exec_fetched(struct ash_exec *exec, unsigned index, void *dst, size_t size_bytes, struct ash_err *err);
 
 /* A decode step whose ops come again with other numbers in the same places. */
 struct ash_exec_step {

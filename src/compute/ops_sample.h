@@ -69,6 +69,7 @@ struct ash_sample_args {
     size_t stride;
     const struct ash_sample_row *row; /* [rows], host memory with all it points to; the op copies what it needs */
     int32_t *ids;                     /* [rows] */
+    int32_t *next; /* [rows]: the same for a table of embeddings, 0 where there is no id; NULL: not wanted */
 };
 
 struct ash_sample_ops {

@@ -108,17 +108,19 @@ static void scenario_choose(struct ash_exec *exec, struct tape *tape)
     size_t stride = vocab + (draw_bool(tape) ? draw_below(tape, 9) : 0);
     float *logits = draw_floats(tape, rows * stride, draw_bool(tape) ? 2.0f : 8.0f);
     struct ash_sample_row *row = calloc(rows, sizeof(*row));
-    int32_t *ids = draw_ids(tape, rows, 5);
+    int32_t *ids = draw_ids(tape, rows, 5), *next = draw_bool(tape) ? draw_ids(tape, rows, 5) : NULL;
 
     assert_non_null(row);
     for (size_t r = 0; r < rows; r++) {
         row[r] = draw_row(tape, vocab);
         if (draw_bool(tape)) salt_row(tape, logits + r * stride, vocab);
     }
-    choose(exec, &(struct ash_sample_args){
-                     .rows = rows, .vocab = vocab, .logits = logits, .stride = stride, .row = row, .ids = ids});
+    choose(exec,
+           &(struct ash_sample_args){
+               .rows = rows, .vocab = vocab, .logits = logits, .stride = stride, .row = row, .ids = ids, .next = next});
     memset(row, 0xa5, rows * sizeof(*row)); /* the op has copied what it needs */
     tape_words(tape, ids, rows);
+    if (next != NULL) tape_words(tape, next, rows);
     free(row);
 }
 

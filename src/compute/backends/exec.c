@@ -130,6 +130,8 @@ void ash_exec_fini(struct ash_exec *exec)
         for (int w = 0; w < ash_workers_count(exec->workers); w++)
             ash_buffer_fini(&exec->scratch[w]);
     free(exec->scratch);
+    for (size_t i = 0; i < ASH_EXEC_FETCHES; i++)
+        ash_buffer_fini(&exec->fetches[i]);
     ash_buffer_fini(&exec->shared);
     ash_buffer_fini(&exec->broadcast);
     ash_workers_close(exec->workers);
@@ -159,6 +161,32 @@ int ash_exec_upload(struct ash_exec *exec, void *dst, const void *src, size_t si
     if (exec->cuda == NULL) return exec->memory->copy(dst, src, size_bytes);
     ash_cuda_upload_to(ash_cuda_backend_device(exec->cuda), dst, src, size_bytes);
     return ash_cuda_failure(ash_cuda_backend_device(exec->cuda), NULL);
+}
+
+int ash_exec_fetch(struct ash_exec *exec, unsigned index, const void *src, size_t size_bytes)
+{
+    struct ash_buffer *place = &exec->fetches[index];
+    int rc;
+
+    ash_assert(index < ASH_EXEC_FETCHES);
+    if (exec->cuda != NULL) {
+        ash_cuda_fetch(ash_cuda_backend_device(exec->cuda), index, src, size_bytes);
+        return ash_cuda_failure(ash_cuda_backend_device(exec->cuda), NULL);
+    }
+    if (place->size_bytes < size_bytes) {
+        ash_buffer_fini(place);
+        rc = ash_buffer_init(place, &ash_memory_host, size_bytes, "what the host reads", NULL);
+        if (rc < 0) return rc;
+    }
+    return exec->memory->copy(place->data, src, size_bytes);
+}
+
+int ash_exec_fetched(struct ash_exec *exec, unsigned index, void *dst, size_t size_bytes, struct ash_err *err)
+{
+    ash_assert(index < ASH_EXEC_FETCHES);
+    if (exec->cuda != NULL) return ash_cuda_fetched(ash_cuda_backend_device(exec->cuda), index, dst, size_bytes, err);
+    memcpy(dst, exec->fetches[index].data, size_bytes);
+    return 0;
 }
 
 enum ash_step_way ash_exec_step_begin(struct ash_exec *exec, const struct ash_exec_step *step)

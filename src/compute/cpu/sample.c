@@ -298,8 +298,10 @@ static void choose_rows(void *ctx, size_t begin, size_t end, int worker)
     void *memory = ash_exec_scratch(op->exec, worker, ash_sample_scratch_bytes(args->vocab));
     struct ash_sample_scratch scratch = ash_sample_scratch_at(memory, args->vocab);
 
-    for (size_t r = begin; r < end; r++)
+    for (size_t r = begin; r < end; r++) {
         args->ids[r] = ash_sample_choose(&scratch, &args->row[r], args->logits + r * args->stride, args->vocab);
+        if (args->next != NULL) args->next[r] = args->ids[r] < 0 ? 0 : args->ids[r];
+    }
 }
 
 static void choose(struct ash_exec *exec, const struct ash_sample_args *args)

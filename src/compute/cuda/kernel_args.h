@@ -281,7 +281,7 @@ struct ash_cuda_sample {
     size_t vocab, stride; /* stride: between rows of logits */
     float *logits;        /* edited in place */
     float *weight; /* [rows, vocab] */
-    int32_t *ids;
+    int32_t *ids, *next;
     const unsigned char *block; /* [rows] of struct ash_cuda_sample_row, and their lists */
 };
 

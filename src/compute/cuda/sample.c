@@ -105,7 +105,8 @@ static void choose(struct ash_exec *exec, const struct ash_sample_args *args)
         struct ash_cuda_sample op = {.vocab = args->vocab,
                                      .stride = args->stride,
                                      .logits = args->logits + first * args->stride,
-                                     .ids = args->ids + first};
+                                     .ids = args->ids + first,
+                                     .next = args->next != NULL ? args->next + first : NULL};
         struct ash_cuda_sample_row *rows;
         unsigned char *block;
         size_t used;

@@ -293,6 +293,13 @@ static __device__ void filter(struct row_memory *m, const struct ash_cuda_sample
     }
 }
 
+static __device__ void put(const struct ash_cuda_sample *op, int32_t id)
+{
+    if (threadIdx.x != 0) return;
+    op->ids[blockIdx.x] = id;
+    if (op->next != NULL) op->next[blockIdx.x] = id < 0 ? 0 : id;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sample_choose(const __grid_constant__ struct ash_cuda_sample op)
 {
@@ -315,7 +322,7 @@ sample_choose(const __grid_constant__ struct ash_cuda_sample op)
     edit(&op, row, c.logits);
     best = find_best(&memory, c.logits, c.vocab);
     if (best < 0 || row->temperature == 0.0) {
-        if (threadIdx.x == 0) op.ids[blockIdx.x] = best;
+        put(&op, best);
         return;
     }
     c.top = c.logits[best];
@@ -329,5 +336,5 @@ sample_choose(const __grid_constant__ struct ash_cuda_sample op)
         find_reaching(&memory, &c, 1, true, &drawn);
     else
         find_reaching(&memory, &c, __umul64hi(row->random, total) + 1, false, &drawn);
-    if (threadIdx.x == 0) op.ids[blockIdx.x] = (int32_t)(uint32_t)drawn.lo;
+    put(&op, (int32_t)(uint32_t)drawn.lo);
 }

@@ -121,6 +121,7 @@ static void choose(struct ash_exec *exec, const struct ash_sample_args *args)
             ash_sample_edit(&args->row[r], args->logits + r * args->stride, args->vocab, edited, spare);
 
         args->ids[r] = choose_row(&args->row[r], logits, args->vocab, (struct token *)(void *)memory);
+        if (args->next != NULL) args->next[r] = args->ids[r] < 0 ? 0 : args->ids[r];
     }
 }
 

@@ -168,6 +168,7 @@ void ash_cuda_close(struct ash_cuda *cuda)
     for (size_t i = 0; cuda->marks != NULL && i < ASH_CUDA_MARKS_MAX; i++)
         if (cuda->marks[i] != NULL) cuda->driver->event_destroy(cuda->marks[i]);
     free(cuda->marks);
+    ash_cuda_fetches_close(cuda);
     if (cuda->upload_host != NULL) cuda->driver->host_free(cuda->upload_host);
     if (cuda->upload_device != 0) cuda->driver->free(cuda->upload_device);
     if (cuda->stream != NULL) cuda->driver->stream_destroy(cuda->stream);

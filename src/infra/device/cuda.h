@@ -70,6 +70,13 @@ void ash_cuda_upload_to(struct ash_cuda *cuda, void *dst, const void *data, size
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
 /* Bytes that were ever uploaded: what was before the last ASH_CUDA_UPLOAD_BYTES / 2 of them may be overwritten. */
 uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda);
+#define ASH_CUDA_FETCHES 2
+/* Enqueue a copy from the GPU for the host, number `index` (below ASH_CUDA_FETCHES); the one before with this number is
+ * forgotten. */
+void ash_cuda_fetch(struct ash_cuda *cuda, unsigned index, const void *src, size_t size_bytes);
+/* Wait for that copy, and for nothing that was enqueued after it; size_bytes of it to dst. Returns 0, or -EIO with the
+ * first failure. */
+int ash_cuda_fetched(struct ash_cuda *cuda, unsigned index, void *dst, size_t size_bytes, struct ash_err *err);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
 /* Enqueue a copy between any memories, wait for it and all work before. Returns 0, or -EIO with the first failure. */

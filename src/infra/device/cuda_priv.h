@@ -7,6 +7,12 @@
 
 #define ASH_CUDA_MODULES_MAX 32
 
+/* A copy for the host: cuda_fetch.c. */
+struct ash_cuda_fetch_place {
+    void *host, *event;
+    size_t room_bytes;
+};
+
 struct ash_cuda {
     const struct ash_cuda_driver *driver;
     struct ash_cuda_facts facts;
@@ -21,7 +27,8 @@ struct ash_cuda {
     size_t upload_at;
     uint64_t uploaded_bytes, graph_bytes; /* graph_bytes: when a recording began */
     bool last_is_early;                   /* the last thing on the queue: see ash_cuda_grid */
-    struct ash_err failed;                /* the first failure */
+    struct ash_cuda_fetch_place fetches[ASH_CUDA_FETCHES];
+    struct ash_err failed;         /* the first failure */
     bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */
     const char *last_kernel;       /* enqueued since the last wait */
     size_t kernel_count;
@@ -33,5 +40,8 @@ const struct ash_cuda_driver *ash_cuda_memory_driver(void);
 const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda);
 /* Keep the first failure of `what`: later ones are its consequences. */
 void ash_cuda_check(struct ash_cuda *cuda, ash_cuda_result result, const char *what);
+
+/* Release what fetches hold; nothing runs any more. */
+void ash_cuda_fetches_close(struct ash_cuda *cuda);
 
 #endif

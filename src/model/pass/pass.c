@@ -385,8 +385,8 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
     return ash_load_check(pass->model->load, err);
 }
 
-int ash_pass_infer_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
-                          int32_t *ids_out, struct ash_err *err)
+int ash_pass_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
+                    unsigned fetch, struct ash_err *err)
 {
     size_t hidden = pass->model->config.hidden, some;
     int32_t *ids = pass->acts.block.targets; /* there are none in inference */
@@ -403,11 +403,18 @@ int ash_pass_infer_choose(struct ash_pass *pass, const size_t *rows, size_t coun
                                                                               .logits = pass->acts.scratch.logits,
                                                                               .stride = pass->model->config.vocab,
                                                                               .row = choice->row + first,
-                                                                              .ids = ids + first});
+                                                                              .ids = ids + first,
+                                                                              .next = pass->acts.block.ids + first});
     }
-    rc = pass->exec->memory->copy(ids_out, ids, count * sizeof(*ids_out));
-    if (rc < 0) return ash_err_set(err, rc, "cannot copy the chosen tokens");
-    return ash_load_check(pass->model->load, err);
+    rc = ash_exec_fetch(pass->exec, fetch, ids, count * sizeof(*ids));
+    return rc < 0 ? ash_err_set(err, rc, "cannot fetch the chosen tokens") : 0;
+}
+
+int ash_pass_chosen(struct ash_pass *pass, unsigned fetch, size_t count, int32_t *ids_out, struct ash_err *err)
+{
+    int rc = ash_exec_fetched(pass->exec, fetch, ids_out, count * sizeof(*ids_out), err);
+
+    return rc < 0 ? rc : ash_load_check(pass->model->load, err);
 }
 
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,

@@ -64,7 +64,8 @@ struct ash_teacher {
 /* All ranks of tp and cp get the whole batch; each computes some of it. Along cp it is one sequence. */
 struct ash_batch {
     size_t rows;
-    const int32_t *ids;         /* [rows], each in [0, vocab) */
+    const int32_t *ids;  /* [rows], each in [0, vocab) */
+    bool follows_choice; /* instead of ids: row for row what ash_pass_choose chose last, which the host may not know */
     const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
     const struct ash_doc *docs; /* they cover all rows, in order */
     size_t doc_count;
@@ -196,10 +197,12 @@ struct ash_pass_choice {
 /* Logits [count, vocab] of some rows (ascending) of the batch at hand. */
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err);
-/* Tokens that follow some rows (ascending), chosen where the logits are: as ash_sample_ops.choose over the first vocab
- * logits. For an exec whose table chooses; its memory need not be the host's, ids_out [count] is. */
-int ash_pass_infer_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
-                          int32_t *ids_out, struct ash_err *err);
+/* Choose tokens that follow some rows (ascending), where the logits are: as ash_sample_ops.choose over the first vocab
+ * logits. For an exec whose table chooses; its memory need not be the host's. They are fetched as number `fetch`. */
+int ash_pass_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
+                    unsigned fetch, struct ash_err *err);
+/* Wait for the tokens of that number, ids_out [count]. Other batches may have been enqueued since. */
+int ash_pass_chosen(struct ash_pass *pass, unsigned fetch, size_t count, int32_t *ids_out, struct ash_err *err);
 /* Their states [count, hidden] after the last layer and the final norm. */
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err);

@@ -44,7 +44,7 @@ static int check_rows(const struct ash_pass *pass, const struct ash_batch *batch
         return ash_err_set(err, -EINVAL, "a batch of %zu rows is not whole sequences of %zu", batch->rows,
                            batch->seq_rows);
     for (size_t i = 0; i < batch->rows; i++) {
-        if (batch->ids[i] < 0 || batch->ids[i] >= vocab)
+        if (!batch->follows_choice && (batch->ids[i] < 0 || batch->ids[i] >= vocab))
             return ash_err_set(err, -EINVAL, "token %d is outside the vocabulary of %d", batch->ids[i], vocab);
         if (batch->targets != NULL && batch->targets[i] >= vocab)
             return ash_err_set(err, -EINVAL, "target %d is outside the vocabulary of %d", batch->targets[i], vocab);
@@ -92,8 +92,10 @@ static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struc
     for (size_t i = 0; i < batch->doc_count; i++)
         for (size_t j = 0; j < batch->docs[i].count; j++)
             pass->positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j);
-    rc = ash_exec_upload(pass->exec, block->ids, batch->ids + rows.first, bytes);
-    if (rc < 0) goto fail;
+    if (!batch->follows_choice) {
+        rc = ash_exec_upload(pass->exec, block->ids, batch->ids + rows.first, bytes);
+        if (rc < 0) goto fail;
+    }
     rc = ash_exec_upload(pass->exec, block->positions, pass->positions + rows.first, bytes);
     if (rc < 0) goto fail;
     if (batch->targets == NULL) return 0;

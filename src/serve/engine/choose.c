@@ -192,13 +192,6 @@ static const uint64_t *find_mask(struct ash_seq *seq)
     return mask;
 }
 
-/* No stop id comes too early, unless the grammar leaves nothing else. */
-static bool may_stop(const struct ash_seq *seq)
-{
-    return ash_seq_answer_count(seq) >= seq->request->min_tokens ||
-           (seq->matcher != NULL && ash_matcher_must_end(seq->matcher));
-}
-
 /* What the filters left: the row's other logits go, and the log-probability is found anew (find_kept_logprobs). */
 static int keep_set(const struct piece *piece, size_t i, const struct ash_sampler *sampler, int32_t id)
 {
@@ -222,25 +215,33 @@ static int keep_set(const struct piece *piece, size_t i, const struct ash_sample
     return 0;
 }
 
+struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position)
+{
+    const struct ash_request *request = seq->request;
+    bool may_stop = position - request->prompt_count >= request->min_tokens ||
+                    (seq->matcher != NULL && ash_matcher_must_end(seq->matcher)); /* the grammar leaves nothing else */
+
+    return (struct ash_choice){.opts = &request->sampler,
+                               .position = position,
+                               .counts = &seq->counts,
+                               .bias = request->bias,
+                               .bias_count = request->bias_count,
+                               .allowed = request->allowed,
+                               .allowed_count = request->allowed_count,
+                               .forbidden = request->stop_ids,
+                               .forbidden_count = may_stop ? 0 : request->stop_id_count};
+}
+
 /* What the choice for row i depends on, beside its logits. Returns false where there is none: an earlier row was not
  * as drafted, or the sequence is over. */
 static bool begin_choice(const struct piece *piece, size_t i, struct ash_choice *choice_out)
 {
     struct ash_seq *seq = piece->wanted[i].seq;
-    const struct ash_request *request = seq->request;
 
     if (seq->has_missed || seq->finish != ASH_FINISH_NOT_YET) return false;
     ash_assert(piece->wanted[i].index + 1 == seq->count);
-    *choice_out = (struct ash_choice){.opts = &request->sampler,
-                                      .position = seq->count,
-                                      .counts = &seq->counts,
-                                      .bias = request->bias,
-                                      .bias_count = request->bias_count,
-                                      .allowed = request->allowed,
-                                      .allowed_count = request->allowed_count,
-                                      .mask = find_mask(seq),
-                                      .forbidden = request->stop_ids,
-                                      .forbidden_count = may_stop(seq) ? 0 : request->stop_id_count};
+    *choice_out = ash_core_choice_at(seq, seq->count);
+    choice_out->mask = find_mask(seq);
     return seq->finish != ASH_FINISH_FAILED;
 }
 
@@ -358,11 +359,10 @@ static bool stays_on_device(const struct ash_core *core, const struct piece *pie
     return true;
 }
 
-/* The device chooses; only ids come back. */
-static int choose_on_device(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+/* The device chooses; only ids will come back. */
+static int enqueue_choices(struct ash_core *core, const struct piece *piece, struct ash_err *err)
 {
     struct ash_pass_choice how = {core->opts.vocab, core->choices};
-    int rc;
 
     find_rows(core, piece);
     for (size_t i = 0; i < piece->count; i++) {
@@ -370,20 +370,32 @@ static int choose_on_device(struct ash_core *core, const struct piece *piece, st
 
         core->choices[i] = begin_choice(piece, i, &choice) ? ash_sampler_row(&choice) : (struct ash_sample_row){0};
     }
-    rc = ash_pass_infer_choose(core->pass, core->piece, piece->count, &how, core->best, err);
-    for (size_t i = 0; i < piece->count && rc == 0; i++) {
-        struct ash_seq *seq = piece->wanted[i].seq;
-        struct ash_err own = {0};
-        int32_t id = core->best[i];
+    return ash_pass_choose(core->pass, core->piece, piece->count, &how, core->fetch, err);
+}
 
-        if (seq->finish != ASH_FINISH_NOT_YET) continue;
-        if (ash_sampler_check_id(id, seq->count, &own) < 0) {
-            ash_seq_fail(seq, -EDOM, &own);
-            continue;
-        }
-        if (seq->request->think != NULL) id = ash_think_choose(seq->request->think, id, is_stop(seq->request, id));
-        keep_choice(seq, id);
+static void take_id(struct ash_seq *seq, int32_t id)
+{
+    struct ash_err err = {0};
+
+    if (seq->finish != ASH_FINISH_NOT_YET) return;
+    if (ash_sampler_check_id(id, seq->count, &err) < 0) {
+        ash_seq_fail(seq, -EDOM, &err);
+        return;
     }
+    if (seq->request->think != NULL) id = ash_think_choose(seq->request->think, id, is_stop(seq->request, id));
+    keep_choice(seq, id);
+}
+
+static int choose_on_device(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+{
+    size_t count = core->is_ahead ? core->row_count : piece->count; /* rows of answers that are over are among them */
+    int rc = core->is_ahead ? 0 : enqueue_choices(core, piece, err);
+
+    if (rc < 0) return rc;
+    ash_core_run_ahead(core);
+    rc = ash_pass_chosen(core->pass, core->fetch, count, core->best, err);
+    for (size_t i = 0; i < piece->count && rc == 0; i++)
+        take_id(piece->wanted[i].seq, core->best[core->is_ahead ? piece->wanted[i].row : i]);
     return rc;
 }
 
@@ -392,6 +404,7 @@ static int choose_piece(struct ash_core *core, const struct piece *piece, struct
     int rc;
 
     if (stays_on_device(core, piece)) return choose_on_device(core, piece, err);
+    ash_assert(!core->is_ahead);
     rc = compute_logits(core, piece, err);
     if (rc < 0) return rc;
     find_log_sums(piece);

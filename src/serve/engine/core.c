@@ -110,6 +110,8 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     if (rc < 0) return rc;
     rc = open_samplers(core, err);
     if (rc < 0) return rc;
+    rc = ash_core_open_ahead(core, err);
+    if (rc < 0) return rc;
     return core->opts.has_no_prefix_cache ? 0 : ash_prefix_open(core->cache, &core->prefix, err);
 }
 
@@ -184,6 +186,7 @@ void ash_core_close(struct ash_core *core)
     core->is_closing = true;
     atomic_store(&core->has_cancels, true);
     ash_core_end_cancelled(core);
+    ash_core_close_ahead(core);
     ash_queue_fini(&core->queue);
     ash_prefix_close(core->prefix);
     ash_cache_close(core->cache);

@@ -139,6 +139,7 @@ struct ash_core_stats {
     size_t pages, pages_free, pages_cached, pages_held; /* cached: only the prefix cache has them */
     uint64_t prefix_queries, prefix_hits;               /* tokens looked up, and found */
     uint64_t preemptions, steps, rows;
+    uint64_t ahead;                        /* steps that were enqueued before the tokens of the one before were known */
     uint64_t prompt_tokens, answer_tokens; /* computed; chosen */
     uint64_t drafted, accepted;
     double step_s;     /* the last step's */

@@ -125,6 +125,13 @@ struct ash_wanted_row {
 
 #define ASH_CORE_STATE_ROWS 32
 
+/* A step that was enqueued before the one in front of it was over: ahead.c. */
+struct ash_step_ahead {
+    struct ash_seq **seqs; /* [max_seqs]: whose rows they are; NULL: its answer is over */
+    size_t count;          /* 0: there is none */
+    unsigned fetch;        /* as which its tokens come */
+};
+
 struct ash_core {
     struct ash_core_opts opts; /* with defaults filled in */
     struct ash_model *model;   /* NULL: a null model */
@@ -143,7 +150,11 @@ struct ash_core {
     bool is_in_step, is_closing;
     atomic_bool has_cancels;
     bool has_answered; /* a token was handed out */
+    struct ash_step_ahead ahead;
     /* the step at hand: */
+    bool is_ahead;             /* it was enqueued ahead: only its tokens are waited for */
+    unsigned fetch;            /* as which its tokens come from a device */
+    uint64_t end_ns;           /* of the step before */
     int32_t *ids;              /* [rows] */
     struct ash_doc *docs;      /* [max_seqs] */
     struct ash_seq **doc_seqs; /* [max_seqs]: whose they are */
@@ -171,7 +182,23 @@ void ash_core_release(struct ash_core *core, struct ash_seq *seq);
 /* Nobody waits for what seq would compute any more. */
 void ash_core_leave_followers(struct ash_core *core, const struct ash_seq *seq);
 
-/* choose.c: of the step's rows after the pass: choose tokens, tell the prompt's log-probabilities. Returns 0 or the
+/* Pages for the sequence's first `tokens` tokens, without taking any from others. Returns whether it has them. */
+bool ash_core_grow(struct ash_core *core, struct ash_seq *seq, size_t tokens);
+
+/* ahead.c: room for a step that runs ahead. Returns 0 or -ENOMEM. */
+int ash_core_open_ahead(struct ash_core *core, struct ash_err *err);
+/* Wait for it and forget it. */
+void ash_core_close_ahead(struct ash_core *core);
+/* The sequence is over. */
+void ash_core_forget_ahead(struct ash_core *core, const struct ash_seq *seq);
+/* All of the step at hand is enqueued: enqueue the next one too, where its rows are known. */
+void ash_core_run_ahead(struct ash_core *core);
+/* Make the step that was enqueued ahead the one at hand. Returns false where there is none. */
+bool ash_core_take_ahead(struct ash_core *core);
+
+/* choose.c: what the choice of the sequence's token `position` depends on, beside logits and a grammar. */
+struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position);
+/* Of the step's rows after the pass: choose tokens, tell the prompt's log-probabilities. Returns 0 or the
  * error of the head, which is everybody's. */
 int ash_core_choose(struct ash_core *core, struct ash_err *err);
 /* States of the prompts' rows, where they are wanted. */

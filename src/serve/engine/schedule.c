@@ -27,8 +27,7 @@ static bool make_free(struct ash_core *core, size_t pages)
     return core->prefix != NULL && ash_prefix_evict(core->prefix, pages);
 }
 
-/* Pages for the sequence's first `tokens` tokens. */
-static bool grow(struct ash_core *core, struct ash_seq *seq, size_t tokens)
+bool ash_core_grow(struct ash_core *core, struct ash_seq *seq, size_t tokens)
 {
     size_t pages = ash_cache_pages_for(tokens);
 
@@ -78,7 +77,7 @@ static bool grow_or_preempt(struct ash_core *core, size_t index, size_t tokens)
 {
     struct ash_seq *seq = core->running[index];
 
-    for (size_t victim = core->running_count; !grow(core, seq, tokens); victim--) {
+    for (size_t victim = core->running_count; !ash_core_grow(core, seq, tokens); victim--) {
         while (victim > index + 1 && core->running[victim - 1]->is_in_step)
             victim--;
         if (victim <= index + 1) return false;
@@ -306,7 +305,7 @@ static void add_answers(struct ash_core *core)
         if (is_prefill(seq)) continue;
         decoding--;
         drafts = draft(core, seq, core->opts.max_batch_rows - core->row_count - decoding - 1);
-        if (drafts > 0 && !grow(core, seq, seq->count + drafts)) drafts = 0;
+        if (drafts > 0 && !ash_core_grow(core, seq, seq->count + drafts)) drafts = 0;
         if (!grow_or_preempt(core, i, seq->count)) continue; /* it runs when others are done */
         add_rows(core, seq, 1 + drafts, drafts);
     }

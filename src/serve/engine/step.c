@@ -40,6 +40,7 @@ void ash_core_end(struct ash_core *core, struct ash_seq *seq)
     uint64_t now_ns = ash_clock_ns();
 
     ash_core_leave_followers(core, seq);
+    ash_core_forget_ahead(core, seq);
     ash_core_release(core, seq);
     seq->owner->alive--;
     end.finish = seq->finish;
@@ -177,10 +178,10 @@ static int run_pass(struct ash_core *core, struct ash_err *err)
 {
     struct ash_batch batch = {
         .rows = core->row_count, .ids = core->ids, .docs = core->docs, .doc_count = core->doc_count};
-    int rc = pack_weights(core, err);
+    int rc = core->is_ahead ? 0 : pack_weights(core, err);
 
     if (rc < 0) return rc;
-    if (core->null == NULL) {
+    if (core->null == NULL && !core->is_ahead) {
         rc = ash_pass_infer_layers(core->pass, &batch, core->cache, err);
         if (rc < 0) return rc;
         rc = ash_core_pool_states(core, err);
@@ -248,16 +249,16 @@ static void run_step(struct ash_core *core)
     struct ash_err err = {0};
     int rc;
 
-    ash_core_schedule(core);
+    if (!ash_core_take_ahead(core)) ash_core_schedule(core);
     for (size_t d = 0; d < core->doc_count; d++) {
         struct ash_seq *seq = core->doc_seqs[d];
 
         seq->chosen_count = seq->prompt_chosen_count = seq->accepted = 0;
         seq->has_missed = false;
     }
-    pass_ns = ash_clock_ns();
+    pass_ns = core->is_ahead ? core->end_ns : ash_clock_ns(); /* the device did not wait for us */
     rc = ash_backend_outcome(core->exec, run_pass(core, &err), &err);
-    end_ns = ash_clock_ns();
+    end_ns = core->end_ns = ash_clock_ns();
     learn_costs(core, seconds(pass_ns, end_ns));
     record_pieces(core, pass_ns, end_ns);
     for (size_t d = 0; d < core->doc_count; d++) {

@@ -31,6 +31,7 @@
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
 
 static struct ash_exec execs[3]; /* of 1, 2 and 3 threads */
+static struct ash_exec device;   /* whose memory is not the host's */
 /* The ids as letters; the last one ends a text. */
 static struct ash_vocab_trie *trie;
 static struct ash_grammar *grammars[2];
@@ -315,7 +316,20 @@ static void find_want(struct oracle *oracle, struct work *work, struct ash_sampl
     want_logprobs(oracle, work);
 }
 
-static struct work *make_work(struct ash_model *model, uint64_t seed)
+/* Nothing that the host must look at between two steps. */
+static void want_tokens_alone(struct ash_request *request)
+{
+    struct ash_sampler_opts *sampler = &request->sampler;
+
+    sampler->repetition_penalty = 1.0;
+    sampler->presence_penalty = sampler->frequency_penalty = 0.0;
+    request->grammar = NULL;
+    request->wants_logprobs = request->wants_prompt_logprobs = false;
+    request->top_logprobs = request->prompt_top_logprobs = 0;
+    request->pooling = ASH_POOLING_NONE;
+}
+
+static struct work *make_work(struct ash_model *model, uint64_t seed, bool is_plain)
 {
     struct work *works = calloc(REQUESTS, sizeof(*works));
     struct oracle *oracle = calloc(1, sizeof(*oracle));
@@ -336,6 +350,7 @@ static struct work *make_work(struct ash_model *model, uint64_t seed)
         }
         draw_sampler(&works[i].request.sampler);
         draw_rest(&works[i]);
+        if (is_plain && i % 16 != 0) want_tokens_alone(&works[i].request);
         find_want(oracle, &works[i], sampler);
     }
     ash_sampler_close(sampler);
@@ -452,7 +467,8 @@ static void submit(struct ash_core *core, struct work *work)
     if (ash_core_submit(core, &work->request, &err) < 0) fail_msg("%s", err.text);
 }
 
-static struct ash_core_stats run_case(struct ash_model *model, struct work *works, uint64_t seed)
+/* exec NULL: one of the CPU's. */
+static struct ash_core_stats run_case(struct ash_model *model, struct ash_exec *exec, struct work *works, uint64_t seed)
 {
     struct ash_core *core = NULL;
     struct ash_core_stats stats;
@@ -464,7 +480,8 @@ static struct ash_core_stats run_case(struct ash_model *model, struct work *work
     seed_now = seed;
     counter = 0;
     shape = draw_shape(model);
-    if (ash_core_open(model, &execs[shape.threads - 1], &shape.opts, &core, &err) < 0) fail_msg("%s", err.text);
+    if (exec == NULL) exec = &execs[shape.threads - 1];
+    if (ash_core_open(model, exec, &shape.opts, &core, &err) < 0) fail_msg("%s", err.text);
     do { /* they arrive a few at a time, or all at once */
         size_t arrive = draw(3) == 0 ? draw(REQUESTS) : draw(3);
 
@@ -506,10 +523,10 @@ static void answers_are_those_of_one_at_a_time(void **state)
     (void)state;
     for (size_t p = 0; p < 3; p++) {
         struct ash_model *model = make_model(precisions[p][0], precisions[p][1]);
-        struct work *works = make_work(model, 100 + p);
+        struct work *works = make_work(model, 100 + p, false);
 
         for (uint64_t i = 0; i < case_count() / 3 + 1; i++) {
-            struct ash_core_stats stats = run_case(model, works, 1000 * (p + 1) + i);
+            struct ash_core_stats stats = run_case(model, NULL, works, 1000 * (p + 1) + i);
 
             all.preemptions += stats.preemptions;
             all.prefix_hits += stats.prefix_hits;
@@ -523,6 +540,26 @@ static void answers_are_those_of_one_at_a_time(void **state)
                   (unsigned long long)all.preemptions, (unsigned long long)all.prefix_hits,
                   (unsigned long long)all.accepted, (unsigned long long)all.drafted);
     assert_true(all.preemptions > 0 && all.prefix_hits > 500 && all.accepted > 20 && all.drafted > all.accepted);
+}
+
+static void a_device_that_runs_ahead_gives_the_same(void **state)
+{
+    struct ash_model *model = make_model(false, false), *there = make_model(false, false);
+    struct work *works = make_work(model, 200, true);
+    uint64_t ahead = 0, steps = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < case_count() / 10; i++) { /* half of them draft, and never run ahead */
+        struct ash_core_stats stats = run_case(there, &device, works, 5000 + i);
+
+        ahead += stats.ahead;
+        steps += stats.steps;
+    }
+    print_message("%llu of %llu steps ran ahead\n", (unsigned long long)ahead, (unsigned long long)steps);
+    assert_true(ahead > 20);
+    free(works);
+    ash_model_close(model);
+    ash_model_close(there);
 }
 
 /* ---- one thing at a time ----------------------------------------------------------------------------------------- */
@@ -669,6 +706,7 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         if (ash_exec_init(&execs[i], NULL, i + 1, &err) < 0) return -1;
+    if (ash_exec_init(&device, "apart", 1, &err) < 0) return -1;
     return make_grammars(&err);
 }
 
@@ -677,6 +715,7 @@ static int teardown(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         ash_exec_fini(&execs[i]);
+    ash_exec_fini(&device);
     for (int i = 0; i < 2; i++)
         ash_grammar_put(grammars[i]);
     ash_vocab_trie_close(trie);
@@ -686,9 +725,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_are_those_of_one_at_a_time),
-        cmocka_unit_test(a_common_prefix_is_computed_once),
-        cmocka_unit_test(what_cannot_be_served_is_refused),
+        cmocka_unit_test(answers_are_those_of_one_at_a_time), cmocka_unit_test(a_device_that_runs_ahead_gives_the_same),
+        cmocka_unit_test(a_common_prefix_is_computed_once),   cmocka_unit_test(what_cannot_be_served_is_refused),
         cmocka_unit_test(a_broken_row_ends_its_own_request),
     };
 
