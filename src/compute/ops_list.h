@@ -43,6 +43,7 @@ OP(route, backward, (struct ash_exec * exec, const struct ash_route_args *args),
 OP(route, group, (struct ash_exec * exec, const struct ash_route_group_args *args), (exec, args))
 OP(sample, choose, (struct ash_exec * exec, const struct ash_sample_args *args), (exec, args))
 OP(route, grouped, (struct ash_exec * exec, const struct ash_grouped_args *args), (exec, args))
+OP(route, grouped_grad, (struct ash_exec * exec, const struct ash_grouped_grad_args *args), (exec, args))
 OP(optim, adamw, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
 OP(optim, sum_squares, (struct ash_exec * exec, const float *x, size_t count, int exponent, struct ash_squares *sum),
    (exec, x, count, exponent, sum))

@@ -48,7 +48,19 @@ struct ash_grouped_args {
     size_t x_stride;
     float *y;
     size_t y_stride;
-    bool round_bf16; /* as in ash_gemm_args */
+    bool accumulate, round_bf16; /* as in ash_gemm_args */
+};
+
+/* Gradients of the groups' matrices: dw[g][m, n] (+)= the sum of dy[r, m] x[r, n] over the group's rows, ascending: one
+ * fma chain, whose operands round_bf16 rounds (as ash_gemm_args with cut_anywhere). A group without rows gets zeros, or
+ * keeps what it has. */
+struct ash_grouped_grad_args {
+    size_t groups, rows, M, N; /* rows: of all groups */
+    const int32_t *starts;     /* [groups + 1] */
+    const float *dy, *x;
+    size_t dy_stride, x_stride;
+    float *const *dw; /* [groups], in host memory: [M, N] each */
+    bool accumulate, round_bf16;
 };
 
 struct ash_route_ops {
@@ -60,6 +72,8 @@ struct ash_route_ops {
     void (*group)(struct ash_exec *exec, const struct ash_route_group_args *args);
     /* The chosen experts' products: see ash_grouped_args. NULL: this table has them one by one. */
     void (*grouped)(struct ash_exec *exec, const struct ash_grouped_args *args);
+    /* The gradients of their matrices: see ash_grouped_grad_args. There where grouped is. */
+    void (*grouped_grad)(struct ash_exec *exec, const struct ash_grouped_grad_args *args);
 };
 
 #endif

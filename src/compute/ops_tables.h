@@ -26,8 +26,11 @@ static const struct ash_loss_ops loss_ops = {.cross_entropy = loss_cross_entropy
                                              .part_sum = loss_part_sum,
                                              .part_end = loss_part_end,
                                              .distill = loss_distill};
-static const struct ash_route_ops route_ops = {
-    .forward = route_forward, .backward = route_backward, .group = route_group, .grouped = route_grouped};
+static const struct ash_route_ops route_ops = {.forward = route_forward,
+                                               .backward = route_backward,
+                                               .group = route_group,
+                                               .grouped = route_grouped,
+                                               .grouped_grad = route_grouped_grad};
 static const struct ash_sample_ops sample_ops = {.choose = sample_choose};
 static const struct ash_optim_ops optim_ops = {
     .adamw = optim_adamw, .sum_squares = optim_sum_squares, .max_abs = optim_max_abs};

@@ -108,9 +108,40 @@ static void scenario_grouped(struct ash_exec *exec, struct tape *tape)
     args.x = draw_floats(tape, rows * args.x_stride + 1, 1.0f);
     args.y = draw_floats(tape, rows * args.y_stride + 1, 1.0f);
     args.round_bf16 = draw_bool(tape);
+    args.accumulate = draw_bool(tape);
     (exec->ops->route->grouped != NULL ? exec->ops : exec->ops->reference)->route->grouped(exec, &args);
     memset(w, 0xa5, sizeof(w)); /* the op has copied what it needs */
     tape_words(tape, args.y, rows * args.y_stride);
+}
+
+static void scenario_grouped_grad(struct ash_exec *exec, struct tape *tape)
+{
+    size_t groups = 1 + draw_below(tape, 20), rows = 0;
+    int32_t *starts = draw_ids(tape, groups + 1, 1);
+    float *dw[20];
+    struct ash_grouped_grad_args args = {.groups = groups,
+                                         .M = draw_size(tape, 129),
+                                         .N = draw_size(tape, 129),
+                                         .starts = starts,
+                                         .dw = dw,
+                                         .accumulate = draw_bool(tape),
+                                         .round_bf16 = draw_bool(tape)};
+    size_t size = args.M * args.N;
+    float *all = draw_floats(tape, groups * size, 1.0f);
+
+    for (size_t g = 0; g < groups; g++) {
+        starts[g] = (int32_t)rows;
+        rows += draw_below(tape, 3) == 0 ? 0 : draw_size(tape, 65);
+        dw[g] = all + g * size;
+    }
+    starts[groups] = (int32_t)(args.rows = rows);
+    args.x_stride = args.N + draw_below(tape, 3);
+    args.dy_stride = args.M + draw_below(tape, 3);
+    args.x = draw_floats(tape, rows * args.x_stride + 1, 1.0f);
+    args.dy = draw_floats(tape, rows * args.dy_stride + 1, 1.0f);
+    (exec->ops->route->grouped_grad != NULL ? exec->ops : exec->ops->reference)->route->grouped_grad(exec, &args);
+    memset(dw, 0xa5, sizeof(dw)); /* the op has copied what it needs */
+    tape_words(tape, all, groups * size);
 }
 
 static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
@@ -138,6 +169,7 @@ static void test_column_sum(void **state)
     (void)state;
     check_scenario(scenario_column_sum, 60);
     check_scenario(scenario_grouped, 60);
+    check_scenario(scenario_grouped_grad, 60);
 }
 
 /* K = 0 leaves zeros, the bias or the old value. */

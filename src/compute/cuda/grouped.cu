@@ -63,6 +63,14 @@ grouped_f32(const __grid_constant__ struct ash_cuda_grouped_args op)
     float sum[8][4] = {};
 
     if (tile.count == 0) return;
+    if (op.accumulate) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (tm + i < tile.count && n0 + tn + 16 * j < op.N)
+                    sum[i][j] = op.y[(tile.first + tm + i) * op.y_stride + n0 + tn + 16 * j];
+    }
     for (size_t k0 = 0; k0 < op.K; k0 += DEPTH) {
         unsigned depth = op.K - k0 < DEPTH ? (unsigned)(op.K - k0) : DEPTH;
 
@@ -101,6 +109,17 @@ grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
     float sum[TILE / 8][4] = {};
 
     if (tile.count == 0) return;
+    if (op.accumulate) {
+#pragma unroll
+        for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                unsigned r = row + i / 2 * 8;
+                size_t col = n0 + 8 * n + t + i % 2;
+
+                if (r < tile.count && col < op.N) sum[n][i] = op.y[(tile.first + r) * op.y_stride + col];
+            }
+    }
     for (size_t k0 = 0; k0 < op.K; k0 += DEPTH) {
         for (unsigned i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
             unsigned line = i / DEPTH, k = i % DEPTH;
@@ -134,4 +153,52 @@ grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
 
             if (r < tile.count && col < op.N) op.y[(tile.first + r) * op.y_stride + col] = sum[n][i];
         }
+}
+
+/* Group blockIdx.z: its rows are the k of a product, one chain, ascending. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+grouped_grad(const __grid_constant__ struct ash_cuda_grouped_grad_args op)
+{
+    __shared__ float dy[DEPTH][TILE + 1], x[DEPTH][TILE + 1];
+    size_t first = (size_t)op.starts[blockIdx.z], rows = (size_t)op.starts[blockIdx.z + 1] - first;
+    size_t m0 = (size_t)blockIdx.y * TILE, n0 = (size_t)blockIdx.x * TILE;
+    unsigned tm = threadIdx.x / 16 * 8, tn = threadIdx.x % 16; /* 8 rows of dw, and every 16th column */
+    float *dw = op.dw[blockIdx.z], sum[8][4] = {};
+
+    if (rows == 0 && op.accumulate) return;
+    if (op.accumulate) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (m0 + tm + i < op.M && n0 + tn + 16 * j < op.N)
+                    sum[i][j] = dw[(m0 + tm + i) * op.N + n0 + tn + 16 * j];
+    }
+    for (size_t k0 = 0; k0 < rows; k0 += DEPTH) {
+        unsigned depth = rows - k0 < DEPTH ? (unsigned)(rows - k0) : DEPTH;
+
+        for (unsigned i = threadIdx.x; i < TILE * depth; i += THREADS) {
+            unsigned k = i / TILE, line = i % TILE;
+            size_t row = first + k0 + k;
+            float a = m0 + line < op.M ? op.dy[row * op.dy_stride + m0 + line] : 0.0f;
+            float b = n0 + line < op.N ? op.x[row * op.x_stride + n0 + line] : 0.0f;
+
+            dy[k][line] = op.round_bf16 ? ash_bf16_to_f32(ash_f32_to_bf16(a)) : a;
+            x[k][line] = op.round_bf16 ? ash_bf16_to_f32(ash_f32_to_bf16(b)) : b;
+        }
+        __syncthreads();
+        for (unsigned k = 0; k < depth; k++)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] = fmaf(dy[k][tm + i], x[k][tn + 16 * j], sum[i][j]);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (m0 + tm + i < op.M && n0 + tn + 16 * j < op.N)
+                dw[(m0 + tm + i) * op.N + n0 + tn + 16 * j] = sum[i][j];
 }

@@ -68,6 +68,17 @@ struct ash_cuda_grouped_args {
     size_t x_stride;
     float *y;
     size_t y_stride;
+    bool accumulate;
+};
+
+/* See ash_grouped_grad_args. */
+struct ash_cuda_grouped_grad_args {
+    size_t M, N;
+    const int32_t *starts;
+    const float *dy, *x;
+    size_t dy_stride, x_stride;
+    float *const *dw; /* [groups] */
+    bool accumulate, round_bf16;
 };
 
 /* norm_tile.cu: rows of a thread block (at most 64), and floats after each in shared memory. */

@@ -299,8 +299,11 @@ static void route_group(struct ash_exec *exec, const struct ash_route_group_args
         ash_cuda_read(exec->cuda->cuda, args->offsets, exec->cuda->results.data, offsets_bytes, NULL);
 }
 
-const struct ash_route_ops ash_cuda_route = {
-    .forward = route_forward, .backward = route_backward, .group = route_group, .grouped = ash_cuda_grouped};
+const struct ash_route_ops ash_cuda_route = {.forward = route_forward,
+                                             .backward = route_backward,
+                                             .group = route_group,
+                                             .grouped = ash_cuda_grouped,
+                                             .grouped_grad = ash_cuda_grouped_grad};
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
 

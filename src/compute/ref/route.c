@@ -207,9 +207,29 @@ static void grouped(struct ash_exec *exec, const struct ash_grouped_args *args)
                                           .b = args->w[g].mat,
                                           .c = args->y + first * args->y_stride,
                                           .c_stride = args->y_stride,
+                                          .accumulate = args->accumulate,
                                           .round_bf16 = args->round_bf16});
     }
 }
 
+static void grouped_grad(struct ash_exec *exec, const struct ash_grouped_grad_args *args)
+{
+    for (size_t g = 0; g < args->groups; g++) {
+        size_t first = (size_t)args->starts[g], count = (size_t)args->starts[g + 1] - first;
+
+        exec->ops->matrix->gemm(
+            exec, &(struct ash_gemm_args){.M = args->M,
+                                          .N = args->N,
+                                          .K = count,
+                                          .a = {args->dy + first * args->dy_stride, ASH_F32, 1, args->dy_stride},
+                                          .b = {args->x + first * args->x_stride, ASH_F32, args->x_stride, 1},
+                                          .c = args->dw[g],
+                                          .c_stride = args->N,
+                                          .accumulate = args->accumulate,
+                                          .round_bf16 = args->round_bf16,
+                                          .cut_anywhere = true});
+    }
+}
+
 const struct ash_route_ops ash_ref_route = {
-    .forward = forward, .backward = backward, .group = group, .grouped = grouped};
+    .forward = forward, .backward = backward, .group = group, .grouped = grouped, .grouped_grad = grouped_grad};

@@ -204,8 +204,6 @@ static void recompute_cheap(const struct ash_pass_step *step, size_t layer, cons
 
     if (step->axes->ep.size == 1) ash_moe_dispatch(step, layer, x);
     if (count > 0) ash_ffn_activate(step, &acts, count * c->expert.ffn);
-    if (c->expert.shared_ffn != 0 && step->rows > 0)
-        ash_ffn_activate(step, &step->acts->layers[layer].moe.shared, step->rows * c->expert.shared_ffn);
 }
 
 /* Gradients of the router's logits, from those of the chosen weights. */
@@ -257,16 +255,21 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
     const struct ash_model_config *c = &step->model->config;
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     struct ash_scratch *s = &step->acts->scratch;
-    bool has_shared = c->expert.shared_ffn != 0;
+    bool has_shared = c->expert.shared_ffn != 0, is_grouped = step->rows > 0 && ash_moe_is_grouped(step, layer);
 
     ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && dy != NULL && dx != NULL)));
-    if (step->rows > 0 && ash_moe_is_grouped(step, layer)) ash_moe_grouped_offsets(step, layer);
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) recompute_cheap(step, layer, x);
     if (step->rows > 0) route_backward(step, layer, dy);
-    ash_moe_dispatch_grads(step, layer, dy);
-    experts_backward(step, sink, layer);
-    ash_moe_combine_grads(step, layer);
+    if (is_grouped) {
+        ash_moe_grouped_backward(step, sink, layer, x, dy);
+    } else {
+        if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) recompute_cheap(step, layer, x);
+        ash_moe_dispatch_grads(step, layer, dy);
+        experts_backward(step, sink, layer);
+        ash_moe_combine_grads(step, layer);
+    }
     if (step->rows == 0) return;
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE && has_shared)
+        ash_ffn_activate(step, &moe->shared, step->rows * c->expert.shared_ffn);
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
         struct ash_ffn_io io = {.rows = step->rows,

@@ -113,13 +113,12 @@ static int open_lists(struct ash_moe_exchange *moe, const struct ash_model *mode
     moe->tp_counts = calloc(axes->tp.size, sizeof(*moe->tp_counts));
     moe->sources = calloc(sources, sizeof(*moe->sources));
     moe->weights = calloc(model->config.expert.experts + 1, sizeof(*moe->weights));
-    moe->starts = calloc(model->config.expert.experts + 1, sizeof(*moe->starts));
     moe->send = calloc(sources, sizeof(*moe->send));
     moe->recv = calloc(sources, sizeof(*moe->recv));
     moe->sent = calloc(model->config.expert.experts + 3 * sources, sizeof(*moe->sent));
     moe->received = calloc(sources * words, sizeof(*moe->received));
     if (moe->routes == NULL || moe->tp_counts == NULL || moe->sources == NULL || moe->weights == NULL ||
-        moe->starts == NULL || moe->send == NULL || moe->recv == NULL || moe->sent == NULL || moe->received == NULL)
+        moe->send == NULL || moe->recv == NULL || moe->sent == NULL || moe->received == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for the exchange of experts' tokens");
     return 0;
 }
@@ -176,7 +175,6 @@ void ash_moe_close(struct ash_moe_exchange *moe)
     free(moe->routes);
     free(moe->sources);
     free(moe->weights);
-    free(moe->starts);
     free(moe->send);
     free(moe->recv);
     free(moe->tp_counts);

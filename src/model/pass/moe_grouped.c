@@ -1,4 +1,5 @@
-/* moe_grouped: rows are gathered, then three products and an activation over all pairs, whoever has how many. */
+/* moe_grouped: rows are gathered, then three products and an activation over all pairs, whoever has how many; and
+ * back. */
 #include "model/pass/moe_grouped.h"
 
 #include "base/assert.h"
@@ -6,6 +7,7 @@
 #include "model/files/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/ffn.h"
+#include "model/pass/moe_exchange.h"
 #include "model/pass/moe_pairs.h"
 #include "model/weight.h"
 
@@ -29,36 +31,98 @@ static bool is_plain(const struct ash_pass_step *step, size_t layer, enum ash_ro
 bool ash_moe_is_grouped(const struct ash_pass_step *step, size_t layer)
 {
     if (step->exec->memory->host_visible || step->exec->ops->route->grouped == NULL || step->has_adapters ||
-        step->axes->ep.size > 1 || step->axes->tp.size > 1)
+        step->axes->ep.size > 1 || step->axes->tp.size > 1 || step->axes->cp.size > 1)
         return false;
     for (size_t r = 0; r < ASH_COUNT(roles); r++)
         if (!is_plain(step, layer, roles[r])) return false;
     return true;
 }
 
-/* y = x w^T, every pair with its expert's matrix of a role. */
+static size_t pair_count(const struct ash_pass_step *step)
+{
+    return step->rows * step->model->config.expert.choices;
+}
+
+/* The product of all pairs with their experts' matrices of a role, but for the matrices: from K columns to N. */
+static struct ash_grouped_args product(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
+{
+    return (struct ash_grouped_args){.groups = step->model->experts.count,
+                                     .rows = pair_count(step),
+                                     .starts = step->acts->layers[layer].moe.starts,
+                                     .w = step->moe->weights,
+                                     .x = x,
+                                     .y = y,
+                                     .round_bf16 = step->model->round_bf16};
+}
+
+static void run_product(const struct ash_pass_step *step, struct ash_grouped_args *args)
+{
+    args->N = args->y_stride = args->w[0].N;
+    args->x_stride = args->K;
+    step->exec->ops->route->grouped(step->exec, args);
+}
+
+/* y = x w^T. */
 static void multiply(const struct ash_pass_step *step, size_t layer, enum ash_role role, const float *x, float *y)
 {
     const struct ash_model *model = step->model;
-    struct ash_weight *weights = step->moe->weights;
-    struct ash_grouped_args args = {.groups = model->experts.count,
-                                    .rows = step->rows * model->config.expert.choices,
-                                    .starts = step->acts->layers[layer].moe.starts,
-                                    .w = weights,
-                                    .x = x,
-                                    .y = y,
-                                    .round_bf16 = model->round_bf16};
+    struct ash_grouped_args args = product(step, layer, x, y);
 
     for (size_t e = 0; e < args.groups; e++) {
         int32_t param = ash_layer_expert(&model->layers[layer], role, e);
 
         ash_prefetcher_wait(model->prefetcher, model->params[param].data);
         ash_load_wait(model->load, param);
-        weights[e] = ash_weight_for(model, step->exec, param, &args.K);
+        step->moe->weights[e] = ash_weight_for(model, step->exec, param, &args.K);
     }
-    args.N = args.y_stride = weights[0].N;
-    args.x_stride = args.K;
-    step->exec->ops->route->grouped(step->exec, &args);
+    run_product(step, &args);
+}
+
+/* dx (+)= dy w. */
+static void input_grad(const struct ash_pass_step *step, size_t layer, enum ash_role role, const float *dy, float *dx,
+                       bool accumulate)
+{
+    const struct ash_model *model = step->model;
+    struct ash_grouped_args args = product(step, layer, dy, dx);
+
+    for (size_t e = 0; e < args.groups; e++) {
+        int32_t param = ash_layer_expert(&model->layers[layer], role, e);
+        struct ash_weight_shape shape = ash_weight_shape_of(model, param);
+
+        step->moe->weights[e] = (struct ash_weight){.N = shape.in, .mat = ash_weight_matrix(model, param, true)};
+        args.K = shape.out;
+    }
+    args.accumulate = accumulate;
+    run_product(step, &args);
+}
+
+/* dw (+)= dy^T x, of every expert: those that nobody chose get zeros where the others begin with this batch. */
+static void weight_grad(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, enum ash_role role,
+                        const float *dy, const float *x)
+{
+    const struct ash_model *model = step->model;
+    float *dw[ASH_ROUTE_EXPERTS_MAX];
+    struct ash_grouped_grad_args args = {.groups = model->experts.count,
+                                         .rows = pair_count(step),
+                                         .starts = step->acts->layers[layer].moe.starts,
+                                         .dy = dy,
+                                         .x = x,
+                                         .dw = dw,
+                                         .round_bf16 = model->round_bf16};
+
+    ash_assert(args.groups <= ASH_COUNT(dw));
+    for (size_t e = 0; e < args.groups; e++) {
+        int32_t param = ash_layer_expert(&model->layers[layer], role, e);
+        struct ash_weight_shape shape = ash_weight_shape_of(model, param);
+
+        ash_assert(!shape.transposed);
+        dw[e] = ash_grad_sum_of(sink, param).data;
+        if (dw[e] == NULL) return; /* no expert's is wanted */
+        args.accumulate = !ash_grad_overwrites_first(sink, param);
+        args.M = args.dy_stride = shape.out;
+        args.N = args.x_stride = shape.in;
+    }
+    step->exec->ops->route->grouped_grad(step->exec, &args);
 }
 
 void ash_moe_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x)
@@ -74,14 +138,31 @@ void ash_moe_grouped_forward(const struct ash_pass_step *step, size_t layer, con
     multiply(step, layer, ASH_ROLE_EXPERT_DOWN, moe->expert.hidden, moe->y);
 }
 
-void ash_moe_grouped_offsets(const struct ash_pass_step *step, size_t layer)
+void ash_moe_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                              const float *x, const float *dy)
 {
-    size_t count = step->model->config.expert.experts + 1;
-    int rc = step->exec->memory->copy(step->moe->starts, step->acts->layers[layer].moe.starts,
-                                      count * sizeof(*step->moe->starts));
+    const struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    const struct ash_ffn_acts *acts = &moe->expert, *dacts = &step->acts->scratch.dexpert;
+    struct ash_range pairs = {0, pair_count(step)};
+    struct ash_grad_sink own = ash_moe_source_sink(step, sink, 0);
+    size_t count = pairs.count * step->model->config.expert.ffn;
+    float *dpair = step->acts->scratch.dpair;
 
-    if (rc < 0 && step->axes->failed == 0)
-        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy the experts' offsets");
-    for (size_t e = 0; e < count; e++)
-        step->moe->routes[layer].offsets[e] = (size_t)step->moe->starts[e];
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) {
+        ash_moe_gather_rows(step, layer, x, pairs, false, moe->x);
+        ash_ffn_activate(step, acts, count);
+    }
+    ash_moe_gather_rows(step, layer, dy, pairs, true, dpair);
+    weight_grad(step, &own, layer, ASH_ROLE_EXPERT_DOWN, dpair, acts->hidden);
+    input_grad(step, layer, ASH_ROLE_EXPERT_DOWN, dpair, dacts->hidden, false);
+    step->exec->ops->act->swiglu_backward(step->exec, &(struct ash_swiglu_grad_args){.count = count,
+                                                                                     .gate = acts->gate,
+                                                                                     .up = acts->up,
+                                                                                     .dout = dacts->hidden,
+                                                                                     .dgate = dacts->gate,
+                                                                                     .dup = dacts->up});
+    weight_grad(step, &own, layer, ASH_ROLE_EXPERT_GATE, dacts->gate, moe->x);
+    input_grad(step, layer, ASH_ROLE_EXPERT_GATE, dacts->gate, dpair, false);
+    weight_grad(step, &own, layer, ASH_ROLE_EXPERT_UP, dacts->up, moe->x);
+    input_grad(step, layer, ASH_ROLE_EXPERT_UP, dacts->up, dpair, true);
 }

@@ -53,7 +53,6 @@ struct ash_moe_exchange {
     struct ash_moe_route *routes;   /* [layers] */
     struct ash_moe_source *sources; /* [ep size] */
     struct ash_weight *weights;     /* [experts]: of a grouped product */
-    int32_t *starts;                /* [experts + 1], host */
     size_t *send, *recv;            /* [ep size] floats */
     size_t *tp_counts;              /* [tp size] floats */
     uint32_t *sent, *received;      /* pairs per expert, and what else a rank says of its batch */
