@@ -16,6 +16,28 @@ static int begin_copies(struct ash_trainer *trainer, uint64_t step, struct ash_e
                                                  : ash_trainer_begin_refill(trainer, err);
 }
 
+/* More sums are complete. */
+static int on_layer(void *ctx, struct ash_err *err)
+{
+    struct ash_trainer *trainer = ctx;
+
+    return ash_copies_send_some(&trainer->now->copies, &trainer->now->stages, err);
+}
+
+/* The gradients that copies need go while the backward pass runs, unless copies are being filled, which takes the same
+ * lane. */
+static int begin_sending(struct ash_trainer *trainer, struct ash_stages_task *task, struct ash_err *err)
+{
+    struct ash_copies *copies = &trainer->now->copies;
+    int rc;
+
+    ash_copies_begin(copies);
+    if (copies->group == NULL || trainer->refill != NULL) return 0;
+    rc = ash_copies_open_lane(copies, err);
+    if (rc == 0) task->listener = (struct ash_stages_listener){on_layer, trainer};
+    return rc;
+}
+
 /* Gradients and loss of the next step: everything before its norm. */
 static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct ash_err *err)
 {
@@ -41,7 +63,8 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
         rc = ash_trainer_begin_sums(trainer, ASH_AUDIT_OWN, &task.sums, err);
         if (rc < 0) return rc;
     }
-    rc = ash_stages_train(stages, &task, before, trainer->losses, err);
+    rc = begin_sending(trainer, &task, err);
+    if (rc == 0) rc = ash_stages_train(stages, &task, before, trainer->losses, err);
     if (rc < 0) return rc;
     step->loss = ash_grains_fold(trainer->losses, (size_t)trainer->job->train.grains);
     if (task.objective == NULL) step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;

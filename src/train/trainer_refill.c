@@ -1,5 +1,5 @@
-/* trainer: copies that a new mesh has not got yet are filled while its first step runs, on a thread and in a group of
- * their own. The state does not change before that step's update, which waits for it. What an earlier mesh has left
+/* trainer: copies that a new mesh has not got yet are filled while its first step runs, on a thread and in the lane of
+ * the copies. The state does not change before that step's update, which waits for it. What an earlier mesh has left
  * stays in memory until the norm is known, so until all ranks have their copies: whoever is lost meanwhile, nothing is
  * missing. */
 #include "train/trainer_priv.h"
@@ -14,7 +14,7 @@
 
 struct ash_refill {
     pthread_t thread;
-    struct ash_group *group; /* of the mesh's ranks, and of this thread */
+    struct ash_group *group; /* of the mesh's ranks: the copies' lane; this thread's until it ends */
     const struct ash_model *outline;
     struct ash_patches have, need;
     struct ash_exchange_counts counts;
@@ -36,7 +36,6 @@ static void free_refill(struct ash_refill *refill)
     if (refill == NULL) return;
     ash_patches_fini(&refill->have);
     ash_patches_fini(&refill->need);
-    ash_group_close(refill->group);
     free(refill);
 }
 
@@ -54,8 +53,8 @@ int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err)
     refill = calloc(1, sizeof(*refill));
     if (refill == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     refill->outline = trainer->outline;
-    rc = ash_group_split(trainer->now->copies.group, 0, (int64_t)ash_group_rank(trainer->now->copies.group),
-                         &refill->group, err);
+    rc = ash_copies_open_lane(&trainer->now->copies, err);
+    refill->group = trainer->now->copies.lane;
     if (rc == 0) rc = ash_patches_add_stages(&refill->have, &trainer->now->stages, trainer->outline, true, err);
     if (rc == 0) rc = ash_copies_add_patches(&trainer->now->copies, true, &refill->have, err);
     if (rc == 0) rc = ash_copies_add_patches(&trainer->now->copies, false, &refill->need, err);

@@ -381,18 +381,23 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const struct ash_grains_strand *strand = &grains->strands[0];
-    size_t rank = ash_group_rank(opts->group), parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
+    size_t rank = opts->group != NULL ? ash_group_rank(opts->group) : 0,
+           parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
     struct ash_grains_request *request = &grains->requests[grains->request_count];
     float *sum = strand->sums[0] + run.first;
-    int rc;
+    int rc = 0;
 
     ash_assert(ash_range_end(run) <= opts->sum_size);
-    ash_assert(part == 0 || part * ash_group_size(opts->group) == run.count);
+    ash_assert(part == 0 || part * group_size(opts) == run.count);
     ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;
+    request->call = NULL;
+    request->range = run;
     for (size_t i = 0; i < parts; i++)
         request->parts[i] = strand->sums[i] + run.first;
-    if (part > 0)
+    if (opts->group == NULL)
+        ash_assert(parts == 1); /* the root */
+    else if (part > 0)
         rc = ash_group_reduce_scatter_parts_start(opts->group, request->parts, &grains->shares, sum + rank * part, part,
                                                   ASH_COLL_F32, ASH_COLL_SUM, &request->call, err);
     else
@@ -400,6 +405,17 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
                                               ASH_COLL_F32, ASH_COLL_SUM, &request->call, err);
     if (rc == 0) grains->request_count++;
     return rc;
+}
+
+bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range)
+{
+    for (size_t i = 0; i < grains->request_count; i++) {
+        const struct ash_grains_request *request = &grains->requests[i];
+
+        if (range.first < request->range.first || ash_range_end(range) > ash_range_end(request->range)) continue;
+        return request->call == NULL || ash_call_done(request->call);
+    }
+    return false;
 }
 
 int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err)

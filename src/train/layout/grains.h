@@ -49,7 +49,8 @@ struct ash_grains_opts {
 
 /* A range of elements whose reduction is in flight. */
 struct ash_grains_request {
-    struct ash_call *call;
+    struct ash_call *call; /* NULL: there is nobody to reduce with */
+    struct ash_range range;
     const void *parts[ASH_GRAINS_DEPTH_MAX]; /* [depth] partial sums, of [range.count] floats each */
 };
 
@@ -107,12 +108,15 @@ void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range r
 /* All ranges of the next count leaves have been added: go to the grains after them. */
 void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count);
 
-/* Between nodes, with one strand: elements `range` of all its leaves are there, so start to reduce them over the ranks,
- * overlapped with what the caller computes next. part: rank r of the group needs only part elements from r * part on,
- * which together are the range; 0: all need all. All ranks start the same ranges in the same order, each once, until
- * they cover the sum. Returns 0 or the group's error. */
+/* Between nodes, or alone, with one strand: elements `range` of all its leaves are there, so start to reduce them over
+ * the ranks, overlapped with what the caller computes next. part: rank r of the group needs only part elements from
+ * r * part on, which together are the range; 0: all need all. All ranks start the same ranges in the same order, each
+ * once, until they cover the sum. Returns 0 or the group's error. */
 int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range range, size_t part, struct ash_err *err);
-/* Before that, of the leaf that begin gave: put elements `range` into the tree. ash_grains_advance follows
+/* Is the sum of elements `range`, as far as this rank needs them, where ash_grains_sum says? Of what was started, until
+ * ash_grains_reduce. Does not wait; where a reduction has failed, ash_grains_reduce says so. */
+bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range);
+/* Before a start, of the leaf that begin gave: put elements `range` into the tree. ash_grains_advance follows
  * when all have been. */
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range range);
 

@@ -20,6 +20,13 @@ struct ash_stage_slot {
     struct ash_feed feed;
 };
 
+/* Who wants to know that more sums of a step may be complete (ash_stages_sum), while the backward passes of the last
+ * micro-batch run. Zeroed: nobody. */
+struct ash_stages_listener {
+    int (*on_layer)(void *ctx, struct ash_err *err); /* a layer is done */
+    void *ctx;
+};
+
 /* One chunk. */
 struct ash_stage {
     struct ash_state state;
@@ -31,7 +38,7 @@ struct ash_stage {
     struct ash_grains grains; /* sums of gradients, where they are not sharded */
     struct ash_range *wanted; /* [wanted_count]: ranges of the sum that this rank updates and no other does */
     size_t wanted_count;
-    bool overlap_reduce;             /* sums go between nodes while the backward pass runs (stages_hooks.c) */
+    bool overlap_reduce;             /* sums of a layer follow its backward pass (stages_hooks.c) */
     bool is_leader;                  /* this rank starts them: see ash_mesh_is_leader */
     bool is_last_micro_batch;        /* the one in the backward pass, of the rank's last grain */
     bool *reduce_started;            /* [units of the model] */
@@ -40,6 +47,7 @@ struct ash_stage {
     float **expert_grad_buffers;     /* [ep]: of experts, for the grains of the ranks that are served */
     float *grads;                    /* of the whole step, reduced: the shard's (optimizer.flat says in which layout) */
     struct ash_leaf_sums *leaf_sums; /* of the step, while it is computed; NULL: nobody asks */
+    struct ash_stages_listener listener;
 };
 
 /* P2p channels to the neighbours in the pipeline; NULL where there is none. */
@@ -93,6 +101,7 @@ struct ash_stages_task {
     float scale;
     size_t shift;               /* compute the grains of the rank this many dp places on; 0: this rank's own */
     struct ash_leaf_sums *sums; /* gets the bits of each grain's gradients; NULL: nobody asks */
+    struct ash_stages_listener listener;
 };
 /* The grain that a data-parallel place (dp, fsdp) computes in a round with this rank's of ep; SIZE_MAX: none. */
 size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t ep, size_t round);
@@ -101,6 +110,9 @@ size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t e
  * objective's or the group's error. */
 int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
                      struct ash_err *err);
+/* While that runs: elements `range` of a chunk's reduced gradients, where those that this rank updates are complete;
+ * else NULL. */
+const float *ash_stages_sum(const struct ash_stages *stages, size_t chunk, struct ash_range range);
 /* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err);
 /* Clip and update what this process does of the state, with the gradients that it has: nothing is sent or waited for.

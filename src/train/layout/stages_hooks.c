@@ -1,6 +1,7 @@
 /* stages: what happens between the layers of a pass. Sharded weights and gradients come and go there (fsdp); and where
  * gradients are reduced between nodes, those of a layer start as soon as the backward pass of the rank's last
- * micro-batch has left it, overlapped with the layers before it. */
+ * micro-batch has left it, overlapped with the layers before it. Where there is nobody to reduce with they are complete
+ * then, and can go to those who hold copies (recover.copies). */
 #include "train/layout/stages_priv.h"
 
 #include <errno.h>
@@ -42,21 +43,29 @@ static int need(void *ctx, int unit, bool backward, struct ash_err *err)
     return ash_fsdp_need(&stage->fsdp, unit, backward, err);
 }
 
+/* Start to reduce the gradients of a layer, or of what is around them, where that overlaps. */
+static int reduce_layer(struct ash_stage *stage, int unit, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (!stage->overlap_reduce || !stage->is_leader || !ash_fsdp_completes(stage->state.model, unit)) return 0;
+    for (size_t i = 0; rc == 0 && i < stage->state.shards->unit_count; i++)
+        if (stage->state.shards->units[i].unit == unit) rc = start_unit(stage, i, err);
+    return rc;
+}
+
 static int done(void *ctx, int unit, bool backward, struct ash_err *err)
 {
     struct ash_stage *stage = ctx;
     const struct ash_group *world = stage->fsdp.mesh->world;
+    bool is_last = backward && (stage->is_last_micro_batch || stage->fsdp.is_last_of_step);
     int rc;
 
     ash_call_note_work();
     rc = world != NULL ? ash_epoch_check(world, err) : 0; /* a lost rank is not to be noticed at the next call only */
     if (rc == 0) rc = ash_fsdp_done(&stage->fsdp, unit, backward, err);
-    if (!backward || !stage->overlap_reduce || !stage->is_last_micro_batch ||
-        !ash_fsdp_completes(stage->state.model, unit))
-        return rc;
-    if (!stage->is_leader) return rc;
-    for (size_t i = 0; rc == 0 && i < stage->state.shards->unit_count; i++)
-        if (stage->state.shards->units[i].unit == unit) rc = start_unit(stage, i, err);
+    if (rc == 0 && backward && stage->is_last_micro_batch) rc = reduce_layer(stage, unit, err);
+    if (rc == 0 && is_last && stage->listener.on_layer != NULL) rc = stage->listener.on_layer(stage->listener.ctx, err);
     return rc;
 }
 
@@ -86,9 +95,12 @@ void ash_stages_note_grain(struct ash_stage *stage, size_t round)
 
 int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
-    const struct ash_group *data = stages->mesh->data;
+    const struct ash_mesh *mesh = stages->mesh;
+    /* alone with its part of the model: nothing is reduced, but copies of it want the sums */
+    bool is_alone = mesh->data == NULL && mesh->world != NULL && mesh->size[ASH_MESH_CP] == 1;
 
-    stage->overlap_reduce = stages->mesh->zero < 2 && data != NULL && ash_group_nodes(data) > 1;
+    stage->overlap_reduce = mesh->zero < 2 && (is_alone ? stages->job->recover.copies > 0
+                                                        : mesh->data != NULL && ash_group_nodes(mesh->data) > 1);
     stage->is_leader = ash_mesh_is_leader(stages->mesh);
     if (!stage->overlap_reduce) return 0;
     stage->reduce_started = calloc(stage->state.shards->unit_count, sizeof(*stage->reduce_started));

@@ -338,6 +338,7 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *ta
     for (size_t i = 0; i < stages->chunk_count; i++) {
         reset(&stages->chunks[i]);
         stages->chunks[i].leaf_sums = stages->chunks[i].fsdp.leaf_sums = task->sums;
+        stages->chunks[i].listener = task->listener;
     }
     for (size_t i = 0; i < ash_stage_order_count(&stages->order); i++) {
         struct ash_stage_op op = ash_stage_order_at(&stages->order, i);

@@ -61,6 +61,16 @@ int ash_stages_reduce(struct ash_stages *stages, struct ash_err *err)
     return 0;
 }
 
+/* The last rank of cp has the sums of all, and the others get them from it after the pass. */
+const float *ash_stages_sum(const struct ash_stages *stages, size_t chunk, struct ash_range range)
+{
+    const struct ash_stage *stage = &stages->chunks[chunk];
+    const struct ash_grains *sums = stages->mesh->zero > 1 ? &stage->fsdp.sums : &stage->grains;
+
+    if (stages->mesh->size[ASH_MESH_CP] > 1 || !ash_grains_has_sum(sums, range)) return NULL;
+    return ash_grains_sum(sums) + range.first;
+}
+
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err)
 {
     struct ash_optimizer *optimizers[ASH_MODEL_LAYERS_MAX];

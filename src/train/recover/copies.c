@@ -1,5 +1,5 @@
-/* copies: memory for them, gradients on their way, and the update that is made twice. */
-#include "train/recover/copies.h"
+/* copies: memory for them, and the update that is made twice. */
+#include "train/recover/copies_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "base/assert.h"
 #include "infra/memory.h"
-#include "collective/call.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -129,16 +128,12 @@ out:
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for the copies of %zu ranks", ranks) : rc;
 }
 
-static size_t sent_bytes(const struct ash_copies *copies)
-{
-    return (copies->sent_count + 1) * sizeof(float);
-}
-
 int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                     size_t count, struct ash_err *err)
 {
     const struct ash_mesh *mesh = stages->mesh;
     bool some = false;
+    size_t rank;
     int rc;
 
     memset(copies, 0, sizeof(*copies));
@@ -148,18 +143,17 @@ int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, 
         some = some || has_holder(&copies->map, r);
     if (rc < 0 || !some) return rc;
     copies->group = mesh->world;
+    rank = ash_group_rank(mesh->world);
     rc = ash_patches_add_stages(&copies->own, stages, outline, false, err);
     if (rc == 0) rc = share_lists(copies, err);
-    if (rc < 0 || !has_holder(&copies->map, ash_group_rank(mesh->world))) return rc;
-    for (size_t i = 0; i < copies->own.count; i++)
-        if (copies->own.items[i].range.has_moments != 0) copies->sent_count += (size_t)copies->own.items[i].range.count;
-    copies->sent = ash_memory_host.alloc(sent_bytes(copies));
-    return copies->sent != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for gradients on their way");
+    return rc < 0 ? rc : ash_copies_open_messages(copies, outline, has_holder(&copies->map, rank), err);
 }
 
 void ash_copies_detach(struct ash_copies *copies)
 {
-    copies->group = NULL;
+    ash_copies_settle(copies, NULL);
+    ash_group_close(copies->lane);
+    copies->group = copies->lane = NULL;
 }
 
 static bool same_ranges(const struct ash_patches *a, const struct ash_patches *b)
@@ -197,6 +191,7 @@ void ash_copies_set_filled(struct ash_copies *copies)
 static void close_copy(struct ash_held_copy *copy)
 {
     ash_patches_fini(&copy->patches);
+    free(copy->messages.items);
     if (copy->memory != NULL) ash_memory_host.free(copy->memory, copy->bytes + sizeof(float));
 }
 
@@ -218,7 +213,7 @@ void ash_copies_close(struct ash_copies *copies)
     for (size_t i = 0; i < copies->held_count; i++)
         close_copy(&copies->held[i]);
     free(copies->held);
-    if (copies->sent != NULL) ash_memory_host.free(copies->sent, sent_bytes(copies));
+    ash_copies_close_messages(copies);
     ash_patches_fini(&copies->own);
     ash_copies_map_fini(&copies->map);
     memset(copies, 0, sizeof(*copies));
@@ -238,7 +233,7 @@ int ash_copies_add_patches(const struct ash_copies *copies, bool has_values, str
 
 size_t ash_copies_bytes(const struct ash_copies *copies)
 {
-    size_t bytes = copies->sent_count * sizeof(float);
+    size_t bytes = copies->scattered_count * sizeof(float);
 
     for (size_t i = 0; i < copies->held_count; i++)
         bytes += copies->held[i].bytes;
@@ -246,60 +241,6 @@ size_t ash_copies_bytes(const struct ash_copies *copies)
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
-
-static void pack_grads(struct ash_copies *copies, const struct ash_stages *stages)
-{
-    float *at = copies->sent;
-
-    for (size_t i = 0; i < copies->own.count; i++) {
-        const struct ash_patch *patch = &copies->own.items[i];
-
-        if (patch->range.has_moments == 0) continue;
-        memcpy(at, stages->chunks[patch->chunk].grads + patch->grad_at, (size_t)patch->range.count * sizeof(float));
-        at += patch->range.count;
-    }
-}
-
-/* The turn-th copies of all ranks: each sends to one at most, so nobody waits in a circle. */
-static int send_turn(struct ash_copies *copies, size_t turn, struct ash_call **calls, struct ash_err *err)
-{
-    const struct ash_copies_map *map = &copies->map;
-    uint32_t holder = map->holders[ash_group_rank(copies->group) * map->copies + turn];
-    size_t started = 0;
-    int rc = 0;
-
-    if (holder != ASH_COPIES_NOBODY)
-        rc = ash_group_send_start(copies->group, holder, copies->sent, copies->sent_count * sizeof(float),
-                                  &calls[started++], err);
-    for (size_t i = 0; rc == 0 && i < copies->held_count; i++) {
-        const struct ash_held_copy *copy = &copies->held[i];
-
-        if (copy->turn == turn)
-            rc = ash_group_recv_start(copies->group, copy->owner, copy->grads, copy->trained * sizeof(float),
-                                      &calls[started++], err);
-    }
-    if (rc < 0) started--; /* the last one has not been started */
-    for (size_t i = 0; i < started; i++) {
-        int done = ash_call_wait(calls[i], rc == 0 ? err : NULL);
-        if (rc == 0) rc = done;
-    }
-    return rc;
-}
-
-int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err)
-{
-    struct ash_call **calls;
-    int rc = 0;
-
-    if (copies->group == NULL) return 0;
-    calls = calloc(copies->held_count + 1, sizeof(struct ash_call *));
-    if (calls == NULL) return ash_err_set(err, -ENOMEM, "out of memory for calls");
-    if (copies->sent_count > 0) pack_grads(copies, stages);
-    for (size_t turn = 0; rc == 0 && turn < copies->map.copies; turn++)
-        rc = send_turn(copies, turn, calls, err);
-    free(calls);
-    return rc;
-}
 
 void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer,
                        const struct ash_model *outline, double norm, double lr)

@@ -1,6 +1,7 @@
 /* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).  The owner of a
- * part sends its summed gradients, 4 bytes a parameter and step. The holder has them before the owner contributes to
- * the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
+ * part sends its summed gradients, 4 bytes a parameter and step: those of a layer as soon as they are complete, while
+ * the backward pass goes on with the layers before it (copies_send.c). The holder has them before the owner contributes
+ * to the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
  * always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that cost
  * nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
 #ifndef ASH_TRAIN_RECOVER_COPIES_H
@@ -25,12 +26,25 @@ int ash_copies_map_init(struct ash_copies_map *map, size_t ranks, size_t copies,
 /* Free; a zeroed struct is a no-op. */
 void ash_copies_map_fini(struct ash_copies_map *map);
 
+/* Gradients that are sent together: those of a layer, or of what comes before or after all layers. */
+struct ash_copies_message {
+    size_t first, count;     /* of the trained elements of a list of patches */
+    size_t chunk, grad_at;   /* the owner's: where they are in the gradients of a chunk, */
+    bool is_scattered;       /* or not one after the other */
+    size_t patch, patch_end; /* in the list */
+};
+struct ash_copies_messages {
+    struct ash_copies_message *items; /* [count], the last layers first, as backward passes complete them */
+    size_t count, started;            /* of those of this step, sent or received */
+};
+
 /* One copy in this process. */
 struct ash_held_copy {
     size_t owner, turn;         /* whose, and which of its copies: the turn-th */
     struct ash_patches patches; /* all that the owner updates, and constants */
     float *memory;              /* values and gradients of all patches */
     float *grads;               /* [trained]: of the trained ones, in their order */
+    struct ash_copies_messages messages;
     size_t trained, bytes;
     bool has_values; /* taken over, or given */
 };
@@ -41,8 +55,12 @@ struct ash_copies {
     struct ash_held_copy *held; /* [held_count] */
     size_t held_count;
     struct ash_patches own; /* of this rank: what it sends gradients of */
-    float *sent;            /* its gradients, on their way */
-    size_t sent_count;
+    struct ash_copies_messages messages;
+    float *scattered; /* room for those of its gradients that do not lie one after the other; NULL: all do */
+    size_t scattered_count;
+    struct ash_group *lane;  /* the same ranks as group, for what is sent while others call that one; NULL: not yet */
+    struct ash_call **calls; /* [call_count] under way, of room for calls_max */
+    size_t call_count, calls_max;
 };
 
 /* Make room for the copies that this rank holds in the mesh of stages. outline lists the whole model. All ranks of the
@@ -50,7 +68,10 @@ struct ash_copies {
  * the group's error. */
 int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                     size_t count, struct ash_err *err);
-/* Its group is about to be closed; values and gradients stay. */
+/* A group of the same ranks for what goes on next to their calls: lane. It is opened once; all ranks of the mesh call
+ * it. Returns 0 or the group's error. */
+int ash_copies_open_lane(struct ash_copies *copies, struct ash_err *err);
+/* Its group is about to be closed: waits for what is under way. Values and gradients stay. */
 void ash_copies_detach(struct ash_copies *copies);
 /* Take over what `old`, which is detached, holds of the same ranges: nothing is copied, and old holds it no more. */
 void ash_copies_take(struct ash_copies *copies, struct ash_copies *old);
@@ -66,8 +87,13 @@ int ash_copies_add_patches(const struct ash_copies *copies, bool has_values, str
 /* Bytes of the copies here. */
 size_t ash_copies_bytes(const struct ash_copies *copies);
 
-/* The sums of a step are complete: send those of this rank and receive those of the copies. All ranks of the mesh call
- * it, before the norm. Returns 0 or the group's error. */
+/* A step begins: nothing of it has been sent. */
+void ash_copies_begin(struct ash_copies *copies);
+/* While backward passes run: start to send what is complete of this rank's sums, and to receive as much. The lane must
+ * be open, and nobody else's. Does not wait. Returns 0, -ENOMEM or -EAGAIN. */
+int ash_copies_send_some(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
+/* The sums of a step are complete: send what is left and wait for all. All ranks of the mesh call it, before the norm.
+ * Returns 0 or the group's error. */
 int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
 /* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */
 void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer,

@@ -161,7 +161,8 @@ static int become_leader(struct ash_run *run, struct ash_err *err)
     rc = ash_run_take_over(run, err);
     if (rc < 0) return rc;
     ash_run_read_status(run);
-    run->start_ns = ash_clock_ns(); /* what the log has is counted as earlier */
+    run->start_ns = ash_clock_ns(); /* what was before is counted as earlier; the log does not have the last of it */
+    run->earlier_s = fmax(run->earlier_s, ash_ledger_wall_s(&run->ledger));
     records = ash_runlog_records(run->log);
     count = ash_runlog_count(run->log);
     /* this rank may have been a spare meanwhile: agree_on_open_step tells it what that step was */

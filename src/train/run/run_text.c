@@ -236,6 +236,7 @@ void ash_run_print_start(struct ash_run *run)
     fflush(screen);
 }
 
+/* The time is the ledger's: the run's, whoever was its first rank. */
 static void print_outcome(const struct ash_run *run, FILE *screen)
 {
     size_t count = ash_runlog_count(run->log);
@@ -244,7 +245,7 @@ static void print_outcome(const struct ash_run *run, FILE *screen)
     char time[32];
 
     fprintf(screen, "%" PRIu64 " steps in %s", state->step,
-            ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+            ash_clock_format(ash_ledger_wall_s(&run->ledger), time, sizeof(time)));
     if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
     if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
     if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);

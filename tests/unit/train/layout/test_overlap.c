@@ -87,6 +87,7 @@ static int run(struct ash_group *group, struct shared *shared, const void *arg)
 
     (void)shared;
     if (rc == 0) rc = train(trainer, &hash, &counts, &err);
+    if (rc == 0) rc = ash_trainer_check_copies(trainer, &err);
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
     if (rc == 0 && hash != *hash_of_one) rc = 10;
     if (rc == 0 && (counts.overlapped < layout->covered || counts.exposed > layout->bare)) {
@@ -145,26 +146,40 @@ static void test_layers_overlap_calls(void **state)
         check(&layouts[i]);
 }
 
+/* A copy is sent a message for each layer and for what is around them, and gets as many. */
+static void test_layers_overlap_copies(void **state)
+{
+    static const struct layout layouts[] = {
+        {"aa", 2 * (LAYERS - 1), UINT64_MAX, {"mesh.fsdp=2", "mesh.zero=3", "recover.copies=1"}},
+        {"aabb", LAYERS - 2, UINT64_MAX, {"mesh.tp=2", "mesh.pp=2", "recover.copies=1"}},
+    };
+
+    (void)state;
+    if (hash_of_one == NULL) skip();
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        check(&layouts[i]);
+}
+
 static void test_bits_between_nodes(void **state)
 {
     static const struct layout layouts[] = {
-        {"abc", 0, UINT64_MAX, {"mesh.fsdp=3", "mesh.zero=1", "model.hidden=24"}},
+        {"abc", 0, UINT64_MAX, {"mesh.fsdp=3", "mesh.zero=1", "model.hidden=24", "recover.copies=2"}},
         {"abc", 0, UINT64_MAX, {"mesh.dp=3", "train.grains=3", "train.precision=bf16"}},
-        {"abc", 0, UINT64_MAX, {"mesh.fsdp=3", "mesh.zero=2", "train.precision=bf16"}},
+        {"abc", 0, UINT64_MAX, {"mesh.fsdp=3", "mesh.zero=2", "train.precision=bf16", "recover.copies=1"}},
         {"abab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.fsdp=2", "mesh.zero=3"}},
         {"aabb", 0, UINT64_MAX, {"mesh.dp=2", "mesh.cp=2"}},
         {"aaab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.cp=2"}}, /* one sum could be made on one node only: nowhere */
-        {"aabb", 0, UINT64_MAX, {"mesh.ep=2", "mesh.cp=2", EXPERTS}},
+        {"aabb", 0, UINT64_MAX, {"mesh.ep=2", "mesh.cp=2", "recover.copies=1", EXPERTS}},
         {"aabb", 0, UINT64_MAX, {"mesh.fsdp=2", "mesh.zero=1", "mesh.cp=2", "train.precision=bf16", "data.seq=64"}},
-        {"abab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.fsdp=2", "mesh.zero=1"}},
-        {"abab", 0, UINT64_MAX, {"mesh.ep=2", "mesh.fsdp=2", "mesh.zero=3", EXPERTS}},
+        {"abab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.fsdp=2", "mesh.zero=1", "recover.copies=1"}},
+        {"abab", 0, UINT64_MAX, {"mesh.ep=2", "mesh.fsdp=2", "mesh.zero=3", "recover.copies=1", EXPERTS}},
         {"aabb", 0, UINT64_MAX, {"mesh.dp=2", "mesh.tp=2"}},
         {"abab",
          0,
          UINT64_MAX,
-         {"mesh.dp=2", "mesh.pp=2", "mesh.interleave=3", "train.global_batch=8", "train.grains=4"}},
-        {"abab", 0, UINT64_MAX, {"mesh.pp=2", "mesh.fsdp=2", "mesh.zero=2"}},
-        {"aabb", 0, UINT64_MAX, {"mesh.ep=2", "mesh.dp=2", EXPERTS}},
+         {"mesh.dp=2", "mesh.pp=2", "mesh.interleave=3", "train.global_batch=8", "train.grains=4", "recover.copies=1"}},
+        {"abab", 0, UINT64_MAX, {"mesh.pp=2", "mesh.fsdp=2", "mesh.zero=2", "recover.copies=1"}},
+        {"aabb", 0, UINT64_MAX, {"mesh.ep=2", "mesh.dp=2", "recover.copies=2", EXPERTS}},
     };
 
     (void)state;
@@ -185,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_overlap_calls),
+        cmocka_unit_test(test_layers_overlap_copies),
         cmocka_unit_test(test_bits_between_nodes),
     };
 
