@@ -16,5 +16,6 @@ curves=$(grep -o '<path [^>]*d="M[^"]*L' "$SCRATCH/dom" | wc -l)
 grep -q 'finished' "$SCRATCH/dom" || fail "the page does not say that the run is finished"
 grep -q '<circle [^>]*fill="var(--valid)"' "$SCRATCH/dom" || fail "no validation points"
 grep -q '<text [^>]*text-anchor="end">100</text>' "$SCRATCH/dom" || fail "the last label of the steps is cut off"
+grep -q 'wall time .*productive [0-9.]* %' "$SCRATCH/dom" || fail "it does not say where the time went"
 grep -q '<button [^>]*aria-pressed="false">log scale</button>' "$SCRATCH/dom" || fail "no button for a log scale"
 finish

@@ -26,8 +26,8 @@ static void extend(struct ash_copies_message *message, const struct ash_patches 
 {
     const struct ash_patch *patch = &patches->items[i];
 
-    message->is_scattered = message->is_scattered || patch->chunk != message->chunk ||
-                            patch->grad_at != message->grad_at + message->count;
+    message->is_scattered =
+        message->is_scattered || patch->chunk != message->chunk || patch->grad_at != message->grad_at + message->count;
     message->count += (size_t)patch->range.count;
     message->patch_end = i + 1;
 }
@@ -42,8 +42,8 @@ static void reverse(struct ash_copies_messages *messages)
     }
 }
 
-static int cut(struct ash_copies_messages *messages, const struct ash_patches *patches,
-               const struct ash_model *outline, struct ash_err *err)
+static int cut(struct ash_copies_messages *messages, const struct ash_patches *patches, const struct ash_model *outline,
+               struct ash_err *err)
 {
     const struct ash_param *last = NULL;
     size_t first = 0;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +14,10 @@
 
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
-static const char *const names[ASH_LEDGER_KINDS] = {"productive_s", "detect_s", "reform_s", "transfer_s",
-                                                    "redone_s",     "save_s",   "idle_s"};
+#define KEY_BYTES 16
+
+static const char *const names[ASH_LEDGER_KINDS] = {"productive", "detect", "reform", "transfer",
+                                                    "redone",     "save",   "idle"};
 
 #define LEDGER_HELP "Wall time of the run so far, over all its parts, by what it went into."
 #define LEDGER(kind)                                                                                                   \
@@ -26,6 +29,19 @@ static struct ash_metric ledger_metrics[ASH_LEDGER_KINDS] = {LEDGER("productive"
                                                              LEDGER("transfer"),   LEDGER("redone"), LEDGER("save"),
                                                              LEDGER("idle")};
 
+const char *ash_ledger_kind_name(enum ash_ledger_kind kind)
+{
+    ash_assert(kind < ASH_LEDGER_KINDS);
+    return names[kind];
+}
+
+/* Its member in the file, in key [KEY_BYTES]. */
+static const char *key_of(size_t kind, char *key)
+{
+    snprintf(key, KEY_BYTES, "%s_s", names[kind]);
+    return key;
+}
+
 /* A member that is a number, or 0. */
 static double number(const json_t *json, const char *name)
 {
@@ -36,7 +52,7 @@ static double number(const json_t *json, const char *name)
 
 void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_ns)
 {
-    char *text = NULL;
+    char *text = NULL, key[KEY_BYTES];
     size_t size = 0;
     json_t *json = NULL;
 
@@ -46,7 +62,7 @@ void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_
     json = json_loadb(text, size, 0, NULL);
     free(text);
     for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
-        ledger->seconds[kind] = number(json, names[kind]);
+        ledger->seconds[kind] = number(json, key_of(kind, key));
     ledger->steps = (uint64_t)number(json, "steps");
     ledger->recoveries = (uint64_t)number(json, "recoveries");
     ledger->redone_steps = (uint64_t)number(json, "redone_steps");
@@ -102,11 +118,11 @@ int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct a
     json_t *json = json_pack("{s:f, s:I, s:I, s:I, s:I}", "wall_s", ash_ledger_wall_s(ledger), "steps",
                              (json_int_t)ledger->steps, "recoveries", (json_int_t)ledger->recoveries, "redone_steps",
                              (json_int_t)ledger->redone_steps, "lost_steps", (json_int_t)ledger->lost_steps);
-    char *text = NULL;
+    char *text = NULL, key[KEY_BYTES];
     int rc;
 
     for (size_t kind = 0; json != NULL && kind < ASH_LEDGER_KINDS; kind++)
-        json_object_set_new(json, names[kind], json_real(ledger->seconds[kind]));
+        json_object_set_new(json, key_of(kind, key), json_real(ledger->seconds[kind]));
     for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
         ash_metric_set(&ledger_metrics[kind], ledger->seconds[kind]);
     if (json != NULL) text = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

@@ -32,6 +32,8 @@ void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uin
 void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns);
 /* So many finished steps are lost: their time was for nothing. */
 void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps);
+/* The name of a kind: "productive", and so on. */
+const char *ash_ledger_kind_name(enum ash_ledger_kind kind);
 /* Seconds of all kinds. */
 double ash_ledger_wall_s(const struct ash_ledger *ledger);
 /* Write it, and show it in the metrics (ashlar_train_ledger_seconds). Returns 0 or a file's error. */

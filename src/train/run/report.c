@@ -133,19 +133,31 @@ static json_t *encode_skipped(const struct ash_report *report)
     return points;
 }
 
+/* [kind, seconds] of each that has some. */
+static json_t *encode_ledger(const struct ash_ledger *ledger)
+{
+    json_t *parts = json_array();
+
+    for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
+        if (ledger->seconds[kind] > 0.0)
+            json_array_append_new(parts, json_pack("[s, o]", ash_ledger_kind_name((enum ash_ledger_kind)kind),
+                                                   number(ledger->seconds[kind])));
+    return parts;
+}
+
 static json_t *encode(const struct ash_report *report)
 {
     json_t *facts = json_array();
 
     for (size_t i = 0; i < report->fact_count; i++)
         json_array_append_new(facts, json_pack("[s, s]", report->facts[i].label, report->facts[i].value));
-    return json_pack("{s:[], s:[], s:[], s:[{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}]}",
-                     "nodes", "ranks", "servers", "runs", "name", report->title, "status", report->status, "running",
-                     (int)report->running, "total", (json_int_t)report->total_steps, "written",
-                     (json_int_t)ash_clock_wall_s(), "facts", facts, "step", encode_steps(report), "loss",
-                     encode_series(report, loss_of), "lr", encode_series(report, lr_of), "norm",
-                     encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
-                     encode_validations(report), "skipped", encode_skipped(report), "more", report->more);
+    return json_pack(
+        "{s:[], s:[], s:[], s:[{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}]}", "nodes",
+        "ranks", "servers", "runs", "name", report->title, "status", report->status, "running", (int)report->running,
+        "total", (json_int_t)report->total_steps, "written", (json_int_t)ash_clock_wall_s(), "facts", facts, "ledger",
+        encode_ledger(report->ledger), "step", encode_steps(report), "loss", encode_series(report, loss_of), "lr",
+        encode_series(report, lr_of), "norm", encode_series(report, norm_of), "speed", encode_series(report, speed_of),
+        "valid", encode_validations(report), "skipped", encode_skipped(report), "more", report->more);
 }
 
 int ash_report_write(const char *path, const struct ash_report *report, struct ash_err *err)

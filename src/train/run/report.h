@@ -1,6 +1,6 @@
-/* report - a run as one self-contained page: facts, and curves of loss, validation, learning rate, gradient norm and
- * speed. No network, no other file. Long runs are drawn from the smallest, largest and mean value of each of a bounded
- * number of buckets. */
+/* report - a run as one self-contained page: facts, where its time went, and curves of loss, validation, learning rate,
+ * gradient norm and speed. No network, no other file. Long runs are drawn from the smallest, largest and mean value of
+ * each of a bounded number of buckets. */
 #ifndef ASH_TRAIN_REPORT_H
 #define ASH_TRAIN_REPORT_H
 
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "ashlar/err.h"
+#include "train/run/ledger.h"
 #include "train/run/runlog.h"
 
 struct ash_report_fact {
@@ -21,6 +22,7 @@ struct ash_report {
     uint64_t total_steps;
     const struct ash_report_fact *facts;
     size_t fact_count;
+    const struct ash_ledger *ledger;
     const struct ash_log_record *records; /* ascending steps */
     size_t record_count;
     /* Borrowed; NULL: nothing. {"curves": [{"title", "step": [...], "mean": [...]}, ...], "answers": [{"step",

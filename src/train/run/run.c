@@ -172,8 +172,8 @@ static int keep_records(struct ash_run *run, const struct due *due, struct ash_e
     if (due->save) ash_fault_point_meet(ASH_FAULT_SAVE);
     ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
     if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
-        ash_run_report(run, "running");
         ash_run_write_ledger(run);
+        ash_run_report(run, "running");
     }
     return rc;
 }
@@ -314,9 +314,9 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     ash_run_finish_copies(run);
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
+    ash_run_write_ledger(run);
     ash_run_report(run, stopped ? "stopped" : "finished");
     ash_run_write_status(run, stopped ? "stopped" : "finished");
-    ash_run_write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
 }

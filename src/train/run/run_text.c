@@ -352,7 +352,7 @@ void ash_run_report(struct ash_run *run, const char *status)
         facts[count] = (struct ash_report_fact){fact_table[i].label, texts[count]};
         if (texts[count][0] != '\0') count++;
     }
-    snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_ledger_wall_s(&run->ledger), time, sizeof(time)));
     facts[count] = (struct ash_report_fact){"time", texts[count]};
     count++;
     snprintf(texts[count], FACT_BYTES, "%016" PRIx64, run->state_hash);
@@ -364,6 +364,7 @@ void ash_run_report(struct ash_run *run, const char *status)
                                 .total_steps = (uint64_t)run->job->train.steps,
                                 .facts = facts,
                                 .fact_count = count,
+                                .ledger = &run->ledger,
                                 .records = ash_runlog_records(run->log),
                                 .record_count = ash_runlog_count(run->log),
                                 .more = more};
