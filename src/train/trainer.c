@@ -21,21 +21,20 @@ static int on_layer(void *ctx, struct ash_err *err)
 {
     struct ash_trainer *trainer = ctx;
 
-    return ash_copies_send_some(&trainer->now->copies, &trainer->now->stages, err);
+    ash_trainer_offer_growth(trainer, false);
+    return trainer->refill != NULL ? 0 : ash_copies_send_some(&trainer->now->copies, &trainer->now->stages, err);
 }
 
-/* The gradients that copies need go while the backward pass runs, unless copies are being filled, which takes the same
- * lane. */
+/* The gradients that copies and newcomers need go while the backward pass runs; those of copies not while these are
+ * being filled, which takes the same lane. */
 static int begin_sending(struct ash_trainer *trainer, struct ash_stages_task *task, struct ash_err *err)
 {
     struct ash_copies *copies = &trainer->now->copies;
-    int rc;
 
     ash_copies_begin(copies);
-    if (copies->group == NULL || trainer->refill != NULL) return 0;
-    rc = ash_copies_open_lane(copies, err);
-    if (rc == 0) task->listener = (struct ash_stages_listener){on_layer, trainer};
-    return rc;
+    if (copies->group == NULL && trainer->growth == NULL) return 0;
+    task->listener = (struct ash_stages_listener){on_layer, trainer};
+    return trainer->refill != NULL ? 0 : ash_copies_open_lane(copies, err);
 }
 
 /* Gradients and loss of the next step: everything before its norm. */

@@ -1,19 +1,22 @@
 /* trainer: newcomers are fed while steps run, and join at a step's edge. First they are spares of the mesh that there
  * is. Next to it the larger one is opened, empty. While a step is computed the state before it travels there, on a
- * thread and in a group of its own: it does not change before that step's update. Then the step's gradients follow,
- * 4 bytes a parameter instead of 12, and the update is made there, too, with the same bits. At the edge after it the
- * larger mesh takes the place of the other, whose memory stays until the new one's copies are filled. Until then the
- * larger mesh counts for nothing: whoever is lost, it is dropped, and the others recover as they always do. */
+ * thread and in a group of its own: it does not change before that step's update. The step's gradients follow, 4 bytes
+ * a parameter instead of 12, those of a layer as soon as they are complete, and the update is made there, too, with the
+ * same bits. At the edge after it the larger mesh takes the place of the other, whose memory stays until the new one's
+ * copies are filled. Until then the larger mesh counts for nothing: whoever is lost, it is dropped, and the others
+ * recover as they always do. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/thread.h"
+#include "infra/memory.h"
 #include "train/recover/exchange.h"
 
 struct ash_growth {
@@ -22,6 +25,12 @@ struct ash_growth {
     const struct ash_model *outline;
     struct ash_patches have, need; /* the state: of the mesh that runs, and what this rank gets in the larger one */
     float *grads;                  /* of what it updates there, one trained patch of need after the other */
+    size_t grads_bytes;
+    struct ash_patches grads_have, grads_need; /* of the step, as patches without moments */
+    pthread_mutex_t lock;                      /* of what follows */
+    pthread_cond_t changed;
+    size_t offered;   /* of grads_have, from the last one on: those that have their values */
+    bool is_canceled; /* no more will come */
     pthread_t thread;
     bool is_running, is_fed; /* fed: its values are those of the last step */
     int rc;
@@ -45,7 +54,8 @@ static int make_room(struct ash_growth *growth, struct ash_err *err)
 
     for (size_t i = 0; i < growth->need.count; i++)
         if (growth->need.items[i].range.has_moments != 0) trained += (size_t)growth->need.items[i].range.count;
-    growth->grads = malloc(trained * sizeof(float) + 1);
+    growth->grads_bytes = trained * sizeof(float) + 1;
+    growth->grads = ash_memory_host.alloc(growth->grads_bytes);
     return growth->grads != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for the gradients of a larger mesh");
 }
 
@@ -59,6 +69,8 @@ int ash_trainer_open_growth(struct ash_trainer *trainer, const struct ash_job_me
     ash_assert(trainer->growth == NULL && trainer->root != NULL);
     if (growth == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->growth = growth;
+    pthread_mutex_init(&growth->lock, NULL);
+    pthread_cond_init(&growth->changed, NULL);
     growth->epoch = epoch;
     growth->outline = trainer->outline;
     epoch->job.mesh = *sizes;
@@ -73,8 +85,12 @@ static void free_growth(struct ash_growth *growth)
 {
     ash_patches_fini(&growth->have);
     ash_patches_fini(&growth->need);
+    ash_patches_fini(&growth->grads_have);
+    ash_patches_fini(&growth->grads_need);
     ash_group_close(growth->group);
-    free(growth->grads);
+    if (growth->grads != NULL) ash_memory_host.free(growth->grads, growth->grads_bytes);
+    pthread_cond_destroy(&growth->changed);
+    pthread_mutex_destroy(&growth->lock);
     free(growth);
 }
 
@@ -83,6 +99,10 @@ void ash_trainer_drop_growth(struct ash_trainer *trainer)
     struct ash_growth *growth = trainer->growth;
 
     if (growth == NULL) return;
+    pthread_mutex_lock(&growth->lock);
+    growth->is_canceled = true;
+    pthread_cond_broadcast(&growth->changed);
+    pthread_mutex_unlock(&growth->lock);
     if (growth->is_running) pthread_join(growth->thread, NULL);
     ash_trainer_close_epoch(trainer, growth->epoch, false);
     free_growth(growth);
@@ -110,34 +130,42 @@ static void count_moves(struct ash_recovery *told, const struct ash_exchange_cou
     told->damaged_to = counts->damaged_to;
 }
 
+/* Until a patch of the step's gradients has its values. */
+static int wait_for_grads(void *ctx, size_t patch, struct ash_err *err)
+{
+    struct ash_growth *growth = ctx;
+    bool is_offered;
+
+    pthread_mutex_lock(&growth->lock);
+    while (patch + growth->offered < growth->grads_have.count && !growth->is_canceled)
+        pthread_cond_wait(&growth->changed, &growth->lock);
+    is_offered = patch + growth->offered >= growth->grads_have.count;
+    pthread_mutex_unlock(&growth->lock);
+    return is_offered ? 0 : ash_err_set(err, -ECANCELED, "the step that newcomers were fed in has failed");
+}
+
+/* The state, then the gradients, the last layers' first. */
 static void *run_feed(void *arg)
 {
     struct ash_growth *growth = arg;
+    const struct ash_exchange_gate gate = {wait_for_grads, growth};
+    const struct ash_exchange_sides state = {.have = &growth->have, .need = &growth->need},
+                                    grads = {.have = &growth->grads_have,
+                                             .need = &growth->grads_need,
+                                             .gate = &gate,
+                                             .last_first = true};
     struct ash_exchange_counts counts = {0};
 
-    growth->rc = ash_exchange_run(growth->group, growth->outline, &growth->have, &growth->need, &counts, &growth->err);
+    growth->rc = ash_exchange_run(growth->group, growth->outline, &state, &counts, &growth->err);
+    count_moves(&growth->told, &counts);
+    if (growth->rc < 0) return NULL;
+    memset(growth->grads, 0, growth->grads_bytes); /* its pages come now, not when others wait */
+    growth->rc = ash_exchange_run(growth->group, growth->outline, &grads, &counts, &growth->err);
     count_moves(&growth->told, &counts);
     return NULL;
 }
 
-int ash_trainer_begin_growth(struct ash_trainer *trainer, struct ash_err *err)
-{
-    struct ash_growth *growth = trainer->growth;
-    int rc;
-
-    if (growth == NULL) return 0;
-    ash_assert(!growth->is_running && !growth->is_fed);
-    rc = ash_patches_add_stages(&growth->have, &trainer->now->stages, trainer->outline, true, err);
-    if (rc == 0) {
-        rc = ash_thread_start(&growth->thread, run_feed, growth);
-        if (rc < 0) ash_err_set(err, rc, "no thread can be started to feed newcomers");
-    }
-    growth->is_running = rc == 0;
-    if (rc == 0) ash_fault_point_meet(ASH_FAULT_FEED);
-    return rc;
-}
-
-/* Where the gradients are of what this rank updates; as patches without moments. */
+/* The gradients of what this rank updates; as patches without moments, whose values come later. */
 static int list_grads(const struct ash_stages *stages, const struct ash_model *outline, struct ash_patches *grads,
                       struct ash_err *err)
 {
@@ -149,7 +177,7 @@ static int list_grads(const struct ash_stages *stages, const struct ash_model *o
 
         if (patch.range.has_moments == 0) continue;
         patch.range.has_moments = 0;
-        patch.values[ASH_PATCH_WEIGHTS] = stages->chunks[patch.chunk].grads + patch.grad_at;
+        patch.values[ASH_PATCH_WEIGHTS] = NULL;
         rc = ash_patches_add(grads, &patch, err);
     }
     ash_patches_fini(&own);
@@ -174,27 +202,75 @@ static int list_missing_grads(const struct ash_growth *growth, struct ash_patche
     return rc;
 }
 
-int ash_trainer_send_growth(struct ash_trainer *trainer, struct ash_err *err)
+int ash_trainer_begin_growth(struct ash_trainer *trainer, struct ash_err *err)
 {
     struct ash_growth *growth = trainer->growth;
-    struct ash_patches have = {0}, need = {0};
-    struct ash_exchange_counts counts = {0};
-    uint64_t start_ns = ash_clock_ns();
     int rc;
 
     if (growth == NULL) return 0;
+    ash_assert(!growth->is_running && !growth->is_fed);
+    rc = ash_patches_add_stages(&growth->have, &trainer->now->stages, trainer->outline, true, err);
+    if (rc == 0) rc = list_grads(&trainer->now->stages, trainer->outline, &growth->grads_have, err);
+    if (rc == 0) rc = list_missing_grads(growth, &growth->grads_need, err);
+    if (rc == 0) {
+        rc = ash_thread_start(&growth->thread, run_feed, growth);
+        if (rc < 0) ash_err_set(err, rc, "no thread can be started to feed newcomers");
+    }
+    growth->is_running = rc == 0;
+    if (rc == 0) ash_fault_point_meet(ASH_FAULT_FEED);
+    return rc;
+}
+
+/* Where the gradients of a patch are; NULL: not complete. is_over: they are, the passes are over. */
+static const float *find_grads(const struct ash_stages *stages, const struct ash_patch *patch, bool is_over)
+{
+    struct ash_range range = {patch->grad_at, (size_t)patch->range.count};
+
+    return is_over ? stages->chunks[patch->chunk].grads + range.first : ash_stages_sum(stages, patch->chunk, range);
+}
+
+void ash_trainer_offer_growth(struct ash_trainer *trainer, bool is_over)
+{
+    struct ash_growth *growth = trainer->growth;
+    size_t offered;
+
+    if (growth == NULL || !growth->is_running) return;
+    for (offered = growth->offered; offered < growth->grads_have.count; offered++) {
+        struct ash_patch *patch = &growth->grads_have.items[growth->grads_have.count - 1 - offered];
+        const float *grads = find_grads(&trainer->now->stages, patch, is_over);
+
+        if (grads == NULL) break;
+        patch->values[ASH_PATCH_WEIGHTS] = (float *)grads;
+    }
+    if (offered == growth->offered) return;
+    pthread_mutex_lock(&growth->lock);
+    growth->offered = offered;
+    pthread_cond_broadcast(&growth->changed);
+    pthread_mutex_unlock(&growth->lock);
+}
+
+/* Ranks wait for each other in every step; what newcomers take begins when all are there. */
+static int meet(const struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_trainer_is_spare(trainer) ? 0 : ash_group_barrier(trainer->now->group, err);
+}
+
+int ash_trainer_send_growth(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_growth *growth = trainer->growth;
+    uint64_t start_ns;
+    int rc;
+
+    if (growth == NULL) return 0;
+    ash_trainer_offer_growth(trainer, true);
+    rc = meet(trainer, err);
+    if (rc < 0) return rc;
+    start_ns = ash_clock_ns();
     if (growth->is_running) pthread_join(growth->thread, NULL);
     growth->is_running = false;
-    rc = growth->rc;
-    if (rc < 0 && err != NULL) *err = growth->err;
-    if (rc == 0) rc = list_grads(&trainer->now->stages, trainer->outline, &have, err);
-    if (rc == 0) rc = list_missing_grads(growth, &need, err);
-    if (rc == 0) rc = ash_exchange_run(growth->group, trainer->outline, &have, &need, &counts, err);
-    ash_patches_fini(&have);
-    ash_patches_fini(&need);
-    count_moves(&growth->told, &counts);
     growth->told.held_s += (double)(ash_clock_ns() - start_ns) * 1e-9;
-    return rc;
+    if (growth->rc < 0 && err != NULL) *err = growth->err;
+    return growth->rc;
 }
 
 /* The step's update, on the values of the larger mesh: the bits that the owners in the other one get. */
@@ -230,10 +306,13 @@ int ash_trainer_update_growth(struct ash_trainer *trainer, struct ash_err *err)
     struct ash_growth *growth = trainer->growth;
     const struct ash_pending_step *pending = &trainer->pending;
     struct update_note note = {0};
-    uint64_t start_ns = ash_clock_ns();
+    uint64_t start_ns;
     int rc;
 
     if (growth == NULL) return 0;
+    rc = meet(trainer, err);
+    if (rc < 0) return rc;
+    start_ns = ash_clock_ns();
     if (!ash_trainer_is_spare(trainer)) {
         const struct ash_state *state = ash_trainer_state(trainer);
 
@@ -261,6 +340,8 @@ int ash_trainer_feed_spare(struct ash_trainer *trainer, struct ash_err *err)
     ash_assert(ash_trainer_is_spare(trainer));
     if (growth == NULL) return 0;
     ash_fault_point_meet(ASH_FAULT_FEED);
+    rc = list_missing_grads(growth, &growth->grads_need, err);
+    if (rc < 0) return rc;
     run_feed(growth);
     rc = ash_trainer_send_growth(trainer, err);
     return rc < 0 ? rc : ash_trainer_update_growth(trainer, err);

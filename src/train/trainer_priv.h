@@ -138,7 +138,10 @@ void ash_trainer_drop_growth(struct ash_trainer *trainer);
 /* A step begins: so does the state's way to the larger mesh, where there is one. The state must not change until
  * ash_trainer_send_growth. Returns 0, -ENOMEM or -EAGAIN. */
 int ash_trainer_begin_growth(struct ash_trainer *trainer, struct ash_err *err);
-/* The gradients of the step are complete: they follow. All ranks of the root call it. Returns as ash_exchange_run. */
+/* More gradients of the step may be complete (is_over: all are): they follow. */
+void ash_trainer_offer_growth(struct ash_trainer *trainer, bool is_over);
+/* All gradients of the step are complete: wait until they are there. All ranks of the root call it. Returns as
+ * ash_exchange_run. */
 int ash_trainer_send_growth(struct ash_trainer *trainer, struct ash_err *err);
 /* The step is done: make its update in the larger mesh, too. All ranks of the root call it. Returns 0 or the group's
  * error. */

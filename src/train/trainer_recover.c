@@ -266,6 +266,7 @@ static int fill(struct ash_trainer *trainer, const struct settled *settled, stru
 {
     const struct standing *now = &settled->now;
     struct ash_patches have = {0}, need = {0};
+    const struct ash_exchange_sides sides = {.have = &have, .need = &need};
     struct ash_exchange_counts counts = {0};
     struct ash_damages *damages = calloc(ash_group_size(trainer->root), sizeof(*damages));
     bool is_damaged, with_copies;
@@ -279,7 +280,7 @@ static int fill(struct ash_trainer *trainer, const struct settled *settled, stru
     if (rc == 0) rc = list_kept(trainer, now->step, damages, &have, err);
     free(damages);
     if (rc == 0) rc = list_needed(trainer, with_copies, &need, err);
-    if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &have, &need, &counts, err);
+    if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &sides, &counts, err);
     ash_patches_fini(&have);
     ash_patches_fini(&need);
     if (rc < 0) return rc;

@@ -26,8 +26,9 @@ static void *run_refill(void *arg)
 {
     struct ash_refill *refill = arg;
 
-    refill->rc =
-        ash_exchange_run(refill->group, refill->outline, &refill->have, &refill->need, &refill->counts, &refill->err);
+    const struct ash_exchange_sides sides = {.have = &refill->have, .need = &refill->need};
+
+    refill->rc = ash_exchange_run(refill->group, refill->outline, &sides, &refill->counts, &refill->err);
     return NULL;
 }
 

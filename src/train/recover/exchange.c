@@ -87,17 +87,33 @@ out:
     return rc;
 }
 
-int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_patches *have,
-                     const struct ash_patches *need, struct ash_exchange_counts *counts_out, struct ash_err *err)
+static void reverse_moves(struct ash_exchange *exchange)
 {
-    struct ash_exchange exchange = {
-        .group = group, .have = have, .need = need, .rank = ash_group_rank(group), .ranks = ash_group_size(group)};
+    for (size_t i = 0; i < exchange->move_count / 2; i++) {
+        struct ash_move *a = &exchange->moves[i], *b = &exchange->moves[exchange->move_count - 1 - i], other = *a;
+
+        *a = *b;
+        *b = other;
+    }
+}
+
+int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_exchange_sides *sides,
+                     struct ash_exchange_counts *counts_out, struct ash_err *err)
+{
+    const struct ash_patches *have = sides->have, *need = sides->need;
+    struct ash_exchange exchange = {.group = group,
+                                    .have = have,
+                                    .need = need,
+                                    .gate = sides->gate,
+                                    .rank = ash_group_rank(group),
+                                    .ranks = ash_group_size(group)};
     struct ash_exchange_counts counts = {0};
     int rc = ash_range_index_init(&exchange.have_index, have->items, have->count, sizeof(*have->items));
 
     if (rc == 0) rc = ash_range_index_init(&exchange.need_index, need->items, need->count, sizeof(*need->items));
     if (rc < 0) ash_err_set(err, rc, "out of memory for %zu parts of a state", have->count + need->count);
     if (rc == 0) rc = plan_moves(&exchange, outline, err);
+    if (rc == 0 && sides->last_first) reverse_moves(&exchange);
     if (rc == 0) rc = ash_exchange_move(&exchange, &counts, err);
     ash_range_index_fini(&exchange.have_index);
     ash_range_index_fini(&exchange.need_index);

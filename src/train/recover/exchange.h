@@ -14,11 +14,24 @@ struct ash_exchange_counts {
     uint32_t damaged_from, damaged_to; /* where repeated > 0: between which ranks, the last time */
 };
 
-/* Everyone says what it has (have) and gets what it needs (need), whose memory is written. All ranks of group call it;
- * outline lists the whole model, for messages. Returns 0, -ENOMEM, the group's error, -ENODATA on every rank where
+/* Whoever knows when a patch has its values. */
+struct ash_exchange_gate {
+    int (*wait)(void *ctx, size_t patch, struct ash_err *err); /* until it has. Returns 0 or an error */
+    void *ctx;
+};
+
+/* What a rank has and needs. Borrowed. */
+struct ash_exchange_sides {
+    const struct ash_patches *have, *need;
+    const struct ash_exchange_gate *gate; /* NULL: all values are there */
+    bool last_first;                      /* the last parameters come first; the same on all ranks */
+};
+
+/* Everyone says what it has and gets what it needs, whose memory is written. All ranks of group call it; outline lists
+ * the whole model, for messages. Returns 0, -ENOMEM, the group's or the gate's error, -ENODATA on every rank where
  * nobody has a piece (err names it), or -EBADMSG on every rank where one arrives damaged again and again. */
-int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_patches *have,
-                     const struct ash_patches *need, struct ash_exchange_counts *counts_out, struct ash_err *err);
+int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_exchange_sides *sides,
+                     struct ash_exchange_counts *counts_out, struct ash_err *err);
 
 /* Change a bit of the first block that this process sends in its next exchange, after it was summed up: to see it found
  * (ashlar chaos). */

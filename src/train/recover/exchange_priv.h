@@ -8,6 +8,7 @@
 struct ash_exchange {
     struct ash_group *group;
     const struct ash_patches *have, *need;
+    const struct ash_exchange_gate *gate; /* or NULL */
     struct ash_range_index have_index, need_index;
     size_t rank, ranks;
     struct ash_move *moves; /* all ranks', the same list everywhere */

@@ -52,7 +52,8 @@ static size_t kinds_of(const struct ash_patch_range *range)
 struct values {
     const struct ash_exchange *exchange;
     const struct ash_patch_range *range;
-    const void *kinds[ASH_PATCH_KINDS]; /* NULL: not found yet */
+    size_t patch; /* here that has them; SIZE_MAX: not found yet */
+    const void *kinds[ASH_PATCH_KINDS];
 };
 
 /* A patch here that needs them. */
@@ -73,26 +74,32 @@ static void get(void *ctx, const struct ash_range_entry *entry)
 {
     struct values *values = ctx;
 
-    if (values->kinds[0] != NULL) return;
-    for (size_t kind = 0; kind < kinds_of(values->range); kind++)
-        values->kinds[kind] = place_of(&values->exchange->have->items[entry->id], values->range, kind);
+    if (values->patch == SIZE_MAX) values->patch = entry->id;
 }
 
-static struct values find_values(const struct ash_exchange *exchange, const struct ash_patch_range *range)
+/* Find them, and wait until they are there. */
+static int find_values(const struct ash_exchange *exchange, const struct ash_patch_range *range, struct values *values,
+                       struct ash_err *err)
 {
-    struct values values = {.exchange = exchange, .range = range};
+    int rc = 0;
 
-    ash_range_index_find(&exchange->have_index, range, get, &values);
-    ash_assert(values.kinds[0] != NULL);
-    return values;
+    *values = (struct values){.exchange = exchange, .range = range, .patch = SIZE_MAX};
+    ash_range_index_find(&exchange->have_index, range, get, values);
+    ash_assert(values->patch != SIZE_MAX);
+    if (exchange->gate != NULL) rc = exchange->gate->wait(exchange->gate->ctx, values->patch, err);
+    for (size_t kind = 0; rc == 0 && kind < kinds_of(range); kind++)
+        values->kinds[kind] = place_of(&exchange->have->items[values->patch], range, kind);
+    return rc;
 }
 
 /* Inside this process. */
-static void copy_own(const struct ash_exchange *exchange, const struct ash_patch_range *range)
+static int copy_own(const struct ash_exchange *exchange, const struct ash_patch_range *range, struct ash_err *err)
 {
-    struct values values = find_values(exchange, range);
+    struct values values;
+    int rc = find_values(exchange, range, &values, err);
 
-    ash_range_index_find(&exchange->need_index, range, put, &values);
+    if (rc == 0) ash_range_index_find(&exchange->need_index, range, put, &values);
+    return rc;
 }
 
 /* ---- what goes where in a round ---------------------------------------------------------------------------------- */
@@ -230,13 +237,15 @@ static int send_blocks(const struct mover *mover, size_t round, struct ash_err *
         const struct ash_move *move = &exchange->moves[i];
         size_t bytes = (size_t)move->range.count * sizeof(float);
         struct values values;
+        int rc = 0;
 
         if (move->from != exchange->rank) continue;
-        if (move->to == exchange->rank) {
-            copy_own(exchange, &move->range);
-            continue;
-        }
-        values = find_values(exchange, &move->range);
+        if (move->to == exchange->rank)
+            rc = copy_own(exchange, &move->range, err);
+        else
+            rc = find_values(exchange, &move->range, &values, err);
+        if (rc < 0) return rc;
+        if (move->to == exchange->rank) continue;
         for (size_t kind = 0; kind < kinds_of(&move->range); kind++, mover->at[move->to] += bytes)
             memcpy(mover->at[move->to], values.kinds[kind], bytes);
     }
