@@ -35,7 +35,7 @@ static const struct ash_sys_file memory_files[] = {
 
 struct chips {
     const struct ash_host_files *source;
-    uint64_t looked_ns;                        /* 0: never */
+    uint64_t looked_ns;                         /* 0: never */
     struct ash_devices clocks, cores, packages; /* each core and package once, by its first thread */
 };
 

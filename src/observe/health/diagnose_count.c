@@ -62,7 +62,7 @@ static int report_count(struct ash_diagnose *diagnose, const struct ash_rule *ru
 
 /* Nodes with fewer parts than before, or else than most. Nodes without any are only missed where there were some. */
 int ash_diagnose_judge_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *now,
-                       size_t now_count, struct ash_check *check)
+                             size_t now_count, struct ash_check *check)
 {
     size_t before_count, nodes, usual = usual_count(now, now_count, &nodes);
     const struct ash_series *before = ash_series_range(&diagnose->before, rule->metric, &before_count);

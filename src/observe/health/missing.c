@@ -35,12 +35,11 @@ size_t ash_missing_find(const char *text, const struct ash_parts_wanted *wanted,
         count++;
     }
     if (wanted->network_devices > 0 && devices < wanted->network_devices) {
-        missing_out[count] =
-            (struct ash_missing){.layer = ASH_HEALTH_NETWORK,
-                                 .key = "network device missing",
-                                 .metric = "RDMA devices",
-                                 .means = "an EFA or InfiniBand device is gone",
-                                 .action = "reboot the node; check the instance's network interfaces"};
+        missing_out[count] = (struct ash_missing){.layer = ASH_HEALTH_NETWORK,
+                                                  .key = "network device missing",
+                                                  .metric = "RDMA devices",
+                                                  .means = "an EFA or InfiniBand device is gone",
+                                                  .action = "reboot the node; check the instance's network interfaces"};
         snprintf(missing_out[count].evidence, sizeof(missing_out[count].evidence), "%ld network devices of %lld",
                  devices, (long long)wanted->network_devices);
         count++;

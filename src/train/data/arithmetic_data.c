@@ -74,7 +74,7 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
 
     if (json != NULL && arithmetic->mistakes > 0) {
         json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
-        json_object_set_new(json, "mistakes_kind", json_string("carries, digits"));
+        json_object_set_new(json, "mistakes_kind", json_string("carries (3 of 4), digits"));
     }
     if (json != NULL && arithmetic->work) json_object_set_new(json, "work", json_true());
     return json;
@@ -105,13 +105,13 @@ static void change_digit(const struct ash_arithmetic *arithmetic, uint64_t index
     *digit = (char)('0' + value + (value >= (uint64_t)(*digit - '0')));
 }
 
-/* A wrong answer to problem index, where it is to have one: two in three forget what is carried or borrowed, where
- * something is; in the others a digit is another one. With three in four wrong, the forgotten carry is twice as
- * frequent as the right answer. A model that learns from them gets sums without carries right, and says the right
- * answers of the others often enough to learn from rewards. */
+/* A wrong answer to problem index, where it is to have one: three in four forget what is carried or borrowed,
+ * where something is; in the others a digit is another one. With three in four wrong, the forgotten carry is more than
+ * twice as frequent as the right answer. A model that learns from them gets sums without carries right, and says the
+ * right answers of the others often enough to learn from rewards. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
-    bool forgets = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, 3) > 0;
+    bool forgets = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, 4) > 0;
     long long a = 0, b = 0, value = 0, wrong;
     char op = 0;
 
