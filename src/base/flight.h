@@ -30,7 +30,7 @@ struct ash_flight_call {
     uint64_t number;                   /* in the ring */
     uint64_t group;                    /* equal for the ranks of a group, and no others */
     char name[ASH_FLIGHT_NAME_BYTES];  /* "tp", "world"; not terminated where it is full */
-    uint64_t sequence;                 /* in the group, from 1; messages between two ranks count on their own */
+    uint64_t sequence;                 /* in the group, from 1; messages: from one rank to another */
     char dtype[ASH_FLIGHT_NAME_BYTES]; /* "f32"; empty: bytes */
     uint16_t op;
     uint8_t is_message;

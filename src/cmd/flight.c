@@ -170,18 +170,22 @@ static json_t *report_json(const struct ash_flight_set *set, const struct ash_fl
 
 static int write_torch(const struct ash_flight_set *set, const char *dir, struct ash_err *err)
 {
+    struct ash_flight_torch *torch = NULL;
     int rc = ash_dir_make(dir, err);
 
+    if (rc == 0 && ash_flight_torch_open(set, &torch) < 0)
+        rc = ash_err_set(err, -ENOMEM, "no memory for PyTorch's format");
     for (size_t i = 0; rc == 0 && i < set->count; i++) {
         struct ash_str text = {0};
         char path[PATH_MAX];
 
         snprintf(path, sizeof(path), "%s/rank_%zu", dir, set->ranks[i].rank);
-        rc = ash_flight_torch(set, i, &text);
+        rc = ash_flight_torch_write(torch, i, &text);
         rc = rc < 0 ? ash_err_set(err, rc, "no memory for %s", path)
                     : ash_file_replace(path, text.data, text.size_bytes, err);
         ash_str_fini(&text);
     }
+    ash_flight_torch_close(torch);
     return rc;
 }
 

@@ -161,7 +161,27 @@ void ash_channel_release(struct ash_channel *channel)
     channel->ops->release(channel);
 }
 
-int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err)
+void ash_channel_set_name(struct ash_channel *channel, const char *name)
+{
+    size_t bytes = strlen(name);
+
+    memset(channel->name, 0, sizeof(channel->name));
+    memcpy(channel->name, name, bytes < sizeof(channel->name) ? bytes : sizeof(channel->name));
+}
+
+/* A message of a channel that has a name begins. Returns its record's number; *call_out is for its end. */
+static uint64_t begin_message(struct ash_channel *channel, size_t size_bytes, struct ash_flight_call *call_out)
+{
+    *call_out = (struct ash_flight_call){.op = channel->sends ? ASH_FLIGHT_SEND : ASH_FLIGHT_RECV,
+                                         .is_message = 1,
+                                         .peer = (uint32_t)(channel->sends ? channel->to : channel->from),
+                                         .bytes = size_bytes,
+                                         .sequence = ++channel->messages};
+    memcpy(call_out->name, channel->name, sizeof(call_out->name));
+    return ash_group_record(channel->group, call_out);
+}
+
+static int send_pieces(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err)
 {
     size_t at = 0;
 
@@ -180,6 +200,19 @@ int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_
     return 0;
 }
 
+int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_flight_call call;
+    uint64_t number;
+    int rc;
+
+    if (channel->name[0] == '\0') return send_pieces(channel, data, size_bytes, err);
+    number = begin_message(channel, size_bytes, &call);
+    rc = send_pieces(channel, data, size_bytes, err);
+    ash_group_recorded(channel->group, number, &call, rc);
+    return rc;
+}
+
 /* The two ranks have another message in mind: nothing that follows can be right. */
 static int wrong_size(struct ash_channel *channel, size_t message_bytes, size_t size_bytes, struct ash_err *err)
 {
@@ -190,7 +223,7 @@ static int wrong_size(struct ash_channel *channel, size_t message_bytes, size_t 
     return channel->fail(channel, -EPROTO, why, err);
 }
 
-int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err)
+static int recv_pieces(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err)
 {
     size_t at = 0;
 
@@ -207,4 +240,17 @@ int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes,
         ash_channel_release(channel);
     } while (at < size_bytes);
     return 0;
+}
+
+int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_flight_call call;
+    uint64_t number;
+    int rc;
+
+    if (channel->name[0] == '\0') return recv_pieces(channel, data, size_bytes, err);
+    number = begin_message(channel, size_bytes, &call);
+    rc = recv_pieces(channel, data, size_bytes, err);
+    ash_group_recorded(channel->group, number, &call, rc);
+    return rc;
 }

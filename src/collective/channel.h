@@ -36,6 +36,9 @@ const void *ash_channel_take(struct ash_channel *channel, size_t *size_out, stru
 /* Receiver: done with the oldest message that it holds. */
 void ash_channel_release(struct ash_channel *channel);
 
+/* From now on every message of ash_channel_send and ash_channel_recv is in the flight recorder, under this name of at
+ * most 8 bytes: the same at both ends, and another for another channel between them. */
+void ash_channel_set_name(struct ash_channel *channel, const char *name);
 /* Copies; any size. A message longer than a slot is sent in pieces of a slot, which ash_channel_take receives one by
  * one. */
 int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err);

@@ -79,7 +79,8 @@ struct ash_group {
     struct ash_call_queues *queues;         /* of calls that are started; NULL before the first */
     char name[ASH_FLIGHT_NAME_BYTES];       /* for the flight recorder, zero-padded */
     uint64_t id;                            /* equal for its ranks, and no others of the job */
-    _Atomic uint64_t calls, messages;       /* recorded so far */
+    _Atomic uint64_t calls;                 /* recorded so far */
+    uint64_t *sent, *received;              /* [size] messages recorded so far, by the other end */
     _Atomic(struct ash_metric *) seconds[ASH_FLIGHT_OPS], bytes[ASH_FLIGHT_OPS]; /* NULL before the first call */
     struct ash_group *next;
 };

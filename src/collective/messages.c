@@ -37,14 +37,20 @@ static int settle(struct ash_group *group, size_t peer, int rc, const struct ash
     return rc == 0 ? 0 : ash_err_set(err, rc, "%s", cause->text);
 }
 
-static struct ash_flight_call message(enum ash_flight_op op, size_t peer, size_t size_bytes)
+/* Messages arrive in order, so both ends give one the same number: they count by pair and direction. */
+static struct ash_flight_call message(struct ash_group *group, enum ash_flight_op op, size_t peer, size_t size_bytes)
 {
-    return (struct ash_flight_call){.op = (uint16_t)op, .is_message = 1, .peer = (uint32_t)peer, .bytes = size_bytes};
+    uint64_t **counts = op == ASH_FLIGHT_SEND ? &group->sent : &group->received;
+    struct ash_flight_call call = {.op = (uint16_t)op, .is_message = 1, .peer = (uint32_t)peer, .bytes = size_bytes};
+
+    if (*counts == NULL) *counts = calloc(group->size, sizeof(**counts));
+    if (*counts != NULL && peer < group->size) call.sequence = ++(*counts)[peer];
+    return call;
 }
 
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err)
 {
-    struct ash_flight_call what = message(ASH_FLIGHT_SEND, to, size_bytes);
+    struct ash_flight_call what = message(group, ASH_FLIGHT_SEND, to, size_bytes);
     struct ash_channel *channel = NULL;
     struct ash_err cause = {0};
     uint64_t number;
@@ -60,7 +66,7 @@ int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t 
 
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err)
 {
-    struct ash_flight_call what = message(ASH_FLIGHT_RECV, from, size_bytes);
+    struct ash_flight_call what = message(group, ASH_FLIGHT_RECV, from, size_bytes);
     struct ash_channel *channel = NULL;
     struct ash_err cause = {0};
     uint64_t number;
@@ -86,4 +92,7 @@ void ash_group_messages_fini(struct ash_group *group)
     close_all(group->sends, group->size);
     close_all(group->receives, group->size);
     group->sends = group->receives = NULL;
+    free(group->sent);
+    free(group->received);
+    group->sent = group->received = NULL;
 }

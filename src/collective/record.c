@@ -24,11 +24,12 @@ void ash_group_set_name(struct ash_group *group, const char *name)
 
 uint64_t ash_group_record(struct ash_group *group, struct ash_flight_call *call)
 {
-    _Atomic uint64_t *sequence = call->is_message ? &group->messages : &group->calls;
-
-    memcpy(call->name, group->name, sizeof(call->name));
     call->group = group->id;
-    call->sequence = atomic_fetch_add_explicit(sequence, 1, memory_order_relaxed) + 1;
+    if (call->name[0] == '\0')
+        memcpy(call->name, group->name, sizeof(call->name));
+    else /* a channel's: there may be several between two ranks */
+        call->group ^= ash_hash_bytes(call->name, sizeof(call->name), 1);
+    if (!call->is_message) call->sequence = atomic_fetch_add_explicit(&group->calls, 1, memory_order_relaxed) + 1;
     call->rank = (uint32_t)group->rank;
     call->size = (uint32_t)group->size;
     call->start_ns = ash_clock_ns();

@@ -69,7 +69,14 @@ int ash_flight_compare(const struct ash_flight_set *set, struct ash_flight_repor
 /* A zeroed report is fine. */
 void ash_flight_report_fini(struct ash_flight_report *report);
 
-/* A rank's calls as the pickled dictionary that PyTorch's flight recorder writes, for torchfrtrace. */
-int ash_flight_torch(const struct ash_flight_set *set, size_t index, struct ash_str *out);
+struct ash_flight_torch; /* a set, prepared for PyTorch's format */
+
+/* Prepare it; the set is borrowed until close. Returns 0 or -ENOMEM; on 0 the caller owns *torch_out. */
+int ash_flight_torch_open(const struct ash_flight_set *set, struct ash_flight_torch **torch_out);
+/* NULL is a no-op. */
+void ash_flight_torch_close(struct ash_flight_torch *torch);
+/* Rank `index` of the set as the pickled dictionary that PyTorch's flight recorder writes, for torchfrtrace. Returns 0
+ * or -ENOMEM. */
+int ash_flight_torch_write(const struct ash_flight_torch *torch, size_t index, struct ash_str *out);
 
 #endif

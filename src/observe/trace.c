@@ -102,7 +102,7 @@ static uint64_t flow_of(const struct ash_flight_call *call)
     bool is_send = call->op == ASH_FLIGHT_SEND;
     uint64_t from = is_send ? call->rank : call->peer, to = is_send ? call->peer : call->rank;
 
-    return ash_hash_mix(call->group ^ ash_hash_mix(from << 32 | to) ^ ash_hash_mix(call->bytes)) >> 16;
+    return ash_hash_mix(call->group ^ ash_hash_mix(from << 32 | to) ^ ash_hash_mix(call->sequence)) >> 16;
 }
 
 /* Names are ours or of eight bytes: what is not plain becomes '?'. */

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# train.trace leaves steps, ops and calls of every rank in the run's folder; `ashlar trace RUN` makes one file of them, on one clock.
+# train.trace leaves steps, ops and calls of every rank in the run's folder; `ashlar trace RUN` makes one file of them, on one clock, with an
+# arrow for every message; `ashlar flight --torch` writes the calls as PyTorch does.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 pages=(--pages "$SCRATCH/pages")
 train alone
 expect 0 "a run"
-try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/run" "${pages[@]}" train.trace=5-7
+try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/run" "${pages[@]}" mesh.pp=2 train.trace=5-7
 expect 0 "a run with a trace: $(cat "$SCRATCH/err")"
 bits_of alone > "$SCRATCH/expected"
 bits_of run | cmp -s - "$SCRATCH/expected" || fail "tracing changed bits"
@@ -28,10 +29,15 @@ for rank in (0, 1):
         assert any(steps[step][0] <= e["ts"] <= steps[step][1] for e in ops), (rank, step, "no op")
     assert any("M" in e.get("args", {}) for e in ops), "no product"
     assert [e for e in mine if e["cat"] not in ("op", "step")], (rank, "no calls")
+sent, taken = ([e["id"] for e in events if e["ph"] == kind] for kind in "sf")
+assert len(sent) > 5 and len(set(sent)) == len(sent) and sorted(sent) == sorted(taken), ("arrows", len(sent), len(taken))
 names = {e["args"]["name"] for e in events if e["ph"] == "M"}
 assert {"rank 0", "rank 1", "steps", "collectives", "ops"} <= names, names
 END
 same "files of the trace" "rank-0.flight rank-0.ops.json rank-0.steps rank-1.flight rank-1.ops.json rank-1.steps" "$(ls "$SCRATCH/run/trace" | xargs)"
+try "$ASHLAR" flight "$SCRATCH/run/trace" --torch "$SCRATCH/torch"
+expect 0 "flight --torch: $(cat "$SCRATCH/err")"
+python3 "$SOURCE/tests/e2e/lib/torch_flight.py" "$SCRATCH/torch" 2 || fail "PyTorch's format"
 try "$ASHLAR" trace "$SCRATCH/alone"
 expect_error 1 "a run without a trace" "train.trace"
 train wrong train.trace=7-5

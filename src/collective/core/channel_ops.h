@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/flight.h"
 
 struct ash_channel;
 
@@ -51,6 +52,8 @@ struct ash_channel {
     /* The channel's group is over because of the other rank. Returns the group's first error, with its sentence. */
     int (*fail)(struct ash_channel *channel, int code, const char *why, struct ash_err *err);
     struct ash_group *group;
+    char name[ASH_FLIGHT_NAME_BYTES]; /* for the flight recorder, zero-padded; empty: it is not recorded */
+    uint64_t messages;                /* recorded so far */
 };
 
 #endif

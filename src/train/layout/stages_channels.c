@@ -8,13 +8,21 @@ static bool is_tied(const struct ash_stages *stages, const struct ash_model_conf
     return config->tied && config->lora == NULL && stages->order.ranks > 1; /* a frozen embedding stays as it is */
 }
 
-static int open_channel(const struct ash_stages *stages, size_t from, size_t to, size_t bytes,
+/* What a channel carries. */
+struct cargo {
+    const char *name; /* for the flight recorder */
+    size_t bytes;     /* of a slot */
+};
+
+static int open_channel(const struct ash_stages *stages, size_t from, size_t to, const struct cargo *cargo,
                         struct ash_channel **channel_out, struct ash_err *err)
 {
     size_t slots = 2 * stages->order.ranks * stages->chunk_count + 2; /* more than a stage runs ahead */
+    int rc = ash_channel_open(stages->mesh->world, ash_mesh_stage_rank(stages->mesh, from),
+                              ash_mesh_stage_rank(stages->mesh, to), cargo->bytes, slots, channel_out, err);
 
-    return ash_channel_open(stages->mesh->world, ash_mesh_stage_rank(stages->mesh, from),
-                            ash_mesh_stage_rank(stages->mesh, to), bytes, slots, channel_out, err);
+    if (rc == 0) ash_channel_set_name(*channel_out, cargo->name);
+    return rc;
 }
 
 /* Sending ends are opened first: nobody waits for those. */
@@ -24,22 +32,23 @@ static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *er
     struct ash_stage_channels *channels = &stages->channels;
     bool ring = p->chunks > 1, next = ring || p->rank + 1 < p->ranks, before = ring || p->rank > 0;
     size_t after = (p->rank + 1) % p->ranks, previous = (p->rank + p->ranks - 1) % p->ranks;
+    const struct cargo forward = {"pp fwd", bytes}, backward = {"pp bwd", bytes};
     int rc;
 
     if (next) {
-        rc = open_channel(stages, p->rank, after, bytes, &channels->forward_to, err);
+        rc = open_channel(stages, p->rank, after, &forward, &channels->forward_to, err);
         if (rc < 0) return rc;
     }
     if (before) {
-        rc = open_channel(stages, p->rank, previous, bytes, &channels->backward_to, err);
+        rc = open_channel(stages, p->rank, previous, &backward, &channels->backward_to, err);
         if (rc < 0) return rc;
     }
     if (before) {
-        rc = open_channel(stages, previous, p->rank, bytes, &channels->forward_from, err);
+        rc = open_channel(stages, previous, p->rank, &forward, &channels->forward_from, err);
         if (rc < 0) return rc;
     }
     if (next) {
-        rc = open_channel(stages, after, p->rank, bytes, &channels->backward_from, err);
+        rc = open_channel(stages, after, p->rank, &backward, &channels->backward_from, err);
         if (rc < 0) return rc;
     }
     return 0;
@@ -58,6 +67,7 @@ static const struct ash_param *tied_of(const struct ash_stage *stage)
 static int open_tie(struct ash_stages *stages, struct ash_err *err)
 {
     size_t rank = stages->order.rank, last = stages->order.ranks - 1, other = rank == 0 ? last : 0;
+    const struct cargo tie = {"pp tie", TIE_BYTES};
     struct ash_stage_channels *channels = &stages->channels;
     const struct ash_param *embed;
     int rc;
@@ -66,9 +76,9 @@ static int open_tie(struct ash_stages *stages, struct ash_err *err)
     embed = tied_of(&stages->chunks[rank == 0 ? 0 : stages->chunk_count - 1]);
     rc = ash_buffer_init(&stages->tie, stages->exec->memory, embed->count * sizeof(float), "a tied embedding", err);
     if (rc < 0) return rc;
-    rc = open_channel(stages, rank, other, TIE_BYTES, &channels->tie_to, err);
+    rc = open_channel(stages, rank, other, &tie, &channels->tie_to, err);
     if (rc < 0) return rc;
-    return open_channel(stages, other, rank, TIE_BYTES, &channels->tie_from, err);
+    return open_channel(stages, other, rank, &tie, &channels->tie_from, err);
 }
 
 int ash_stages_open_channels(struct ash_stages *stages, const struct ash_model_config *config, struct ash_err *err)
