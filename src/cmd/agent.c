@@ -18,14 +18,16 @@
 #include "base/metrics_page.h"
 #include "cmd/node_flags.h"
 #include "observe/agent/agent.h"
+#include "orchestrate/node/leave.h"
 #include "orchestrate/node_action.h"
 
 enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
+enum { JOBS_LEAVE, JOBS_STAY };
 
 struct flags {
     const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token;
     int64_t port;
-    int act, scheduler;
+    int act, scheduler, jobs;
     double judge_seconds, share, slurm_queue;
     struct ash_opt_list tokens;
     struct ash_node_flags node;
@@ -33,6 +35,7 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const char *const acts[] = {"none", "dry-run", "drain", "full", NULL};
+static const char *const manners[] = {"leave", "stay", NULL};
 static const char *const schedulers[] = {"none", "slurm", "kubernetes", "command", NULL};
 
 static const struct ash_opt agent_opts[] = {
@@ -97,7 +100,15 @@ static const struct ash_opt agent_opts[] = {
      .offset = FIELD(scheduler),
      .choices = schedulers,
      .default_text = "none",
-     .help = "whom to tell: slurm (scontrol), kubernetes (kubectl), command"},
+     .help =
+         "whom to tell: slurm (scontrol), kubernetes (its API, as kubectl is set up or a pod's account may), command"},
+    {.name = "jobs",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(jobs),
+     .choices = manners,
+     .default_text = "leave",
+     .help = "what ranks of Ashlar on a node that is drained are told first: leave (they hand over at a step's edge, "
+             "spares take over; a job without other ranks saves and ends) or stay"},
     {.name = "command",
      .type = ASH_OPT_STRING,
      .offset = FIELD(command),
@@ -128,7 +139,8 @@ struct actor {
     const struct flags *flags;
     struct ash_node_action_opts opts;
     const char *node;
-    bool is_out; /* we took it out */
+    bool is_out;  /* we took it out */
+    bool is_told; /* its ranks were told */
 };
 
 static enum ash_node_fate fate_of(enum ash_node_status status)
@@ -143,6 +155,18 @@ static enum ash_node_fate fate_of(enum ash_node_status status)
     default:
         return ASH_FATE_KEEP;
     }
+}
+
+/* Once for each time that the node goes out. */
+static void tell_jobs(void *ctx)
+{
+    struct actor *actor = ctx;
+    size_t told;
+
+    if (actor->is_told || actor->flags->jobs != JOBS_LEAVE || actor->flags->pages[0] == '\0') return;
+    actor->is_told = true;
+    told = ash_ranks_tell_to_leave(actor->flags->pages);
+    if (told > 0) ash_log(ASH_LOG_INFO, "told %zu ranks on node %s to leave", told, actor->node);
 }
 
 static void act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
@@ -165,6 +189,7 @@ static void act(void *ctx, const struct ash_node_state *state, const struct ash_
         ash_log(ASH_LOG_ERROR, "node %s was not changed: %s", actor->node, err.text);
     else
         actor->is_out = fate != ASH_FATE_KEEP;
+    if (fate == ASH_FATE_KEEP) actor->is_told = false;
 }
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
@@ -195,7 +220,9 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
                           .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
                                    .command = flags->command,
                                    .share_max = flags->share,
-                                   .seconds = 10},
+                                   .seconds = 10,
+                                   .before = tell_jobs,
+                                   .ctx = &actor},
                           .node = node};
     struct ash_agent_opts opts = {.source = {.root = flags->node.root,
                                              .pages = flags->pages[0] != '\0' ? flags->pages : NULL,

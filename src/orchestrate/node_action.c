@@ -1,9 +1,9 @@
-/* Schedulers are told through their own commands, which have the rights and the settings of the machine. */
+/* Slurm is told through its own commands, which have the rights and the settings of the machine; Kubernetes through its
+ * API. */
 #include "orchestrate/node_action.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/socket.h"
+#include "orchestrate/kubernetes/node.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)16 << 20)
 #define WORDS_MAX 16
@@ -92,6 +93,11 @@ static int run(const struct command *command, char *const *environment, double s
     return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
 }
 
+static void prepare(const struct ash_node_action_opts *opts, enum ash_node_fate fate)
+{
+    if (fate != ASH_FATE_KEEP && opts->before != NULL) opts->before(opts->ctx);
+}
+
 /* ---- Slurm ------------------------------------------------------------------------------------------------------- */
 
 /* HyperPod acts on exactly these words. */
@@ -141,6 +147,7 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
     if (rc == 0 && fate != ASH_FATE_KEEP && (double)(out + 1) > opts->share_max * (double)nodes && nodes > 0)
         rc = ash_err_set(err, -EBUSY, "%zu of %zu nodes are out already, and %.3g of all may be: node %s stays", out,
                          nodes, opts->share_max, node);
+    if (rc == 0) prepare(opts, fate);
     if (rc == 0) rc = run(fate == ASH_FATE_KEEP ? &resume : &drain, NULL, opts->seconds, &output, err);
     ash_str_fini(&output);
     return rc;
@@ -148,56 +155,42 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
 
 /* ---- Kubernetes -------------------------------------------------------------------------------------------------- */
 
-#define LABEL "sagemaker.amazonaws.com/"
-
-int ash_node_action_patch(enum ash_node_fate fate, const char *reason, struct ash_str *patch)
-{
-    const char *health = fate == ASH_FATE_KEEP      ? "Schedulable"
-                         : fate == ASH_FATE_REBOOT  ? "UnschedulablePendingReboot"
-                         : fate == ASH_FATE_REPLACE ? "UnschedulablePendingReplacement"
-                                                    : "Unschedulable";
-    json_t *taints = fate == ASH_FATE_KEEP ? json_array()
-                                           : json_pack("[{s:s, s:s, s:s}]", "key", "ashlar.dev/unhealthy", "value",
-                                                       fate == ASH_FATE_REPLACE  ? "replace"
-                                                       : fate == ASH_FATE_REBOOT ? "reboot"
-                                                                                 : "reset",
-                                                       "effect", "NoSchedule");
-    json_t *json = json_pack("{s:{s:{s:s}, s:{s:s}}, s:{s:o}}", "metadata", "labels", LABEL "node-health-status",
-                             health, "annotations", "ashlar.dev/reason", reason, "spec", "taints", taints);
-    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-    int rc = text != NULL ? ash_str_adds(patch, text) : -ENOMEM;
-
-    free(text);
-    json_decref(json);
-    return rc;
-}
-
-static int run_kubernetes(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
-                          const char *reason, struct ash_err *err)
-{
-    struct ash_str patch = {0}, output = {0};
-    int rc = ash_node_action_patch(fate, reason, &patch);
-
-    if (rc == 0) {
-        struct command command = {{"kubectl", "patch", "node", node, "--type=merge", "-p", patch.data, NULL}};
-
-        rc = run(&command, NULL, opts->seconds, &output, err);
-    } else {
-        ash_err_set(err, rc, "no memory for a patch");
-    }
-    ash_str_fini(&patch);
-    ash_str_fini(&output);
-    return rc;
-}
-
-/* ---- any command ------------------------------------------------------------------------------------------------- */
-
 static const char *fate_name(enum ash_node_fate fate)
 {
     static const char *const names[] = {"keep", "reset", "reboot", "replace"};
 
     return names[fate];
 }
+
+static struct ash_kube_node_mark mark_of(const struct ash_node_action_opts *opts, enum ash_node_fate fate,
+                                         const char *reason)
+{
+    /* HyperPod acts on exactly these words. */
+    static const char *const healths[] = {"Schedulable", "Unschedulable", "UnschedulablePendingReboot",
+                                          "UnschedulablePendingReplacement"};
+
+    return (struct ash_kube_node_mark){.fate = fate != ASH_FATE_KEEP ? fate_name(fate) : NULL,
+                                       .health = healths[fate],
+                                       .reason = reason,
+                                       .share_max = opts->share_max,
+                                       .before = opts->before,
+                                       .ctx = opts->ctx};
+}
+
+static int describe_kubernetes(const char *node, const struct ash_kube_node_mark *mark, struct ash_str *text)
+{
+    int rc = mark->fate != NULL ? ash_str_addf(text, "kubectl taint node %s %s=%s:NoSchedule --overwrite; ", node,
+                                               ASH_KUBE_NODE_TAINT, mark->fate)
+                                : ash_str_addf(text, "kubectl taint node %s %s-; ", node, ASH_KUBE_NODE_TAINT);
+
+    if (rc == 0)
+        rc = ash_str_addf(text, "kubectl label node %s %s=%s --overwrite; condition %s=%s: %s\n", node,
+                          ASH_KUBE_NODE_LABEL, mark->health, ASH_KUBE_NODE_CONDITION,
+                          mark->fate != NULL ? "False" : "True", mark->reason);
+    return rc;
+}
+
+/* ---- any command ------------------------------------------------------------------------------------------------- */
 
 static int run_command(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                        const char *reason, struct ash_err *err)
@@ -220,6 +213,7 @@ static int run_command(const struct ash_node_action_opts *opts, const char *node
         all[count] = node_text.data;
         all[count + 1] = fate_text.data;
         all[count + 2] = reason_text.data;
+        prepare(opts, fate);
         rc = run(&command, all, opts->seconds, &output, err);
     }
     free(all);
@@ -232,11 +226,14 @@ static int run_command(const struct ash_node_action_opts *opts, const char *node
 int ash_node_action_run(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                         const char *reason, struct ash_err *err)
 {
+    struct ash_kube_node_mark mark;
+
     switch (opts->scheduler) {
     case ASH_SCHEDULER_SLURM:
         return run_slurm(opts, node, fate, err);
     case ASH_SCHEDULER_KUBERNETES:
-        return run_kubernetes(opts, node, fate, reason, err);
+        mark = mark_of(opts, fate, reason);
+        return ash_kube_node_set(node, &mark, err);
     case ASH_SCHEDULER_COMMAND:
         return run_command(opts, node, fate, reason, err);
     default:
@@ -247,8 +244,7 @@ int ash_node_action_run(const struct ash_node_action_opts *opts, const char *nod
 int ash_node_action_describe(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                              const char *reason, struct ash_str *text)
 {
-    struct ash_str patch = {0};
-    int rc;
+    struct ash_kube_node_mark mark;
 
     switch (opts->scheduler) {
     case ASH_SCHEDULER_SLURM:
@@ -256,10 +252,8 @@ int ash_node_action_describe(const struct ash_node_action_opts *opts, const char
                             fate == ASH_FATE_KEEP ? "State=RESUME" : "State=DRAIN",
                             fate == ASH_FATE_KEEP ? "" : slurm_reason(fate));
     case ASH_SCHEDULER_KUBERNETES:
-        rc = ash_node_action_patch(fate, reason, &patch);
-        if (rc == 0) rc = ash_str_addf(text, "kubectl patch node %s --type=merge -p '%s'\n", node, patch.data);
-        ash_str_fini(&patch);
-        return rc;
+        mark = mark_of(opts, fate, reason);
+        return describe_kubernetes(node, &mark, text);
     case ASH_SCHEDULER_COMMAND:
         return ash_str_addf(text, "NODE=%s FATE=%s REASON='%s' sh -c '%s'\n", node, fate_name(fate), reason,
                             opts->command);

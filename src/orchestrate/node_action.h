@@ -18,6 +18,9 @@ struct ash_node_action_opts {
     const char *command; /* of ASH_SCHEDULER_COMMAND: run by sh with NODE, FATE and REASON in its environment */
     double share_max;    /* of the cluster's nodes that may be out at once, this one included */
     double seconds;      /* that a command may take */
+    /* The node will be taken out now: within the budget, before anybody is told. NULL: nothing to do. */
+    void (*before)(void *ctx);
+    void *ctx;
 };
 
 /* The command lines that would be run, one a line, into text: for a dry run and for logs. */
@@ -27,8 +30,5 @@ int ash_node_action_describe(const struct ash_node_action_opts *opts, const char
  * command said. */
 int ash_node_action_run(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                         const char *reason, struct ash_err *err);
-/* The JSON merge patch for a Kubernetes node: taint, condition, HyperPod's labels; fate ASH_FATE_KEEP takes them away.
- * Returns 0 or -ENOMEM. */
-int ash_node_action_patch(enum ash_node_fate fate, const char *reason, struct ash_str *patch);
 
 #endif

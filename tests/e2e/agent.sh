@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The agent as its users see it: real figures compared with node_exporter's, a recorded tree with a stand-in for NVIDIA's library, XIDs in a
-# kernel log, restarts by SIGKILL, ranks that are killed, a GPU call that hangs, 500 scrapers at once, stalled ones, tokens.
+# kernel log, restarts by SIGKILL, ranks that are killed, a GPU call that hangs, jobs that are told, a stand-in of Kubernetes, 500 scrapers at once, tokens.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-agent= exporter= trainer=
+agent= exporter= trainer= api=
 end() {
     local pid
-    for pid in $agent $exporter $trainer; do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
+    for pid in $agent $exporter $trainer $api; do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
     wait 2> "$SCRATCH/kill"
 }
 trap end EXIT
@@ -150,6 +150,64 @@ scrapes_fast() {
 wait_for "a fast scrape next to a GPU that hangs" scrapes_fast
 ! grep -q DCGM_ "$SCRATCH/metrics" || fail "stale figures of a GPU"
 stop_agent TERM
+
+# ---- acting: a running job is told first; Kubernetes gets taint, label and condition, and what others have set stays ------------------
+# The whole job is on this node: it saves and ends. Then the scheduler is told, here a command.
+printf '6,1,1,-;Linux version 6.1\n' > "$tree/dev/kmsg"
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/told" --pages "$SCRATCH/pages" train.steps=10000000 > "$SCRATCH/train.out" 2>&1 &
+trainer=$!
+start_agent "${in_tree[@]}" --state '' --act drain --scheduler command --command "echo \$NODE \$FATE > '$SCRATCH/fate'"
+wait_for "both ranks" both
+log 2 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.'
+wait_for "the command" test -s "$SCRATCH/fate"
+same "what the command is told" "recorded reboot" "$(cat "$SCRATCH/fate")"
+code=0
+wait "$trainer" || code=$?
+trainer=
+same "the job's end" 75 "$code"
+grep -q 'told 2 ranks on node recorded to leave' "$SCRATCH/agent.err" || fail "no word of the ranks: $(cat "$SCRATCH/agent.err")"
+stop_agent TERM
+if command -v node > "$SCRATCH/out"; then
+    node "$SOURCE/tests/e2e/lib/kube_nodes.mjs" > "$SCRATCH/api.out" 2>&1 &
+    api=$!
+    wait_for "the API" test -s "$SCRATCH/api.out"
+    server=$(head -n 1 "$SCRATCH/api.out")
+    cat > "$SCRATCH/kubeconfig" << YAML
+apiVersion: v1
+kind: Config
+clusters: [{name: k, cluster: {server: "$server"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+current-context: c
+YAML
+    # marked NODE WORD...: its JSON has all of them.
+    marked() {
+        local text word
+        text=$(curl -s "$server/_node/$1")
+        for word in "${@:2}"; do grep -qF -- "$word" <<< "$text" || return 1; done
+    }
+    others=('"key":"nvidia.com/gpu"' '"zone":"a"' '"type":"Ready"')
+    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n1 --state '' --act full --scheduler kubernetes --share 0.3 --admin-token good
+    wait_for "taint and condition" marked n1 '"key":"ashlar.dev/unhealthy","value":"reboot","effect":"NoSchedule"' \
+        '"sagemaker.amazonaws.com/node-health-status":"UnschedulablePendingReboot"' '"type":"AshlarHealthy","status":"False","reason":"NeedsReboot"' "${others[@]}" ||
+        curl -s "$server/_node/n1"
+    curl -s -o "$SCRATCH/out" -X POST -H 'Authorization: Bearer good' "$url"v1/clear
+    wait_for "the node's return" marked n1 'node-health-status":"Schedulable"' '"type":"AshlarHealthy","status":"True"' "${others[@]}" || curl -s "$server/_node/n1"
+    ! marked n1 ashlar.dev/unhealthy || fail "the taint stays: $(curl -s "$server/_node/n1")"
+    stop_agent TERM
+    # A node of four may be out, and one is.
+    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n2 --state '' --act drain --scheduler kubernetes --share 0.3
+    wait_for "its taint" marked n2 ashlar.dev/unhealthy
+    stop_agent TERM
+    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n3 --state '' --act drain --scheduler kubernetes --share 0.3
+    refused() { grep -q '1 of 4 nodes are out already' "$SCRATCH/agent.err"; }
+    wait_for "the budget" refused
+    ! marked n3 ashlar.dev/unhealthy || fail "the budget did not hold"
+    stop_agent TERM
+    kill "$api"
+    wait "$api" 2> "$SCRATCH/kill"
+    api=
+fi
 
 # Tokens, and what is refused.
 start_agent "${in_tree[@]}" --token secret --state ''
