@@ -218,7 +218,7 @@ static void multiply_passing_panel(const struct product *op, struct part part, s
 {
     size_t own_count = op->in.share_rows ? part.cols : part.rows, width = op->in.own->width, tile = 0;
     size_t step = gemm_block_size(op->block.k_count, op->kernel->l1_k, op->kernel->k_step);
-    size_t tiles = ash_div_up(own_count, width) * ash_div_up(op->block.k_count, step);
+    size_t tiles = ash_div_up(own_count, width) * ash_max(ash_div_up(op->block.k_count, step), 1); /* k may be none */
 
     do {
         part.k_count = ash_min(step, op->block.k_count - part.k);
