@@ -1,6 +1,7 @@
 /* chain - sums over rows, one chain per column, rows ascending. A chain is one addition after the other, so what counts
- * is that its operands are there in time. Tiles of rows are on their way to shared memory several ahead. One warp adds
- * a tile up, a thread per column; meanwhile all others normalise the next tile where it lies. */
+ * is that its operands are there in time. Tiles of rows are on their way to shared memory several ahead: all warps but
+ * one copy them. That one normalises and adds a tile up, a thread per column, and reads rows before it adds those before
+ * them. */
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
@@ -9,8 +10,8 @@
 #define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block: those of the adding warp */
 #define CHAIN_ROWS ASH_CUDA_CHAIN_ROWS
 #define CHAIN_STAGES ASH_CUDA_CHAIN_STAGES
-#define CHAIN_AHEAD (CHAIN_STAGES - 2) /* one tile is added up, one is normalised, the others are on their way */
-#define CHAIN_LOADERS 8                /* warps that read and normalise */
+#define CHAIN_AHEAD (CHAIN_STAGES - 1) /* one tile is added up, the others are on their way */
+#define CHAIN_LOADERS 8                /* warps that copy */
 #define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
 
 /* What a column's sums are made of. x may be NULL: only dy counts. */
@@ -22,7 +23,8 @@ struct chain_rows {
 };
 
 /* A tile of rows. A row is read at once, by a warp, and so needs no room between it and the next. */
-struct chain_tile {
+struct __align__(16) chain_tile
+{
     float dy[CHAIN_ROWS][CHAIN_COLS], x[CHAIN_ROWS][CHAIN_COLS];
     float mean[CHAIN_ROWS], rstd[CHAIN_ROWS];
 };
@@ -74,46 +76,49 @@ static __device__ inline void copy_rows(const struct chain_rows &of, size_t firs
     asm volatile("cp.async.commit_group;");
 }
 
-/* x = (x - mean) * rstd, four columns of a row at a time. */
-template <bool HAS_MEAN> static __device__ inline void normalise_rows(struct chain_tile *tile)
-{
-    constexpr int PIECES = CHAIN_COLS / 4;
-    int i = (int)threadIdx.x - WARP;
-
-#pragma unroll
-    for (int r = i / PIECES; r < CHAIN_ROWS; r += CHAIN_LOADERS * WARP / PIECES) {
-        float4 *at = (float4 *)tile->x[r] + i % PIECES, x = *at;
-        float mean = HAS_MEAN ? tile->mean[r] : 0.0f, rstd = tile->rstd[r];
-
-        x.x = (HAS_MEAN ? x.x - mean : x.x) * rstd;
-        x.y = (HAS_MEAN ? x.y - mean : x.y) * rstd;
-        x.z = (HAS_MEAN ? x.z - mean : x.z) * rstd;
-        x.w = (HAS_MEAN ? x.w - mean : x.w) * rstd;
-        *at = x;
-    }
-}
-
-template <bool HAS_X, bool HAS_MEAN>
-static __device__ inline void add_row(float dy, float xhat, float *weight, float *bias)
-{
-    if (HAS_X) *weight = fmaf(dy, xhat, *weight);
-    if (!HAS_X || HAS_MEAN) *bias = *bias + dy;
-}
-
 #define CHAIN_BATCH 16 /* rows that are read while as many are added: reading takes about as long */
 
 /* Rows of a column on their way to the adder. */
 struct chain_batch {
-    float dy[CHAIN_BATCH], xhat[CHAIN_BATCH];
+    float dy[CHAIN_BATCH], x[CHAIN_BATCH], mean[CHAIN_BATCH], rstd[CHAIN_BATCH];
 };
 
-template <bool HAS_X>
+/* Factors of CHAIN_BATCH rows, four at a time. */
+static __device__ inline void read_factors(const float *from, float *to)
+{
+#pragma unroll
+    for (int i = 0; i < CHAIN_BATCH; i += 4) {
+        float4 four = *(const float4 *)(from + i);
+
+        to[i] = four.x;
+        to[i + 1] = four.y;
+        to[i + 2] = four.z;
+        to[i + 3] = four.w;
+    }
+}
+
+template <bool HAS_X, bool HAS_MEAN>
 static __device__ inline void read_batch(const struct chain_tile *tile, int first, struct chain_batch *batch)
 {
 #pragma unroll
     for (int i = 0; i < CHAIN_BATCH; i++) {
         batch->dy[i] = tile->dy[first + i][threadIdx.x];
-        if (HAS_X) batch->xhat[i] = tile->x[first + i][threadIdx.x];
+        if (HAS_X) batch->x[i] = tile->x[first + i][threadIdx.x];
+    }
+    if (HAS_X) read_factors(tile->rstd + first, batch->rstd);
+    if (HAS_X && HAS_MEAN) read_factors(tile->mean + first, batch->mean);
+}
+
+/* Of the batch's rows, `count` are real. */
+template <bool HAS_X, bool HAS_MEAN>
+static __device__ inline void add_batch(const struct chain_batch &batch, int count, float *weight, float *bias)
+{
+#pragma unroll
+    for (int i = 0; i < CHAIN_BATCH; i++) {
+        if (i >= count) return;
+        if (HAS_X)
+            *weight = fmaf(batch.dy[i], (HAS_MEAN ? batch.x[i] - batch.mean[i] : batch.x[i]) * batch.rstd[i], *weight);
+        if (!HAS_X || HAS_MEAN) *bias = *bias + batch.dy[i];
     }
 }
 
@@ -124,19 +129,19 @@ static __device__ inline void add_rows(const struct chain_tile *tile, int count,
     struct chain_batch batches[2];
 
     if (count < CHAIN_ROWS) {
-        for (int r = 0; r < count; r++)
-            add_row<HAS_X, HAS_MEAN>(tile->dy[r][threadIdx.x], HAS_X ? tile->x[r][threadIdx.x] : 0.0f, weight, bias);
+#pragma unroll 1
+        for (int first = 0; first < count; first += CHAIN_BATCH) {
+            read_batch<HAS_X, HAS_MEAN>(tile, first, &batches[0]);
+            add_batch<HAS_X, HAS_MEAN>(batches[0], count - first, weight, bias);
+        }
         return;
     }
-    read_batch<HAS_X>(tile, 0, &batches[0]);
+    read_batch<HAS_X, HAS_MEAN>(tile, 0, &batches[0]);
 #pragma unroll
     for (int b = 0; b < CHAIN_ROWS / CHAIN_BATCH; b++) {
-        const struct chain_batch *now = &batches[b % 2];
-
-        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH) read_batch<HAS_X>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
-#pragma unroll
-        for (int i = 0; i < CHAIN_BATCH; i++)
-            add_row<HAS_X, HAS_MEAN>(now->dy[i], HAS_X ? now->xhat[i] : 0.0f, weight, bias);
+        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH)
+            read_batch<HAS_X, HAS_MEAN>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
+        add_batch<HAS_X, HAS_MEAN>(batches[b % 2], CHAIN_BATCH, weight, bias);
     }
 }
 
@@ -153,18 +158,16 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
 
     for (int s = 0; is_loader && s < CHAIN_AHEAD; s++)
         copy_rows(of, (size_t)s * CHAIN_ROWS, &tiles[s], at);
-    for (size_t t = 0; t <= count; t++) { /* tile t is normalised while the one before it is added up */
-        size_t ahead = t + CHAIN_AHEAD, left = of.rows - (t - 1) * CHAIN_ROWS;
+    for (size_t t = 0; t < count; t++) {
+        size_t ahead = t + CHAIN_AHEAD, left = of.rows - t * CHAIN_ROWS;
 
         if (is_loader) asm volatile("cp.async.wait_group %0;" ::"n"(CHAIN_AHEAD - 1) : "memory");
-        __syncthreads(); /* tile t is there, the one before it is normalised, the one before that is added up */
-        if (is_loader) {
+        __syncthreads(); /* tile t is there, and the one before it is added up */
+        if (is_loader)
             copy_rows(of, ahead * CHAIN_ROWS, &tiles[ahead % CHAIN_STAGES], at);
-            if (HAS_X) normalise_rows<HAS_MEAN>(&tiles[t % CHAIN_STAGES]);
-        } else if (t > 0) {
-            add_rows<HAS_X, HAS_MEAN>(&tiles[(t - 1) % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS,
-                                      &weight, &bias);
-        }
+        else
+            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight,
+                                      &bias);
     }
     if (!real || is_loader) return;
     if (dweight != NULL) dweight[c] = weight;
