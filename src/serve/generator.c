@@ -60,12 +60,17 @@ static size_t known_ids(const struct ash_tokenizer *tokenizer, size_t vocab)
     return limit(ash_tokenizer_vocab_size(tokenizer), vocab);
 }
 
+static size_t default_rows(const struct ash_exec *exec)
+{
+    return exec->memory == &ash_memory_host ? ASH_GENERATOR_PREFILL_ROWS : ash_core_batch_rows(exec);
+}
+
 /* The pool: the context, and a page for what two texts have in common inside one. */
 static int open_core(struct ash_generator *generator, struct ash_model *model, struct ash_exec *exec,
                      const struct ash_tokenizer *tokenizer, struct ash_err *err)
 {
     size_t pages = ash_cache_pages_for(generator->context_tokens) + 1;
-    size_t rows = generator->opts.prefill_rows != 0 ? generator->opts.prefill_rows : ASH_GENERATOR_PREFILL_ROWS;
+    size_t rows = generator->opts.prefill_rows != 0 ? generator->opts.prefill_rows : default_rows(exec);
     struct ash_core_opts opts = {.max_seqs = 1,
                                  .max_batch_rows = limit(rows, generator->context_tokens),
                                  .max_tokens = generator->context_tokens,

@@ -27,8 +27,9 @@ struct ash_generator_opts {
     struct ash_sampler_opts sampler;
     size_t context_tokens; /* prompt and answer together; 0: the model's positions, which are also the most */
     size_t max_tokens;     /* of one answer; 0: until the context is full */
-    size_t prefill_rows;   /* tokens of the prompt per pass; 0: ASH_GENERATOR_PREFILL_ROWS. Changes no bit */
-    bool keep_special;     /* special tokens appear in the text */
+    size_t
+        prefill_rows;  /* tokens of the prompt per pass; 0: ASH_GENERATOR_PREFILL_ROWS, more on a GPU. Changes no bit */
+    bool keep_special; /* special tokens appear in the text */
     int32_t eos[ASH_GENERATOR_EOS_MAX]; /* ids that end an answer; they are no part of its text */
     size_t eos_count;
     const char *const *stops; /* strings that end an answer; copied */

@@ -57,6 +57,7 @@ static const struct ash_cuda_attn_seq *upload_seqs(struct ash_exec *exec, const 
         seqs[s] = (struct ash_cuda_attn_seq){.q_row = seq->q_row,
                                              .q_count = seq->q_count,
                                              .pos = seq->pos,
+                                             .kv_first = seq->q_row,
                                              .k = seq->k,
                                              .v = seq->v,
                                              .dk = seq->dk,
@@ -187,33 +188,71 @@ static void find_rows(struct ash_exec *exec, const struct ash_attn_args *args, s
     ash_cuda_run(exec, ASH_KERNEL_attn_copy, (struct ash_cuda_grid){.x = tiles, .y = copied, .threads = THREADS}, op);
 }
 
+/* Enqueue the kernel that `which` says, for as many tiles. */
+static void run_forward(struct ash_exec *exec, const struct ash_cuda_attn *op, int which, size_t tiles)
+{
+    size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY), keys = ASH_CUDA_ATTN_KEYS_BF16;
+    struct ash_cuda_grid grid = {.x = tiles, .y = op->heads, .threads = 2 * rows};
+
+    grid.z = which < 2 ? 1 : ash_div_up(op->dim_v, ASH_CUDA_ATTN_COLS);
+    grid.shared_bytes = which < 2 ? tile_bytes(rows + 4 * keys, op->dim_k)
+                                  : tile_bytes(rows + keys, op->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS);
+    ash_cuda_run(exec, ASH_KERNEL_attn_bf16_forward_64 + which, grid, op);
+}
+
+/* Queries, and keys and values out of their pages, as rows of bf16. */
+static void copy_pages(struct ash_exec *exec, struct ash_cuda_attn *op, const struct ash_cuda_tables *tables)
+{
+    size_t q_values = op->heads * op->rows * op->dim_k, kv_values = op->kv_heads * tables->kv_rows * op->dim_k;
+    struct ash_cuda_attn pages;
+
+    op->copies = ash_cuda_scratch(exec, (q_values + 2 * kv_values) * sizeof(*op->copies));
+    op->q_copy = op->copies;
+    op->k_copy = op->q_copy + q_values;
+    op->v_copy = op->k_copy + kv_values;
+    op->copy_row = op->kv_row = op->dim_k;
+    op->copy_head = op->rows * op->dim_k;
+    op->kv_head = tables->kv_rows * op->dim_k;
+    ash_cuda_run(exec, ASH_KERNEL_attn_copy,
+                 (struct ash_cuda_grid){.x = tables->long_count, .y = op->heads, .threads = THREADS}, op);
+    pages = *op;
+    pages.tiles = tables->page_tiles;
+    ash_cuda_run(exec, ASH_KERNEL_attn_unpage,
+                 (struct ash_cuda_grid){.x = tables->page_count, .y = op->kv_heads, .threads = THREADS}, &pages);
+}
+
+/* Over the pages of a cache. */
+static void forward_paged(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    const struct ash_cuda_tables *tables = ash_cuda_tables_of(exec, args);
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
+    int which = tables->page_count == 0 ? 2 : args->dim_k == 64 ? 0 : 1;
+
+    ash_cuda_attn_decode(exec, args, tables);
+    if (tables->long_count == 0) return;
+    op.tiles = tables->long_tiles;
+    op.seqs = tables->seqs;
+    op.rows = rows_of(args);
+    if (which < 2) copy_pages(exec, &op, tables);
+    run_forward(exec, &op, which, tables->long_count);
+}
+
 static void forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
 {
     int which = bf16_class(args);
-    size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY), keys = ASH_CUDA_ATTN_KEYS_BF16;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
-    struct ash_cuda_grid grid = {.y = args->heads, .threads = 2 * rows};
+    size_t tiles;
 
     if (ash_cuda_attn_paged(args)) {
-        const struct ash_cuda_tables *tables = ash_cuda_tables_of(exec, args);
-
-        ash_cuda_attn_decode(exec, args, tables);
-        grid.x = tables->long_count;
-        op.tiles = tables->long_tiles;
-        op.seqs = tables->seqs;
-    } else {
-        grid.x = upload_tiles(exec, args, rows, &op.tiles);
-        if (grid.x > 0) op.seqs = upload_seqs(exec, args);
+        forward_paged(exec, args);
+        return;
     }
-    if (grid.x == 0) return;
+    tiles = upload_tiles(exec, args, 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY), &op.tiles);
+    if (tiles == 0) return;
+    op.seqs = upload_seqs(exec, args);
     op.rows = rows_of(args);
-    grid.shared_bytes = tile_bytes(rows + keys, args->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS);
-    grid.z = ash_div_up(args->dim_v, ASH_CUDA_ATTN_COLS);
-    if (which < 2) {
-        find_rows(exec, args, &op, ash_cuda_scratch(exec, copy_bytes(args, op.rows, false)), false, grid.x);
-        grid.shared_bytes = tile_bytes(rows + 4 * keys, args->dim_k);
-    }
-    ash_cuda_run(exec, ASH_KERNEL_attn_bf16_forward_64 + which, grid, &op);
+    if (which < 2) find_rows(exec, args, &op, ash_cuda_scratch(exec, copy_bytes(args, op.rows, false)), false, tiles);
+    run_forward(exec, &op, which, tiles);
 }
 
 static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)

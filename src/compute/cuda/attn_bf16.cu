@@ -152,17 +152,18 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
     extern __shared__ __align__(16) unsigned char room[];
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x];
-    size_t q_row = args.seqs[tile.seq].q_row, h = blockIdx.y, g = h / (args.heads / args.kv_heads);
+    struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
+    size_t row = seq.q_row + tile.first, kv_first = seq.kv_first, h = blockIdx.y, g = h / (args.heads / args.kv_heads);
     struct shared_tile q = take_tile(&at, WARPS * 16, DIM), k = take_tile(&at, 2 * GROUP_KEYS, DIM),
                        v = take_tile(&at, 2 * GROUP_KEYS, DIM);
-    int row0 = threadIdx.x / WARP * 16, first = (int)tile.first, end = first + (int)tile.count, now = 0;
+    int row0 = threadIdx.x / WARP * 16, first = (int)(seq.pos + tile.first), end = first + (int)tile.count, now = 0;
     int base = (int)(visible_keys(args, first).begin / GROUP_KEYS * GROUP_KEYS);
     struct running run = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     float acc[DIM / 8][4] = {};
 
-    copy_rows<DIM>(query_rows_at(args, h, q_row + first), WARPS * 16, (int)tile.count, q);
-    copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + base), GROUP_KEYS, end - base, k);
-    copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + base), GROUP_KEYS, end - base, v);
+    copy_rows<DIM>(query_rows_at(args, h, row), WARPS * 16, (int)tile.count, q);
+    copy_rows<DIM>(key_rows_at(args, args.k_copy, g, kv_first + base), GROUP_KEYS, end - base, k);
+    copy_rows<DIM>(key_rows_at(args, args.v_copy, g, kv_first + base), GROUP_KEYS, end - base, v);
     commit_copies();
     for (; base < end; base += GROUP_KEYS, now = 1 - now) {
         int next = base + GROUP_KEYS;
@@ -170,9 +171,9 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
         wait_copies();
         __syncthreads(); /* this tile is there, and nobody reads the one before it any more */
         if (next < end) {
-            copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.k_copy, g, kv_first + next), GROUP_KEYS, end - next,
                            turn_of(k, GROUP_KEYS, 1 - now));
-            copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.v_copy, g, kv_first + next), GROUP_KEYS, end - next,
                            turn_of(v, GROUP_KEYS, 1 - now));
             commit_copies();
         }
@@ -180,7 +181,34 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
             add_tile<DIM, DIM>(args, q, turn_of(k, GROUP_KEYS, now), turn_of(v, GROUP_KEYS, now), DIM,
                                first + row0 + 1 - base, &run, acc);
     }
-    put_rows<DIM>(args, q_row + first + row0, (int)tile.count - row0, h, 0, DIM, run, acc);
+    put_rows<DIM>(args, row + row0, (int)tile.count - row0, h, 0, DIM, run, acc);
+}
+
+/* A page of one kv head's keys and values as bf16 rows: tile.first counts a document's pages, tile.count its keys. Keys
+ * are columns in a page, so they pass through shared memory. */
+extern "C" __global__ void __launch_bounds__(256) attn_unpage(const __grid_constant__ struct ash_cuda_attn args)
+{
+    __shared__ uint16_t keys[ASH_ATTN_BLOCK][ASH_CUDA_ATTN_COPIED_MAX + 2];
+    struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
+    struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
+    size_t g = blockIdx.y, first = (size_t)tile.first * ASH_ATTN_BLOCK;
+    size_t to = g * args.kv_head + (seq.kv_first + first) * args.kv_row;
+    int dim = (int)args.dim_k, pairs = dim / 2;
+
+    for (int i = threadIdx.x; i < dim * ASH_ATTN_BLOCK; i += blockDim.x) {
+        int d = i / ASH_ATTN_BLOCK, j = i % ASH_ATTN_BLOCK;
+
+        if (j < (int)tile.count) keys[j][d] = ash_f32_to_bf16(read_key(args, seq, first + j, g, d));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < (int)tile.count * pairs; i += blockDim.x) {
+        int j = i / pairs, d = i % pairs * 2;
+        size_t at = to + j * args.kv_row + d;
+
+        *(uint32_t *)((uint16_t *)args.k_copy + at) = keys[j][d] | (uint32_t)keys[j][d + 1] << 16;
+        *(uint32_t *)((uint16_t *)args.v_copy + at) =
+            pack_bf16(read_value(args, seq, first + j, g, d), read_value(args, seq, first + j, g, d + 1));
+    }
 }
 
 /* Float32 heads as bf16 copies, [heads, rows, dim]: blockIdx.y counts the heads of q, k, v and dout in turn, from

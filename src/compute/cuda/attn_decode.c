@@ -8,9 +8,9 @@
 
 #define THREADS 256
 #define PLACE_ALIGN 16
-#define PLACE_BYTES ((size_t)1 << 20) /* of tables, at least */
-#define HEADS_MAX 16                  /* query heads of a kv head that the kernel takes */
-#define LONG_ROWS ((uint32_t)16 * ASH_CUDA_ATTN_WARPS_ANY)
+#define PLACE_BYTES ((size_t)1 << 20)    /* of tables, at least */
+#define HEADS_MAX 16                     /* query heads of a kv head that the kernel takes */
+#define COPY_BYTES_MAX ((size_t)1 << 30) /* of keys and values that become rows */
 
 bool ash_cuda_attn_paged(const struct ash_attn_args *args)
 {
@@ -34,7 +34,7 @@ static bool is_short(const struct ash_attn_args *args, const struct ash_attn_seq
 
 /* A document as far as tables depend on it; its pages follow. */
 struct key_seq {
-    size_t q_row, q_count, pos, is_short;
+    size_t q_row, q_count, pos, is_short, long_rows;
 };
 
 static size_t page_count(const struct ash_attn_seq *seq)
@@ -42,10 +42,30 @@ static size_t page_count(const struct ash_attn_seq *seq)
     return ash_div_up(seq->pos + seq->q_count, ASH_ATTN_BLOCK);
 }
 
+/* Pages of documents that are not short, if their keys and values become rows of bf16 before they are read: one copy
+ * for all query heads and tiles of rows. 0: they are read where they are. */
+static size_t copied_pages(const struct ash_attn_args *args)
+{
+    size_t pages = 0;
+
+    if (args->q == NULL || !args->round_bf16 || args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128))
+        return 0;
+    for (size_t s = 0; s < args->seq_count; s++)
+        if (!is_short(args, &args->seqs[s])) pages += page_count(&args->seqs[s]);
+    if (pages * ASH_ATTN_BLOCK * args->kv_heads * args->dim_k * 2 * sizeof(uint16_t) > COPY_BYTES_MAX) return 0;
+    return pages;
+}
+
+/* Query rows of a tile. */
+static size_t rows_of_tile(const struct ash_attn_args *args)
+{
+    return (size_t)16 * (copied_pages(args) > 0 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY);
+}
+
 /* Write the key after the one at hand. Returns where it is. */
 static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args *args, size_t *bytes_out)
 {
-    size_t bytes = 0, at = tables->key_bytes;
+    size_t bytes = 0, at = tables->key_bytes, long_rows = rows_of_tile(args);
 
     for (size_t s = 0; s < args->seq_count; s++)
         bytes += sizeof(struct key_seq) + page_count(&args->seqs[s]) * sizeof(int32_t);
@@ -56,7 +76,7 @@ static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args
     }
     for (size_t s = 0; s < args->seq_count; s++) {
         const struct ash_attn_seq *seq = &args->seqs[s];
-        struct key_seq key = {seq->q_row, seq->q_count, seq->pos, is_short(args, seq)};
+        struct key_seq key = {seq->q_row, seq->q_count, seq->pos, is_short(args, seq), long_rows};
         size_t pages = page_count(seq) * sizeof(int32_t);
 
         memcpy(tables->key + at, &key, sizeof(key));
@@ -69,29 +89,42 @@ static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args
 
 static size_t count_tiles(const struct ash_attn_args *args)
 {
-    size_t count = 0;
+    size_t count = copied_pages(args), rows = rows_of_tile(args);
 
     for (size_t s = 0; s < args->seq_count; s++)
-        count += ash_div_up(args->seqs[s].q_count, LONG_ROWS);
+        count += ash_div_up(args->seqs[s].q_count, rows);
     return count;
 }
 
-/* Tiles of both kinds, the short ones first. */
+/* Tiles of a document: its rows (or keys), `each` at a time. Returns how many. */
+static size_t cut_tiles(size_t seq, size_t rows, size_t each, bool counts_tiles, struct ash_cuda_attn_tile *tiles)
+{
+    size_t count = ash_div_up(rows, each);
+
+    for (size_t t = 0; t < count; t++)
+        tiles[t] = (struct ash_cuda_attn_tile){.seq = (uint32_t)seq,
+                                               .first = (uint32_t)(counts_tiles ? t : t * each),
+                                               .count = (uint32_t)ash_min(rows - t * each, each)};
+    return count;
+}
+
+/* Tiles of all kinds: the short ones, those of long documents, and those documents' pages. */
 static void fill_tiles(struct ash_cuda_tables *tables, const struct ash_attn_args *args,
                        struct ash_cuda_attn_tile *tiles)
 {
-    size_t at = 0;
+    size_t at = 0, each = rows_of_tile(args);
 
     for (size_t s = 0; s < args->seq_count; s++)
         if (is_short(args, &args->seqs[s])) tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s, .count = 1};
     tables->short_count = at;
     for (size_t s = 0; s < args->seq_count; s++)
-        for (size_t first = 0; first < args->seqs[s].q_count && !is_short(args, &args->seqs[s]); first += LONG_ROWS)
-            tiles[at++] =
-                (struct ash_cuda_attn_tile){.seq = (uint32_t)s,
-                                            .first = (uint32_t)first,
-                                            .count = (uint32_t)ash_min(args->seqs[s].q_count - first, LONG_ROWS)};
+        if (!is_short(args, &args->seqs[s])) at += cut_tiles(s, args->seqs[s].q_count, each, false, tiles + at);
     tables->long_count = at - tables->short_count;
+    for (size_t s = 0; s < args->seq_count && copied_pages(args) > 0; s++)
+        if (!is_short(args, &args->seqs[s]))
+            at += cut_tiles(s, args->seqs[s].pos + args->seqs[s].q_count, ASH_ATTN_BLOCK, true, tiles + at);
+    tables->page_count = at - tables->short_count - tables->long_count;
+    tables->kv_rows = tables->page_count * ASH_ATTN_BLOCK;
 }
 
 /* Documents, tiles and block tables in one block, whose place on the GPU stays the same while it is large enough: work
@@ -100,7 +133,7 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
 {
     size_t tiles_at = ash_round_up(args->seq_count * sizeof(struct ash_cuda_attn_seq), PLACE_ALIGN);
     size_t pages_at = ash_round_up(tiles_at + count_tiles(args) * sizeof(struct ash_cuda_attn_tile), PLACE_ALIGN);
-    size_t bytes = pages_at;
+    size_t bytes = pages_at, kv_first = 0;
     struct ash_cuda_attn_seq *seqs;
     unsigned char *block, *place;
 
@@ -121,12 +154,15 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
         seqs[s] = (struct ash_cuda_attn_seq){.q_row = args->seqs[s].q_row,
                                              .q_count = args->seqs[s].q_count,
                                              .pos = args->seqs[s].pos,
+                                             .kv_first = kv_first,
                                              .pages = (const int32_t *)(const void *)(place + at)};
+        if (!is_short(args, &args->seqs[s])) kv_first += page_count(&args->seqs[s]) * ASH_ATTN_BLOCK;
     }
     ash_cuda_upload_to(exec->cuda->cuda, place, block, bytes);
     tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)place;
     tables->short_tiles = (const struct ash_cuda_attn_tile *)(const void *)(place + tiles_at);
     tables->long_tiles = tables->short_tiles + tables->short_count;
+    tables->page_tiles = tables->long_tiles + tables->long_count;
     free(block);
 }
 

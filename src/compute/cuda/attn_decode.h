@@ -10,6 +10,10 @@ struct ash_cuda_tables {
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *short_tiles, *long_tiles; /* documents of one row that attn_decode takes; others */
     size_t short_count, long_count;
+    /* Pages of the other documents, where their keys become rows first; kv_rows: of these. None: long_tiles have 64
+     * query rows; else 128. */
+    const struct ash_cuda_attn_tile *page_tiles;
+    size_t page_count, kv_rows;
     /* what they were made of, to tell whether they are still right */
     char *key;
     size_t key_bytes, key_room;

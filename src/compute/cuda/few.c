@@ -69,8 +69,7 @@ static bool takes_x(const void *x, bool is_bf16, size_t M, size_t K, size_t stri
     return M * K * sizeof(uint16_t) <= X_BYTES_MAX && (!has_norm || M * K * sizeof(float) <= NORM_BYTES_MAX);
 }
 
-/* Weights [N, K] as lines of k at 16-byte borders? */
-static bool takes_w(const struct ash_mat *w)
+bool ash_cuda_few_takes(const struct ash_mat *w)
 {
     return w->dtype == ASH_BF16 && w->row_stride == 1 && w->col_stride % CHUNK == 0 && (uintptr_t)w->data % 16 == 0;
 }
@@ -81,6 +80,22 @@ bool ash_cuda_few_overlap(const struct ash_project_args *args, const struct ash_
     const float *y_end = out->y + (args->M - 1) * out->y_stride + out->w.N;
 
     return out->y < x_end && args->x < y_end;
+}
+
+bool ash_cuda_few_outs(const struct ash_project_args *args, struct ash_cuda_few_out *outs)
+{
+    for (size_t i = 0; i < args->out_count; i++) {
+        const struct ash_project_out *out = &args->outs[i];
+
+        if (out->w.packed || out->w.N == 0 || !ash_cuda_few_takes(&out->w.mat)) return false;
+        outs[i] = (struct ash_cuda_few_out){.w = out->w.mat.data,
+                                            .N = out->w.N,
+                                            .stride = out->w.mat.col_stride,
+                                            .bias = out->bias,
+                                            .y = out->y,
+                                            .y_stride = out->y_stride};
+    }
+    return true;
 }
 
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args)
@@ -103,15 +118,9 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
     for (size_t i = 0; i < args->out_count; i++) {
         const struct ash_project_out *out = &args->outs[i];
 
-        if (out->w.packed || out->w.N == 0 || !takes_w(&out->w.mat)) return false;
         if ((i == 0 || !args->swiglu) && ash_cuda_few_overlap(args, out)) return false;
-        op.outs[i] = (struct ash_cuda_few_out){.w = out->w.mat.data,
-                                               .N = out->w.N,
-                                               .stride = out->w.mat.col_stride,
-                                               .bias = out->bias,
-                                               .y = out->y,
-                                               .y_stride = out->y_stride};
     }
+    if (!ash_cuda_few_outs(args, op.outs)) return false;
     run_few(exec, &op);
     return true;
 }
@@ -127,7 +136,7 @@ bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                               .out_count = 1};
 
     if (!args->round_bf16 || args->cut_anywhere || args->accumulate || args->N == 0 || args->a.col_stride != 1 ||
-        (!is_bf16 && args->a.dtype != ASH_F32) || !takes_w(&args->b) ||
+        (!is_bf16 && args->a.dtype != ASH_F32) || !ash_cuda_few_takes(&args->b) ||
         !takes_x(args->a.data, is_bf16, args->M, args->K, args->a.row_stride, false))
         return false;
     op.outs[0] = (struct ash_cuda_few_out){.w = args->b.data,

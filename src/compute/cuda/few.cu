@@ -5,6 +5,7 @@
  * are on their way before the kernel before this one ends (early.cuh): weights do not depend on it. */
 #include "compute/cuda/early.cuh"
 #include "compute/cuda/few_rows.cuh"
+#include "compute/cuda/few_sums.cuh"
 #include "compute/cuda/tensor.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
@@ -184,21 +185,12 @@ static __device__ inline void add_tile(const struct ash_cuda_few &op, unsigned t
     next.end(op);
 }
 
-static __device__ inline void put_sum(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out, size_t m,
-                                      size_t n, float sum)
-{
-    float *y = out.y + m * out.y_stride + n;
-
-    if (out.bias != NULL) sum = sum + out.bias[n];
-    *y = op.residual ? *y + sum : sum;
-}
-
 /* A thread has of each 8 rows of x two, with its row of weights and the one 8 below. */
 template <int NB>
 static __device__ inline void put_sums(const struct ash_cuda_few &op, const struct rows_of_w &rows,
                                        const float sum[NB][4])
 {
-    const struct ash_cuda_few_out &out = op.outs[rows.out], &up = op.outs[1];
+    const struct ash_cuda_few_out &out = op.outs[rows.out];
     size_t n = rows.n + threadIdx.x % WARP / 4;
 
 #pragma unroll
@@ -209,10 +201,7 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
 
             if (m >= op.M || n >= out.N) continue;
             if (op.swiglu) {
-                float gate = out.bias != NULL ? sum[b][e] + out.bias[n] : sum[b][e];
-
-                out.y[m * out.y_stride + n] =
-                    (gate * ash_sigmoidf(gate)) * (up.bias != NULL ? sum[b][e + 2] + up.bias[n] : sum[b][e + 2]);
+                put_gated(op, m, n, sum[b][e], sum[b][e + 2]);
                 continue;
             }
             put_sum(op, out, m, n, sum[b][e]);

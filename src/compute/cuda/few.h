@@ -19,6 +19,10 @@ bool ash_cuda_few_quant_gemm(struct ash_exec *exec, const struct ash_quant_args 
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups);
 /* With quantised weights: as ash_cuda_few_project. */
 bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_args *args);
+/* Are weights [N, K] bf16 lines of k at 16-byte borders? */
+bool ash_cuda_few_takes(const struct ash_mat *w);
+/* The outputs of args for a kernel, without their groups. Returns whether all weights are such lines. */
+bool ash_cuda_few_outs(const struct ash_project_args *args, struct ash_cuda_few_out *outs);
 /* May a thread block write out's y while another still reads x? */
 bool ash_cuda_few_overlap(const struct ash_project_args *args, const struct ash_project_out *out);
 

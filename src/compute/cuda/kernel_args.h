@@ -110,8 +110,9 @@ struct ash_cuda_norm {
 #define ASH_CUDA_ATTN_WARPS_BACK_ANY 2
 #define ASH_CUDA_ATTN_KEYS_BF16 64
 #define ASH_CUDA_ATTN_COLS 128
-#define ASH_CUDA_ATTN_BACK_ROWS 32 /* query rows of a tile of dk and dv */
-#define ASH_CUDA_ATTN_TILE_PAD 8   /* values after each row of a tile */
+#define ASH_CUDA_ATTN_BACK_ROWS 32   /* query rows of a tile of dk and dv */
+#define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
+#define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
 
 #define ASH_CUDA_LINE_ALIGN 8 /* values of 16 bytes */
 
@@ -136,14 +137,14 @@ struct ash_cuda_gemm_bf16 {
 #define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
 #define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
 
-/* few.cu: one of the products. */
+/* few.cu, skinny.cu: one of the products. */
 struct ash_cuda_few_out {
     const uint16_t *w; /* lines of k: 16-byte aligned, the stride a multiple of 8 */
     size_t N, stride;
     const float *bias;
     float *y;
     size_t y_stride;
-    unsigned groups; /* of 16 rows of weights (swiglu: 8 of each of two) */
+    unsigned groups; /* of rows of weights; with swiglu of both */
 };
 
 /* Products of a few rows with bf16 weights: see ash_project_args. */
@@ -158,6 +159,12 @@ struct ash_cuda_few {
     unsigned warps, groups; /* that multiply in a thread block; of all outs */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
+
+/* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
+#define ASH_CUDA_SKINNY_ROWS 32
+#define ASH_CUDA_SKINNY_K 128
+#define ASH_CUDA_SKINNY_PITCH (ASH_CUDA_SKINNY_K * 2 + 16)
+#define ASH_CUDA_SKINNY_STAGES 6
 
 #define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
 /* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */
@@ -216,6 +223,7 @@ struct ash_cuda_attn_tile {
 /* A document as a kernel reads it. */
 struct ash_cuda_attn_seq {
     uint64_t q_row, q_count, pos;
+    uint64_t kv_first; /* where its keys and values begin in k_copy and v_copy */
     const void *k, *v;
     const int32_t *pages; /* device copy of the block table, or NULL */
     float *dk, *dv;
@@ -291,7 +299,7 @@ struct ash_cuda_sample_row {
 struct ash_cuda_sample {
     size_t vocab, stride; /* stride: between rows of logits */
     float *logits;        /* edited in place */
-    float *weight; /* [rows, vocab] */
+    float *weight;        /* [rows, vocab] */
     int32_t *ids, *next;
     const unsigned char *block; /* [rows] of struct ash_cuda_sample_row, and their lists */
 };

@@ -5,6 +5,7 @@
 #include "base/math.h"
 #include "compute/cuda/few.h"
 #include "compute/cuda/library.h"
+#include "compute/cuda/skinny.h"
 #include "compute/quant.h"
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
@@ -225,7 +226,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     size_t most = choice.M * GRID_ROWS_MAX;
 
     ash_assert(args->bias == NULL || !args->accumulate);
-    if (args->N == 0 || args->M == 0 || ash_cuda_few_gemm(exec, args)) return;
+    if (args->N == 0 || args->M == 0 || ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args)) return;
     if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
         gemm_bf16(exec, args);
         return;
@@ -382,6 +383,12 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     return part;
 }
 
+/* Does a kernel for few rows take all of it? Then it is enqueued. */
+static bool project_few(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
+}
+
 static void project(struct ash_exec *exec, const struct ash_project_args *args)
 {
     bool has_sums = args->swiglu || args->residual;
@@ -391,7 +398,7 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     ash_assert(args->x_bf16 == NULL || args->norm == NULL);
-    if (args->M == 0 || ash_cuda_few_project(exec, args)) return;
+    if (args->M == 0 || project_few(exec, args)) return;
     for (size_t i = 0; i < args->out_count; i++)
         wide = ash_max(wide, args->outs[i].w.N);
     width = (args->norm != NULL ? args->K : 0) + (has_sums ? 2 * wide : 0);

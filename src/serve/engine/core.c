@@ -45,13 +45,18 @@ static int choose_page_count(const struct ash_core_opts *opts, size_t token_byte
     return 0;
 }
 
+size_t ash_core_batch_rows(const struct ash_exec *exec)
+{
+    return exec->memory == &ash_memory_host ? ASH_CORE_MAX_BATCH_ROWS : ASH_CORE_DEVICE_BATCH_ROWS;
+}
+
 static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, size_t positions, struct ash_err *err)
 {
     struct ash_core_opts *opts = &core->opts;
 
     *opts = *given;
     if (opts->max_seqs == 0) opts->max_seqs = ASH_CORE_MAX_SEQS;
-    if (opts->max_batch_rows == 0) opts->max_batch_rows = ash_max(ASH_CORE_MAX_BATCH_ROWS, opts->max_seqs);
+    if (opts->max_batch_rows == 0) opts->max_batch_rows = ash_max(ash_core_batch_rows(core->exec), opts->max_seqs);
     if (opts->max_tokens == 0 || opts->max_tokens > positions) opts->max_tokens = positions;
     if (opts->vocab == 0 || opts->vocab > core->vocab) opts->vocab = core->vocab;
     if (opts->max_batch_rows < opts->max_seqs)

@@ -31,7 +31,7 @@ enum ash_core_pack {
 /* Zeroes are the defaults. */
 struct ash_core_opts {
     size_t max_seqs;          /* sequences that run at the same time; 0: ASH_CORE_MAX_SEQS */
-    size_t max_batch_rows;    /* rows of one step, at least max_seqs; 0: ASH_CORE_MAX_BATCH_ROWS or max_seqs */
+    size_t max_batch_rows;    /* rows of one step, at least max_seqs; 0: ash_core_batch_rows or max_seqs */
     size_t max_tokens;        /* prompt and answer together; 0, or more than those: the model's positions */
     size_t kv_bytes;          /* of the pool; 0: enough for max_seqs of max_tokens, or half of the free memory */
     bool has_no_prefix_cache; /* forget a sequence's pages when it ends */
@@ -46,6 +46,10 @@ struct ash_core_opts {
 
 #define ASH_CORE_MAX_SEQS 256
 #define ASH_CORE_MAX_BATCH_ROWS 512
+#define ASH_CORE_DEVICE_BATCH_ROWS 2048 /* fewer do not fill a GPU */
+
+/* Rows of a step that use what exec computes with. */
+size_t ash_core_batch_rows(const struct ash_exec *exec);
 
 struct ash_top_logprob {
     int32_t id;

@@ -1,0 +1,27 @@
+/* few_sums - what becomes of the sums of a few rows with bf16 weights: bias, residual, SwiGLU. */
+#ifndef ASH_COMPUTE_CUDA_FEW_SUMS_CUH
+#define ASH_COMPUTE_CUDA_FEW_SUMS_CUH
+
+#include "compute/cuda/device.cuh"
+
+/* Row m, column n of an output. */
+static __device__ inline void put_sum(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out, size_t m,
+                                      size_t n, float sum)
+{
+    float *y = out.y + m * out.y_stride + n;
+
+    if (out.bias != NULL) sum = sum + out.bias[n];
+    *y = op.residual ? *y + sum : sum;
+}
+
+/* The same of SwiGLU's output, from its two products. */
+static __device__ inline void put_gated(const struct ash_cuda_few &op, size_t m, size_t n, float gate, float up)
+{
+    const struct ash_cuda_few_out &out = op.outs[0];
+
+    if (out.bias != NULL) gate = gate + out.bias[n];
+    if (op.outs[1].bias != NULL) up = up + op.outs[1].bias[n];
+    out.y[m * out.y_stride + n] = (gate * ash_sigmoidf(gate)) * up;
+}
+
+#endif
