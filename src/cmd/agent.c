@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -23,6 +24,8 @@
 
 enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 enum { JOBS_LEAVE, JOBS_STAY };
+
+#define FILES_WANTED 16384
 
 struct flags {
     const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token;
@@ -254,6 +257,17 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
     return 0;
 }
 
+/* Counters of network cards and cores are held open: thousands on a large node, where 1,024 are the usual limit. */
+static void allow_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= FILES_WANTED || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max < FILES_WANTED ? limit.rlim_max : FILES_WANTED;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int respond(const void *given, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = given;
@@ -269,6 +283,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     gethostname(host, sizeof(host) - 1);
     signal(SIGPIPE, SIG_IGN);
     ash_interrupt_install();
+    allow_files();
     mallopt(M_ARENA_MAX, 1); /* a thread for each source, and none of them in a hurry: one heap is enough */
     if (ash_node_flags_read(&flags->node, &marks, &err) < 0 ||
         serve(flags, flags->name != NULL ? flags->name : host, &marks, &err) < 0)

@@ -88,6 +88,14 @@ nvml=$BUILD/standin/libnvidia-ml.so.1
 in_tree=(--root "$tree" --nvml "$nvml" --gpu-jobs "$SCRATCH/gpu-jobs" --state "$SCRATCH/tree.json" --node recorded --gpus 8)
 start_agent "${in_tree[@]}"
 same "EFA" 12 "$(value 'node_amazonefa_rx_drops{device="efa_0",port="1"}')"
+# Files are held open between two scrapes: what changes, goes and comes back is seen.
+efa_is() { [ "$(value 'node_amazonefa_submitted_cmds{device="efa_0",port="1"}')" = "$1" ]; }
+echo 13 > "$tree/sys/class/infiniband/efa_0/ports/1/hw_counters/submitted_cmds"
+wait_for "a counter that moves" efa_is 13
+rm "$tree/sys/class/infiniband/efa_0/ports/1/hw_counters/submitted_cmds"
+wait_for "a counter that is gone" efa_is ''
+echo 12 > "$tree/sys/class/infiniband/efa_0/ports/1/hw_counters/submitted_cmds"
+wait_for "a counter that is back" efa_is 12
 same "InfiniBand" 400 "$(value 'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}')"
 same "Lustre" 5242880 "$(value 'ashlar_lustre_bytes_total{fs="scratch",op="read_bytes"}')"
 same "Lustre's evictions" 1 "$(value 'ashlar_lustre_evictions{')"

@@ -95,6 +95,7 @@ static void look(struct chips *chips)
         if (has_file(chips->source, folder, clock_files[0].file)) ash_devices_add(&chips->clocks, folder, labels);
         if (has_file(chips->source, folder, core_files[0].file)) add_core(chips, folder);
     }
+    chips->clocks.keeps = chips->cores.keeps = true;
     ash_names_fini(&names);
     chips->looked_ns = ash_clock_ns();
 }

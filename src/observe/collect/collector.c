@@ -3,20 +3,25 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/math.h"
 #include "observe/collect/exposition.h"
 #include "observe/collect/parse.h"
 
 #define NAMES_MAX 10000
+#define KEPT_MAX 16384
 #define OPEN_MAX_FOLDERS 128 /* well below the usual limit of 1,024 files */
 
 int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err)
@@ -89,13 +94,104 @@ int ash_devices_add(struct ash_devices *devices, const char *folder, const char 
     return rc;
 }
 
+/* ---- files that are held open ------------------------------------------------------------------------------------ */
+
+static _Atomic long kept_files; /* of the process */
+
+static long kept_files_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return 0;
+    return limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > KEPT_MAX ? KEPT_MAX : (long)limit.rlim_cur / 2;
+}
+
+static void forget_file(int *fd)
+{
+    if (*fd < 0) return;
+    close(*fd);
+    *fd = -1;
+    atomic_fetch_sub_explicit(&kept_files, 1, memory_order_relaxed);
+}
+
+/* Read a file anew, and hold it open where there is room. */
+static int open_kept(const struct ash_host_files *source, const char *path, int *fd, double *value_out)
+{
+    int rc, opened;
+
+    forget_file(fd);
+    if (atomic_load_explicit(&kept_files, memory_order_relaxed) >= kept_files_max())
+        return ash_host_number(source, path, value_out);
+    opened = ash_host_open(source, path);
+    if (opened < 0) return opened;
+    rc = ash_host_number_at(opened, value_out);
+    if (rc < 0) {
+        close(opened);
+        return rc;
+    }
+    *fd = opened;
+    atomic_fetch_add_explicit(&kept_files, 1, memory_order_relaxed);
+    return 0;
+}
+
+/* Changes when a file of a folder is removed, made or replaced. */
+static uint64_t mark_of(const struct ash_host_files *source, const char *folder, int folder_bytes)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    snprintf(path, sizeof(path), "%s%.*s", source->root, folder_bytes, folder);
+    if (stat(path, &info) < 0) return 0;
+    return ash_hash_mix(info.st_ino ^
+                        ash_hash_mix((uint64_t)info.st_mtim.tv_sec ^ (uint64_t)info.st_mtim.tv_nsec << 34));
+}
+
+/* A file that is held open outlives its name: let go of all files of a device whose folders have changed, its own and
+ * the first file's. */
+static void check_folders(const struct ash_host_files *source, struct ash_devices *devices, const char *first_file)
+{
+    char path[PATH_MAX];
+
+    for (size_t d = 0; devices->kept_count > 0 && d < devices->folders.count; d++) {
+        const char *slash;
+        uint64_t mark;
+
+        snprintf(path, sizeof(path), "%s/%s", devices->folders.items[d], first_file);
+        slash = strrchr(path, '/');
+        mark = mark_of(source, path, (int)(slash - path)) ^
+               ash_hash_mix(mark_of(source, path, (int)strlen(devices->folders.items[d])));
+        if (mark == devices->marks[d]) continue;
+        devices->marks[d] = mark;
+        for (size_t slot = d; slot < devices->kept_count; slot += devices->folders.count)
+            forget_file(&devices->kept[slot]);
+    }
+}
+
+/* Room for the descriptors of file_count files of each device. */
+static void make_room(struct ash_devices *devices, size_t file_count)
+{
+    size_t count = file_count * devices->folders.count;
+
+    if (!devices->keeps || devices->kept != NULL || count == 0) return;
+    devices->kept = malloc(count * sizeof(*devices->kept));
+    devices->marks = calloc(devices->folders.count, sizeof(*devices->marks));
+    if (devices->marks == NULL) return;
+    for (; devices->kept != NULL && devices->kept_count < count; devices->kept_count++)
+        devices->kept[devices->kept_count] = -1;
+}
+
 void ash_devices_fini(struct ash_devices *devices)
 {
     for (size_t i = 0; i < devices->open_count; i++)
         if (devices->open[i] >= 0) close(devices->open[i]);
+    for (size_t i = 0; i < devices->kept_count; i++)
+        forget_file(&devices->kept[i]);
     free(devices->open);
-    devices->open = NULL;
-    devices->open_count = 0;
+    free(devices->kept);
+    free(devices->marks);
+    devices->marks = NULL;
+    devices->open = devices->kept = NULL;
+    devices->open_count = devices->kept_count = 0;
     ash_names_fini(&devices->folders);
     ash_names_fini(&devices->labels);
 }
@@ -105,20 +201,26 @@ static void open_folders(const struct ash_host_files *source, struct ash_devices
 {
     size_t count = ash_min(devices->folders.count, OPEN_MAX_FOLDERS);
 
-    if (devices->open != NULL || count == 0) return;
+    if (devices->open != NULL || count == 0 || devices->keeps) return;
     devices->open = calloc(count, sizeof(*devices->open));
     for (; devices->open != NULL && devices->open_count < count; devices->open_count++)
         devices->open[devices->open_count] = ash_host_folder(source, devices->folders.items[devices->open_count]);
 }
 
+/* File number `place` of the collection, of a device. */
 static int read_number(const struct ash_host_files *source, const struct ash_devices *devices, size_t device,
-                       const char *file, double *value_out)
+                       const char *file, size_t place, double *value_out)
 {
+    size_t slot = place * devices->folders.count + device;
     char path[PATH_MAX];
 
+    if (slot < devices->kept_count && devices->kept[slot] >= 0 &&
+        ash_host_number_at(devices->kept[slot], value_out) == 0)
+        return 0; /* the usual case: no path is needed */
     if (device < devices->open_count && devices->open[device] >= 0)
         return ash_host_number_in(devices->open[device], file, value_out);
     snprintf(path, sizeof(path), "%s/%s", devices->folders.items[device], file);
+    if (slot < devices->kept_count) return open_kept(source, path, &devices->kept[slot], value_out);
     return ash_host_number(source, path, value_out);
 }
 
@@ -127,12 +229,14 @@ void ash_collect_files(const struct ash_host_files *source, const struct ash_sys
 {
     double value;
 
+    make_room(devices, file_count);
+    if (file_count > 0) check_folders(source, devices, files[0].file);
     open_folders(source, devices);
     for (size_t f = 0; f < file_count; f++) {
         bool has_head = false;
 
         for (size_t d = 0; d < devices->folders.count; d++) {
-            if (read_number(source, devices, d, files[f].file, &value) < 0) continue;
+            if (read_number(source, devices, d, files[f].file, f, &value) < 0) continue;
             if (!has_head) ash_exp_family(out, files[f].name, files[f].type, files[f].help);
             has_head = true;
             ash_exp_value(out, files[f].name, devices->labels.items[d], value * files[f].scale);

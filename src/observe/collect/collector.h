@@ -80,6 +80,10 @@ struct ash_devices {
     struct ash_names folders, labels;
     int *open; /* descriptors of the first folders, once files were collected; below 0: it cannot be opened */
     size_t open_count;
+    bool keeps; /* files are held open between two collections, which must ask for the same ones */
+    int *kept;  /* descriptors [file][device] then; below 0: not open */
+    size_t kept_count;
+    uint64_t *marks; /* [device] of its folders when files were opened: what is removed or replaced changes them */
 };
 /* Append one, before files are collected. On failure the list is as it was. */
 int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels);

@@ -1,4 +1,5 @@
 /* InfiniBand and EFA devices: /sys/class/infiniband/DEVICE/ports/PORT. */
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -109,52 +110,99 @@ static bool is_efa(const struct ash_host_files *source, const char *device, cons
            strncmp(device, "rdmap", 5) == 0;
 }
 
-static void find_ports(const struct ash_host_files *source, struct ash_devices *ib, struct ash_devices *efa)
+static void find_ports(const struct ash_host_files *source, const struct ash_names *devices, struct ash_devices *ib,
+                       struct ash_devices *efa)
 {
-    struct ash_names devices = {0};
-
-    ash_names_list(source, "/sys/class/infiniband", &devices);
-    for (size_t d = 0; d < devices.count; d++) {
+    for (size_t d = 0; d < devices->count; d++) {
         struct ash_names numbers = {0};
         char path[PATH_MAX];
 
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", devices.items[d]);
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", devices->items[d]);
         ash_names_list(source, path, &numbers);
         for (size_t p = 0; p < numbers.count; p++)
-            add_port(is_efa(source, devices.items[d], numbers.items[p]) ? efa : ib, devices.items[d], numbers.items[p]);
+            add_port(is_efa(source, devices->items[d], numbers.items[p]) ? efa : ib, devices->items[d],
+                     numbers.items[p]);
         ash_names_fini(&numbers);
     }
-    ash_names_fini(&devices);
 }
 
-static void add_efa(const struct ash_host_files *source, struct ash_devices *efa, struct ash_str *out)
-{
-    for (size_t i = 0; i < ASH_COUNT(efa_counters); i++) {
-        char file[96], name[96], help[128];
-        struct ash_sys_file entry = {.file = file, .name = name, .type = "gauge", .help = help, .scale = 1};
+/* ---- the collector ----------------------------------------------------------------------------------------------- */
 
-        snprintf(file, sizeof(file), "hw_counters/%s", efa_counters[i]);
-        snprintf(name, sizeof(name), "node_amazonefa_%s", efa_counters[i]);
-        snprintf(help, sizeof(help), "Counter %s of the EFA driver.", efa_counters[i]);
-        ash_collect_files(source, &entry, 1, efa, out);
+#define EFA_COUNTERS ASH_COUNT(efa_counters)
+
+struct rdma {
+    const struct ash_host_files *source;
+    struct ash_names devices; /* that ports were looked for of */
+    struct ash_devices ib, efa;
+    struct ash_sys_file efa_files[EFA_COUNTERS];
+    char texts[EFA_COUNTERS][3][128]; /* file, name and help of each */
+};
+
+static void name_efa_files(struct rdma *rdma)
+{
+    for (size_t i = 0; i < EFA_COUNTERS; i++) {
+        char *file = rdma->texts[i][0], *name = rdma->texts[i][1], *help = rdma->texts[i][2];
+
+        snprintf(file, sizeof(rdma->texts[i][0]), "hw_counters/%s", efa_counters[i]);
+        snprintf(name, sizeof(rdma->texts[i][1]), "node_amazonefa_%s", efa_counters[i]);
+        snprintf(help, sizeof(rdma->texts[i][2]), "Counter %s of the EFA driver.", efa_counters[i]);
+        rdma->efa_files[i] =
+            (struct ash_sys_file){.file = file, .name = name, .type = "gauge", .help = help, .scale = 1};
     }
 }
 
-static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
+static int open_rdma(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
-    struct ash_devices ib = {0}, efa = {0};
+    struct rdma *rdma = calloc(1, sizeof(*rdma));
 
-    (void)err;
-    find_ports(state, &ib, &efa);
-    if (ib.folders.count > 0) ash_collect_files(state, ib_files, ASH_COUNT(ib_files), &ib, out);
-    if (efa.folders.count > 0) add_efa(state, &efa, out);
-    ash_devices_fini(&ib);
-    ash_devices_fini(&efa);
+    if (rdma == NULL) return ash_err_set(err, -ENOMEM, "no memory for network devices");
+    rdma->source = source;
+    name_efa_files(rdma);
+    *state_out = rdma;
     return 0;
 }
 
-const struct ash_collector_ops ash_collect_rdma = {.name = "rdma",
-                                                   .deadline_s = 2,
-                                                   .open = ash_collector_open_plain,
-                                                   .collect = collect_rdma,
-                                                   .close = ash_collector_close_plain};
+static void forget_ports(struct rdma *rdma)
+{
+    ash_devices_fini(&rdma->ib);
+    ash_devices_fini(&rdma->efa);
+    ash_names_fini(&rdma->devices);
+}
+
+static bool is_same(const struct ash_names *a, const struct ash_names *b)
+{
+    for (size_t i = 0; i < a->count && a->count == b->count; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0) return false;
+    return a->count == b->count;
+}
+
+/* Ports are looked for where devices came or went: there may be dozens, with dozens of files each. */
+static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
+{
+    struct rdma *rdma = state;
+    struct ash_names devices = {0};
+
+    (void)err;
+    ash_names_list(rdma->source, "/sys/class/infiniband", &devices);
+    if (is_same(&devices, &rdma->devices)) {
+        ash_names_fini(&devices);
+    } else {
+        forget_ports(rdma);
+        rdma->devices = devices;
+        find_ports(rdma->source, &rdma->devices, &rdma->ib, &rdma->efa);
+        rdma->ib.keeps = rdma->efa.keeps = true;
+    }
+    if (rdma->ib.folders.count > 0) ash_collect_files(rdma->source, ib_files, ASH_COUNT(ib_files), &rdma->ib, out);
+    if (rdma->efa.folders.count > 0) ash_collect_files(rdma->source, rdma->efa_files, EFA_COUNTERS, &rdma->efa, out);
+    return 0;
+}
+
+static void close_rdma(void *state)
+{
+    if (state == NULL) return;
+    forget_ports(state);
+    free(state);
+}
+
+const struct ash_collector_ops ash_collect_rdma = {
+    .name = "rdma", .deadline_s = 2, .open = open_rdma, .collect = collect_rdma, .close = close_rdma};

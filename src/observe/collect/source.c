@@ -20,8 +20,7 @@ char *ash_host_path(const struct ash_host_files *source, const char *path, char 
     return used >= 0 && (size_t)used < buf_bytes ? buf : NULL;
 }
 
-/* Not opened for waiting: a pipe in a recorded tree must not hang us. */
-static int open_file(const struct ash_host_files *source, const char *path)
+int ash_host_open(const struct ash_host_files *source, const char *path)
 {
     char full[PATH_MAX];
     int fd;
@@ -33,7 +32,7 @@ static int open_file(const struct ash_host_files *source, const char *path)
 
 int ash_host_read(const struct ash_host_files *source, const char *path, struct ash_str *text)
 {
-    int fd = open_file(source, path), rc = 0;
+    int fd = ash_host_open(source, path), rc = 0;
     char block[BLOCK_BYTES];
 
     if (fd < 0) return fd;
@@ -67,7 +66,7 @@ static int take_line(int fd, char *buf, size_t buf_bytes)
 
 int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes)
 {
-    return take_line(open_file(source, path), buf, buf_bytes);
+    return take_line(ash_host_open(source, path), buf, buf_bytes);
 }
 
 void ash_host_name(const struct ash_host_files *source, char *buf, size_t buf_bytes)
@@ -77,22 +76,37 @@ void ash_host_name(const struct ash_host_files *source, char *buf, size_t buf_by
     if (gethostname(buf, buf_bytes - 1) == 0) buf[buf_bytes - 1] = '\0';
 }
 
-static int take_number(int fd, double *value_out)
+static int parse_number(const char *line, double *value_out)
 {
-    char line[128], *end = NULL;
-    double value;
-    int rc = take_line(fd, line, sizeof(line));
+    char *end = NULL;
+    double value = strncmp(line, "0x", 2) == 0 ? (double)strtoull(line, &end, 16) : strtod(line, &end);
 
-    if (rc < 0) return rc;
-    value = strncmp(line, "0x", 2) == 0 ? (double)strtoull(line, &end, 16) : strtod(line, &end);
     if (end == line) return -EINVAL;
     *value_out = value;
     return 0;
 }
 
+static int take_number(int fd, double *value_out)
+{
+    char line[128];
+    int rc = take_line(fd, line, sizeof(line));
+
+    return rc < 0 ? rc : parse_number(line, value_out);
+}
+
+int ash_host_number_at(int fd, double *value_out)
+{
+    char line[128];
+    ssize_t got = pread(fd, line, sizeof(line) - 1, 0);
+
+    if (got < 0) return -errno;
+    line[got] = '\0';
+    return parse_number(line, value_out);
+}
+
 int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out)
 {
-    return take_number(open_file(source, path), value_out);
+    return take_number(ash_host_open(source, path), value_out);
 }
 
 int ash_host_folder(const struct ash_host_files *source, const char *path)
