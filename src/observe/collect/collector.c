@@ -21,7 +21,7 @@
 #include "observe/collect/parse.h"
 
 #define NAMES_MAX 10000
-#define KEPT_MAX 16384
+#define KEPT_MAX 8192
 #define OPEN_MAX_FOLDERS 128 /* well below the usual limit of 1,024 files */
 
 int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err)
@@ -103,7 +103,7 @@ static long kept_files_max(void)
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return 0;
-    return limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > KEPT_MAX ? KEPT_MAX : (long)limit.rlim_cur / 2;
+    return (long)ash_min(limit.rlim_cur / 2, KEPT_MAX); /* the other half is for all else */
 }
 
 static void forget_file(int *fd)

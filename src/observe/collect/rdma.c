@@ -2,11 +2,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
 
@@ -129,10 +131,12 @@ static void find_ports(const struct ash_host_files *source, const struct ash_nam
 /* ---- the collector ----------------------------------------------------------------------------------------------- */
 
 #define EFA_COUNTERS ASH_COUNT(efa_counters)
+#define LOOK_NS 60000000000u
 
 struct rdma {
     const struct ash_host_files *source;
-    struct ash_names devices; /* that ports were looked for of */
+    uint64_t looked_ns;       /* for ports; 0: never */
+    struct ash_names devices; /* whose ports those are */
     struct ash_devices ib, efa;
     struct ash_sys_file efa_files[EFA_COUNTERS];
     char texts[EFA_COUNTERS][3][128]; /* file, name and help of each */
@@ -176,7 +180,8 @@ static bool is_same(const struct ash_names *a, const struct ash_names *b)
     return a->count == b->count;
 }
 
-/* Ports are looked for where devices came or went: there may be dozens, with dozens of files each. */
+/* Ports are looked for where devices came or went: there may be dozens, with dozens of files each. A driver makes the
+ * device first and its ports a moment later, so they are looked for again now and then. */
 static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
 {
     struct rdma *rdma = state;
@@ -184,13 +189,14 @@ static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
 
     (void)err;
     ash_names_list(rdma->source, "/sys/class/infiniband", &devices);
-    if (is_same(&devices, &rdma->devices)) {
+    if (is_same(&devices, &rdma->devices) && ash_clock_ns() - rdma->looked_ns < LOOK_NS) {
         ash_names_fini(&devices);
     } else {
         forget_ports(rdma);
         rdma->devices = devices;
         find_ports(rdma->source, &rdma->devices, &rdma->ib, &rdma->efa);
         rdma->ib.keeps = rdma->efa.keeps = true;
+        rdma->looked_ns = ash_clock_ns();
     }
     if (rdma->ib.folders.count > 0) ash_collect_files(rdma->source, ib_files, ASH_COUNT(ib_files), &rdma->ib, out);
     if (rdma->efa.folders.count > 0) ash_collect_files(rdma->source, rdma->efa_files, EFA_COUNTERS, &rdma->efa, out);
