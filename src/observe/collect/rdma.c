@@ -47,6 +47,9 @@ static const struct ash_sys_file ib_files[] = {
        "Number of packets marked with the EBP (End of Bad Packet) delimiter received on the port."),
     IB("symbol_error", "symbol_error", "Number of minor link errors detected on one or more physical lanes."),
     IB("VL15_dropped", "vl15_dropped", "Number of incoming VL15 packets dropped due to resource limitations."),
+};
+/* Of all ports, EFA's too. */
+static const struct ash_sys_file port_files[] = {
     {"state", "node_infiniband_state_id", "gauge",
      "State of the InfiniBand port (0: no change, 1: down, 2: init, 3: armed, 4: active, 5: act defer)", 1},
     {"phys_state", "node_infiniband_physical_state_id", "gauge",
@@ -112,22 +115,6 @@ static bool is_efa(const struct ash_host_files *source, const char *device, cons
            strncmp(device, "rdmap", 5) == 0;
 }
 
-static void find_ports(const struct ash_host_files *source, const struct ash_names *devices, struct ash_devices *ib,
-                       struct ash_devices *efa)
-{
-    for (size_t d = 0; d < devices->count; d++) {
-        struct ash_names numbers = {0};
-        char path[PATH_MAX];
-
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", devices->items[d]);
-        ash_names_list(source, path, &numbers);
-        for (size_t p = 0; p < numbers.count; p++)
-            add_port(is_efa(source, devices->items[d], numbers.items[p]) ? efa : ib, devices->items[d],
-                     numbers.items[p]);
-        ash_names_fini(&numbers);
-    }
-}
-
 /* ---- the collector ----------------------------------------------------------------------------------------------- */
 
 #define EFA_COUNTERS ASH_COUNT(efa_counters)
@@ -135,9 +122,9 @@ static void find_ports(const struct ash_host_files *source, const struct ash_nam
 
 struct rdma {
     const struct ash_host_files *source;
-    uint64_t looked_ns;       /* for ports; 0: never */
-    struct ash_names devices; /* whose ports those are */
-    struct ash_devices ib, efa;
+    uint64_t looked_ns;                /* for ports; 0: never */
+    struct ash_names devices;          /* whose ports those are */
+    struct ash_devices ports, ib, efa; /* all; those of each */
     struct ash_sys_file efa_files[EFA_COUNTERS];
     char texts[EFA_COUNTERS][3][128]; /* file, name and help of each */
 };
@@ -166,8 +153,29 @@ static int open_rdma(const struct ash_host_files *source, void **state_out, stru
     return 0;
 }
 
+static void find_ports(struct rdma *rdma)
+{
+    const struct ash_names *devices = &rdma->devices;
+
+    for (size_t d = 0; d < devices->count; d++) {
+        struct ash_names numbers = {0};
+        char path[PATH_MAX];
+
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", devices->items[d]);
+        ash_names_list(rdma->source, path, &numbers);
+        for (size_t p = 0; p < numbers.count; p++) {
+            bool efa = is_efa(rdma->source, devices->items[d], numbers.items[p]);
+
+            add_port(&rdma->ports, devices->items[d], numbers.items[p]);
+            add_port(efa ? &rdma->efa : &rdma->ib, devices->items[d], numbers.items[p]);
+        }
+        ash_names_fini(&numbers);
+    }
+}
+
 static void forget_ports(struct rdma *rdma)
 {
+    ash_devices_fini(&rdma->ports);
     ash_devices_fini(&rdma->ib);
     ash_devices_fini(&rdma->efa);
     ash_names_fini(&rdma->devices);
@@ -194,10 +202,12 @@ static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
     } else {
         forget_ports(rdma);
         rdma->devices = devices;
-        find_ports(rdma->source, &rdma->devices, &rdma->ib, &rdma->efa);
-        rdma->ib.keeps = rdma->efa.keeps = true;
+        find_ports(rdma);
+        rdma->ports.keeps = rdma->ib.keeps = rdma->efa.keeps = true;
         rdma->looked_ns = ash_clock_ns();
     }
+    if (rdma->ports.folders.count > 0)
+        ash_collect_files(rdma->source, port_files, ASH_COUNT(port_files), &rdma->ports, out);
     if (rdma->ib.folders.count > 0) ash_collect_files(rdma->source, ib_files, ASH_COUNT(ib_files), &rdma->ib, out);
     if (rdma->efa.folders.count > 0) ash_collect_files(rdma->source, rdma->efa_files, EFA_COUNTERS, &rdma->efa, out);
     return 0;

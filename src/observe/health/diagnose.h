@@ -56,6 +56,7 @@ struct ash_rule {
     const char *metric;
     const char *per;   /* the metric that it is divided by (same node and labels), NULL: none */
     const char *only;  /* "label=value|value" or "label!start|start" (begins with none): its series; NULL: all */
+    const char *used;  /* of few nodes only, where this metric (same node and labels) is above 0; NULL: always */
     const char *peers; /* label: only series with the same value of it are peers; NULL: modelName */
     bool busy;         /* only GPUs that work, and nodes that have one or a rank of a job, where any node has */
     bool is_hint;      /* says nothing unless steps wait for data or saves: then it is why */

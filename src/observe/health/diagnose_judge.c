@@ -69,6 +69,16 @@ static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series
     return ranks == 0 && ash_series_has(&diagnose->now, "ashlar_rank_step");
 }
 
+/* Has the part of a series never done what the rule asks for, or are there peers enough to judge it by? */
+static bool is_unused(const struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series)
+{
+    const struct ash_series *use;
+
+    if (rule->used == NULL) return false;
+    use = ash_series_find(&diagnose->now, rule->used, series);
+    return diagnose->nodes >= PEERS_MIN || use == NULL || !(use->sample->value > 0);
+}
+
 /* What a counter grew by; one that began again at 0 grew by what it is. */
 static bool growth_of(const struct ash_diagnose *diagnose, const struct ash_series *series, double *growth_out)
 {
@@ -133,7 +143,7 @@ static enum ash_check_state value_of(const struct ash_diagnose *diagnose, const 
     double value = series->sample->value;
 
     if (!isfinite(value)) return ASH_CHECK_ABSENT;
-    if (rule->busy && is_idle(diagnose, series)) return ASH_CHECK_IDLE;
+    if ((rule->busy && is_idle(diagnose, series)) || is_unused(diagnose, rule, series)) return ASH_CHECK_IDLE;
     if (rule->kind == ASH_RULE_TURNOVER) return turnover_of(diagnose, rule, series, value_out);
     if (rule->per != NULL) return share_of(diagnose, rule, series, value_out);
     if (rule->kind == ASH_RULE_MIN && value == 0) return ASH_CHECK_IDLE;

@@ -45,10 +45,9 @@ static const struct usual gpu_series[] = {
 };
 
 static const struct usual efa_series[] = {
-    {"node_amazonefa_rx_bytes", 8e9, 1e9},
-    {"node_amazonefa_tx_bytes", 8e9, 1e9},
-    {"node_amazonefa_rx_drops", 7, 7},
-    {"node_amazonefa_retrans_timeout_events", 0, 0},
+    {"node_amazonefa_rx_bytes", 8e9, 1e9}, {"node_amazonefa_tx_bytes", 8e9, 1e9},
+    {"node_amazonefa_rx_drops", 7, 7},     {"node_amazonefa_retrans_timeout_events", 0, 0},
+    {"node_infiniband_state_id", 4, 4},
 };
 
 static const struct usual node_series[] = {
@@ -166,6 +165,7 @@ static void test_single_faults(void **state)
         {{"node_amazonefa_rx_drops", 9, 7}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
         {{"node_amazonefa_retrans_timeout_events", 1, 0}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
         {{"node_amazonefa_tx_bytes", 2e9, 1e9}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
+        {{"node_infiniband_state_id", 1, 4}, ASH_HEALTH_NETWORK, ASH_BROKEN, "node-1 device efa2"},
         {{"node_pressure_io_stalled_seconds_total", 40, 10}, ASH_HEALTH_STORAGE, ASH_SLOW, "node-1"},
         {{"ashlar_train_save_errors_total", 1, 0}, ASH_HEALTH_STORAGE, ASH_BROKEN, "node-1"},
         {{"node_memory_MemAvailable_bytes", 1e9, 1e12}, ASH_HEALTH_HOST, ASH_SLOW, "node-1"},
@@ -412,6 +412,29 @@ static void test_a_step_is_not_blamed_for_a_lack_of_cores(void **state)
     ash_diagnose_close(diagnose);
 }
 
+/* One node has no peers to compare with: a port that has received data is down, one that nobody uses may be. */
+static void test_a_port_is_down_on_the_only_node(void **state)
+{
+    struct ash_diagnose *diagnose = NULL;
+
+    (void)state;
+    assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
+    for (int port = 0; port < 3; port++) {
+        char text[512];
+
+        snprintf(text, sizeof(text),
+                 "node_infiniband_state_id{device=\"mlx5_%d\",port=\"1\"} %d\n"
+                 "node_infiniband_port_data_received_bytes_total{device=\"mlx5_%d\",port=\"1\"} %d\n",
+                 port, port == 0 ? 4 : 1, port, port < 2 ? 1000 : 0);
+        add_text(diagnose, text, false);
+    }
+    assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+    assert_int_equal(ash_diagnose_finding_count(diagnose), 1);
+    assert_string_equal(ash_diagnose_first(diagnose)->where, "node-1 device mlx5_1 port 1");
+    assert_string_equal(ash_diagnose_first(diagnose)->metric, "node_infiniband_state_id");
+    ash_diagnose_close(diagnose);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
         cmocka_unit_test(test_storage_is_not_blamed_for_a_lack_of_memory),
         cmocka_unit_test(test_a_step_is_not_blamed_for_a_lack_of_cores),
+        cmocka_unit_test(test_a_port_is_down_on_the_only_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
