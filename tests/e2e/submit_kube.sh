@@ -71,10 +71,13 @@ for part in agent server; do
 done
 try node check.mjs "$SOURCE/tests/kube" "$SOURCE"/deploy/kubernetes/*/[!k]*.yaml
 expect 0 "deploy/kubernetes: $(cat out)"
-same "objects of deploy/kubernetes" "8 objects judged, 0 rules, 0 refused" "$(tail -n 1 out)"
+same "objects of deploy/kubernetes" "10 objects judged, 0 rules, 0 refused" "$(tail -n 1 out)"
 sed 's/maxUnavailable: 10%/maxUnavailabel: 10%/' "$SOURCE/deploy/kubernetes/agent/daemonset.yaml" > wrong.yaml
 try node check.mjs "$SOURCE/tests/kube" wrong.yaml
 expect 1 "a misspelt field of a DaemonSet"
+sed 's/verbs: \[patch\]/verb: [patch]/' "$SOURCE/deploy/kubernetes/marks/rbac.yaml" > wrong.yaml
+try node check.mjs "$SOURCE/tests/kube" wrong.yaml
+expect 1 "a rule of a role without verbs"
 # The check can fail.
 for wrong in 's/completionMode/completionmode/' 's/backoffLimitPerIndex: 10/backoffLimitPerIndex: many/' 's/action: Ignore/act: Ignore/'; do
     sed "$wrong" job-default-jobcpus.yaml > wrong.yaml
