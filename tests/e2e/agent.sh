@@ -88,6 +88,9 @@ nvml=$BUILD/standin/libnvidia-ml.so.1
 in_tree=(--root "$tree" --nvml "$nvml" --gpu-jobs "$SCRATCH/gpu-jobs" --state "$SCRATCH/tree.json" --node recorded --gpus 8)
 start_agent "${in_tree[@]}"
 same "EFA" 12 "$(value 'node_amazonefa_rx_drops{device="efa_0",port="1"}')"
+echo '4: ACTIVE' > "$tree/sys/class/infiniband/efa_0/ports/1/state"
+port_is() { [ "$(value 'node_infiniband_state_id{device="efa_0",port="1"}')" = "$1" ]; }
+wait_for "the state of EFA's port" port_is 4
 # Files are held open between two scrapes: what changes, goes and comes back is seen.
 efa_is() { [ "$(value 'node_amazonefa_submitted_cmds{device="efa_0",port="1"}')" = "$1" ]; }
 echo 13 > "$tree/sys/class/infiniband/efa_0/ports/1/hw_counters/submitted_cmds"
@@ -143,6 +146,20 @@ stop_agent TERM
 ASHLAR_STANDIN_GPUS=7 start_agent "${in_tree[@]}" --state "$SCRATCH/gone.json"
 wait_for "the missing GPU" status_is 'drain for reboot'
 stop_agent TERM
+# XIDs that NVML alone tells count, too, and once where the kernel log has them as well.
+xid='ashlar_xid_total{code="79",pci_bus_id="0000:3b:00"}'
+ASHLAR_STANDIN_XID=79 start_agent "${in_tree[@]}" --kernel-log '' --state "$SCRATCH/nvml.json"
+wait_for "an XID of NVML's" status_is 'drain for reboot'
+same "an XID of NVML's" 1 "$(value "$xid")"
+same "lines of the kernel log" 0 "$(value 'ashlar_kernel_events_total{kind="xid"}')"
+stop_agent TERM
+log 2 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.'
+ASHLAR_STANDIN_XID=79 start_agent "${in_tree[@]}" --state "$SCRATCH/both.json"
+wait_for "the line" counted 1
+same "NVML's event" 1 "$(value 'ashlar_nvml_xid_total{code="79",pci_bus_id="0000:3b:00"}')"
+same "an XID that both tell" 1 "$(value "$xid")"
+stop_agent TERM
+printf '6,1,1,-;Linux version 6.1\n' > "$tree/dev/kmsg"
 ASHLAR_STANDIN_REMAP_FAILURE=1 start_agent "${in_tree[@]}" --state "$SCRATCH/remap.json"
 wait_for "the failed remap" status_is 'drain for replacement'
 stop_agent TERM
@@ -195,7 +212,13 @@ YAML
         for word in "${@:2}"; do grep -qF -- "$word" <<< "$text" || return 1; done
     }
     others=('"key":"nvidia.com/gpu"' '"zone":"a"' '"type":"Ready"')
+    printf '6,1,1,-;Linux version 6.1\n' > "$tree/dev/kmsg"
     KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n1 --state '' --act full --scheduler kubernetes --share 0.3 --admin-token good
+    wait_for "the start" status_is healthy
+    log 2 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.'
+    before=$(date +%s%N)
+    wait_for "the taint" marked n1 ashlar.dev/unhealthy
+    echo "kernel line to tainted, seen through curl: $((($(date +%s%N) - before) / 1000000)) ms"
     wait_for "taint and condition" marked n1 '"key":"ashlar.dev/unhealthy","value":"reboot","effect":"NoSchedule"' \
         '"sagemaker.amazonaws.com/node-health-status":"UnschedulablePendingReboot"' '"type":"AshlarHealthy","status":"False","reason":"NeedsReboot"' "${others[@]}" ||
         curl -s "$server/_node/n1"

@@ -88,7 +88,7 @@ int ash_agent_port(const struct ash_agent *agent)
     return ash_http_port(agent->http);
 }
 
-/* XIDs by code and GPU: what the kernel log told, where DCGM's gauge keeps the last code for ever. */
+/* XIDs by code and GPU: what the kernel log or NVML told, where DCGM's gauge keeps the last code for ever. */
 static void write_codes(const struct ash_node_state *state, struct ash_str *out)
 {
     char labels[256];
@@ -100,7 +100,8 @@ static void write_codes(const struct ash_node_state *state, struct ash_str *out)
 
         if (sscanf(finding->key, "xid %15s %63s", code, part) < 1) continue;
         if (!has_head)
-            ash_exp_family(out, "ashlar_xid_total", "counter", "XIDs in the kernel log, by code and PCI address.");
+            ash_exp_family(out, "ashlar_xid_total", "counter",
+                           "XIDs that the kernel log or NVML told, each once, by code and PCI address.");
         has_head = true;
         ash_exp_labels(labels, sizeof(labels), "code", code, "pci_bus_id", part, (char *)NULL);
         ash_exp_count(out, "ashlar_xid_total", labels, finding->count);

@@ -9,6 +9,7 @@
 #include "observe/agent/kmsg.h"
 #include "observe/agent/sources.h"
 #include "observe/health/scrape.h"
+#include "observe/health/xid_pairs.h"
 
 struct ash_agent {
     struct ash_agent_opts opts;
@@ -25,6 +26,7 @@ struct ash_agent {
     char *before; /* the metrics that were judged last, or NULL */
     size_t before_bytes;
     double before_s;
+    struct ash_xid_pairs xids; /* of this run of the agent */
     /* under the lock: */
     pthread_mutex_t lock;
     struct ash_node_state state;

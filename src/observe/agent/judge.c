@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "observe/agent/agent_priv.h"
+#include "observe/collect/gpu_xids.h"
 #include "observe/health/diagnose.h"
 
 #define SAVE_S 5.0 /* the last record's number is saved at least that often while records come */
@@ -70,12 +71,16 @@ void ash_agent_start_log(struct ash_agent *agent)
 static bool take_record(struct ash_agent *agent, const char *line, uint64_t number, bool *changed)
 {
     struct ash_kernel_event event;
-    bool is_event = ash_kernel_log_judge(line, &event);
+    bool is_event = ash_kernel_log_judge(line, &event), is_new = is_event;
 
+    if (is_event && event.kind == ASH_KERNEL_XID) is_new = ash_xid_pairs_line(&agent->xids, event.code, event.part);
     pthread_mutex_lock(&agent->lock);
     agent->state.kernel_number = number;
     agent->lost = ash_kmsg_lost(agent->kmsg);
-    if (is_event) *changed = ash_node_state_event(&agent->state, &event, line, ash_clock_wall_s()) || *changed;
+    if (is_new)
+        *changed = ash_node_state_event(&agent->state, &event, line, ash_clock_wall_s()) || *changed;
+    else if (is_event)
+        agent->state.counts[event.kind]++; /* NVML was faster: a line, but no other event */
     pthread_mutex_unlock(&agent->lock);
     return is_event;
 }
@@ -108,6 +113,26 @@ static bool note_rule(struct ash_agent *agent, const struct ash_finding *rule)
     snprintf(finding.evidence, sizeof(finding.evidence), "%s (normal: %s)", rule->value, rule->normal);
     snprintf(finding.means, sizeof(finding.means), "%s", rule->means);
     return ash_node_state_note(&agent->state, &finding, ash_clock_wall_s());
+}
+
+/* XIDs that no line of the kernel log has told: it may not be ours to read. */
+static bool note_xids(struct ash_agent *agent, const struct ash_scrape *scrape)
+{
+    bool changed = false;
+
+    for (size_t i = 0; i < ash_scrape_count(scrape); i++) {
+        const struct ash_scrape_sample *sample = ash_scrape_at(scrape, i);
+        struct ash_kernel_event event;
+        uint64_t fresh;
+
+        if (strcmp(sample->name, ASH_METRIC_NVML_XIDS) != 0 || !(sample->value > 0)) continue;
+        ash_kernel_xid_judge((int)strtol(ash_scrape_label_of(sample, "code"), NULL, 10),
+                             ash_scrape_label_of(sample, "pci_bus_id"), &event);
+        fresh = ash_xid_pairs_told(&agent->xids, event.code, event.part, (uint64_t)sample->value);
+        for (; fresh > 0; fresh--)
+            changed = ash_node_state_event(&agent->state, &event, NULL, ash_clock_wall_s()) || changed;
+    }
+    return changed;
 }
 
 /* Fewer GPUs or network cards than the machine has. */
@@ -145,6 +170,7 @@ static bool judge_text(struct ash_agent *agent, const char *text, size_t size_by
     pthread_mutex_lock(&agent->lock);
     for (size_t i = 0; rc == 0 && i < ash_diagnose_finding_count(diagnose); i++)
         changed = note_rule(agent, ash_diagnose_finding(diagnose, i)) || changed;
+    if (rc == 0) changed = note_xids(agent, scrape) || changed;
     changed = note_missing(agent, text) || changed;
     changed = ash_node_state_tick(&agent->state, now_s) || changed;
     pthread_mutex_unlock(&agent->lock);

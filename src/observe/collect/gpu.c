@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
-#include "base/math.h"
 #include "infra/device/nvml.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
+#include "observe/collect/gpu_xids.h"
 
 #define GPUS_MAX 64
 #define MIB 1048576.0
@@ -22,7 +21,7 @@ struct gpu {
     char labels[ASH_EXP_LABELS_BYTES];
     void *samples[2]; /* of GPM; NULL: not supported */
     size_t newest;    /* the sample that was taken last; 2: none yet */
-    unsigned xid;     /* the last one, 0: none */
+    struct ash_gpu_xids xids;
 };
 
 struct gpus {
@@ -296,7 +295,7 @@ static void read_events(struct gpus *gpus)
     for (int i = 0; i < 1000 && gpus->events != NULL && gpus->nvml.event_wait(gpus->events, &event, 0) == 0; i++)
         for (size_t g = 0; g < gpus->count; g++)
             if (gpus->list[g].device == event.device && event.type == ASH_NVML_EVENT_XID)
-                gpus->list[g].xid = (unsigned)event.data;
+                ash_gpu_xids_add(&gpus->list[g].xids, (unsigned)event.data);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
@@ -311,6 +310,7 @@ static void set_labels(struct gpus *gpus, struct gpu *gpu, unsigned index)
     if (nvml->name != NULL) nvml->name(gpu->device, name, sizeof(name));
     if (nvml->uuid != NULL) nvml->uuid(gpu->device, uuid, sizeof(uuid));
     if (nvml->pci != NULL) nvml->pci(gpu->device, &pci);
+    ash_gpu_xids_init(&gpu->xids, pci.address);
     if (nvml->driver_version != NULL) nvml->driver_version(driver, sizeof(driver));
     if (nvml->minor != NULL) nvml->minor(gpu->device, &minor);
     ash_host_name(gpus->source, host, sizeof(host));
@@ -398,7 +398,7 @@ static void read_gpu(struct gpus *gpus, struct gpu *gpu, struct values *values)
     read_errors(&gpus->nvml, gpu->device, values);
     read_fields(&gpus->nvml, gpu->device, values);
     read_gpm(gpus, gpu, values);
-    set(values, XID, gpu->xid);
+    set(values, XID, gpu->xids.last);
 }
 
 /* The job that uses a GPU: a scheduler's prolog writes its id to a file named by the GPU's index. */
@@ -419,6 +419,7 @@ static int collect_gpus(void *state, struct ash_str *out, struct ash_err *err)
 {
     struct ash_str samples[FAMILIES] = {{0}};
     struct gpus *gpus = state;
+    bool has_xids = false;
 
     (void)err;
     if (gpus->nvml.library == NULL) return 0; /* a machine without GPUs */
@@ -430,6 +431,7 @@ static int collect_gpus(void *state, struct ash_str *out, struct ash_err *err)
         snprintf(labels, sizeof(labels), "%s", gpus->list[i].labels);
         add_job(gpus, i, labels, sizeof(labels));
         read_gpu(gpus, &gpus->list[i], &values);
+        ash_gpu_xids_write(&gpus->list[i].xids, &has_xids, out);
         for (size_t f = 0; f < FAMILIES; f++)
             if (values.has[f]) ash_exp_value(&samples[f], families[f].name, labels, values.of[f]);
     }

@@ -73,29 +73,40 @@ static enum ash_node_remedy remedy_of(enum ash_xid_verdict verdict)
     return remedies[verdict];
 }
 
-static bool judge_xid(const char *line, struct ash_kernel_event *event)
+static void judge_gpu(const struct ash_xid_gpu *gpu, struct ash_kernel_event *event)
 {
     struct ash_xid_setting setting = {.remaps_left = -1, .corrected_per_day = -1};
-    struct ash_xid_log *log = calloc(1, sizeof(*log));
     struct ash_xid_answer *answer = calloc(1, sizeof(*answer));
-    bool is_xid = false;
 
-    if (log != NULL && answer != NULL && ash_xid_log_parse(line, strlen(line), log, NULL) == 0 && log->gpu_count > 0) {
-        const struct ash_xid_gpu *gpu = &log->gpus[0];
-
-        ash_xid_judge(&setting, gpu, answer);
-        *event = (struct ash_kernel_event){.kind = ASH_KERNEL_XID,
-                                           .layer = ASH_HEALTH_GPU,
-                                           .remedy = remedy_of(answer->verdict),
-                                           .code = gpu->seen[0].code,
-                                           .means = answer->findings[0].meaning};
-        if (event->means == NULL) event->means = "a code that no public source lists";
-        snprintf(event->part, sizeof(event->part), "%s", gpu->address);
-        is_xid = true;
-    }
-    free(log);
+    *event = (struct ash_kernel_event){.kind = ASH_KERNEL_XID,
+                                       .layer = ASH_HEALTH_GPU,
+                                       .remedy = ASH_REMEDY_WATCH,
+                                       .code = gpu->seen[0].code,
+                                       .means = "a code that no public source lists"};
+    snprintf(event->part, sizeof(event->part), "%s", gpu->address);
+    if (answer == NULL) return;
+    ash_xid_judge(&setting, gpu, answer);
+    event->remedy = remedy_of(answer->verdict);
+    if (answer->findings[0].meaning != NULL) event->means = answer->findings[0].meaning;
     free(answer);
+}
+
+static bool judge_xid(const char *line, struct ash_kernel_event *event)
+{
+    struct ash_xid_log *log = calloc(1, sizeof(*log));
+    bool is_xid = log != NULL && ash_xid_log_parse(line, strlen(line), log, NULL) == 0 && log->gpu_count > 0;
+
+    if (is_xid) judge_gpu(&log->gpus[0], event);
+    free(log);
     return is_xid;
+}
+
+void ash_kernel_xid_judge(int code, const char *address, struct ash_kernel_event *event_out)
+{
+    struct ash_xid_gpu gpu = {.action = ASH_XID_ACTION_ABSENT, .seen = {{code, 1}}, .count = 1};
+
+    snprintf(gpu.address, sizeof(gpu.address), "%s", address);
+    judge_gpu(&gpu, event_out);
 }
 
 static bool judge_sxid(const char *line, struct ash_kernel_event *event)

@@ -40,6 +40,8 @@ struct ash_kernel_event {
 
 /* One line, without its header. Returns whether it is an event. */
 bool ash_kernel_log_judge(const char *line, struct ash_kernel_event *event_out);
+/* An XID that came without a line, of the GPU at a PCI address ("0000:3b:00"). */
+void ash_kernel_xid_judge(int code, const char *address, struct ash_kernel_event *event_out);
 /* "xid", ...: static. */
 const char *ash_kernel_kind_name(enum ash_kernel_kind kind);
 /* The kind of a name of that many bytes, ASH_KERNEL_NONE where there is none. */

@@ -31,9 +31,10 @@ static enum ash_node_status status_of(const struct ash_node_finding *finding)
 {
     if (!finding->is_active || finding->remedy == ASH_REMEDY_NONE) return ASH_NODE_HEALTHY;
     if (finding->remedy == ASH_REMEDY_WATCH) {
-        bool is_measured = strcmp(finding->source, "kernel log") != 0; /* metrics were judged by a rule already */
+        /* metrics and checks were judged by a rule already, events were not */
+        bool is_event = strcmp(finding->source, "kernel log") == 0 || strcmp(finding->source, "NVML") == 0;
 
-        return is_measured || finding->window_count >= OFTEN ? ASH_NODE_DOUBTFUL : ASH_NODE_HEALTHY;
+        return !is_event || finding->window_count >= OFTEN ? ASH_NODE_DOUBTFUL : ASH_NODE_HEALTHY;
     }
     return finding->remedy == ASH_REMEDY_RESET    ? ASH_NODE_DRAIN_RESET
            : finding->remedy == ASH_REMEDY_REBOOT ? ASH_NODE_DRAIN_REBOOT
@@ -127,17 +128,21 @@ bool ash_node_state_note(struct ash_node_state *state, const struct ash_node_fin
 bool ash_node_state_event(struct ash_node_state *state, const struct ash_kernel_event *event, const char *line,
                           double now_s)
 {
-    struct ash_node_finding finding = {.layer = event->layer, .remedy = event->remedy, .source = "kernel log"};
+    struct ash_node_finding finding = {.layer = event->layer, .remedy = event->remedy};
 
     ash_assert(event->kind < ASH_KERNEL_KINDS);
-    state->counts[event->kind]++;
+    if (line != NULL) state->counts[event->kind]++;
+    snprintf(finding.source, sizeof(finding.source), "%s", line != NULL ? "kernel log" : "NVML");
     if (event->code != 0)
         snprintf(finding.key, sizeof(finding.key), "%s %d %s", ash_kernel_kind_name(event->kind), event->code,
                  event->part);
     else
         snprintf(finding.key, sizeof(finding.key), "%s %s %.40s", ash_kernel_kind_name(event->kind), event->part,
                  event->means);
-    snprintf(finding.evidence, sizeof(finding.evidence), "%s", line);
+    if (line != NULL)
+        snprintf(finding.evidence, sizeof(finding.evidence), "%s", line);
+    else
+        snprintf(finding.evidence, sizeof(finding.evidence), "XID %d of the GPU at %s", event->code, event->part);
     snprintf(finding.means, sizeof(finding.means), "%s", event->means);
     return ash_node_state_note(state, &finding, now_s);
 }

@@ -26,7 +26,7 @@ struct ash_node_finding {
     char key[ASH_NODE_KEY_BYTES];       /* what it is and where: "xid 79 0000:3b:00" */
     char evidence[ASH_NODE_TEXT_BYTES]; /* the line or value */
     char means[ASH_NODE_TEXT_BYTES];
-    char source[32]; /* "kernel log", "metrics", "check" */
+    char source[32]; /* "kernel log", "NVML", "metrics", "check" */
     enum ash_health_layer layer;
     enum ash_node_remedy remedy;
     double since_s, last_s; /* since 1970 */
@@ -61,7 +61,7 @@ json_t *ash_node_state_json(const struct ash_node_state *state);
 void ash_node_state_boot(struct ash_node_state *state, const char *boot, double now_s);
 /* Something was found: key, evidence, means, source, layer and remedy are taken. Returns whether the status changed. */
 bool ash_node_state_note(struct ash_node_state *state, const struct ash_node_finding *finding, double now_s);
-/* An event of the kernel log. Returns whether the status changed. */
+/* An event of the kernel log, or, where line is NULL, one that NVML alone told. Returns whether the status changed. */
 bool ash_node_state_event(struct ash_node_state *state, const struct ash_kernel_event *event, const char *line,
                           double now_s);
 /* Time has passed: what is only watched and has not come again ends. Returns whether the status changed. */

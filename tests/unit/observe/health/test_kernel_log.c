@@ -1,5 +1,6 @@
 /* kernel_log, node_state: lines of real logs are judged; a node's status follows from them and survives a restart. */
 #include "observe/health/node_state.h"
+#include "observe/health/xid_pairs.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -181,11 +182,40 @@ static void test_many_findings(void **unused)
     assert_int_equal(state.counts[ASH_KERNEL_EDAC], 1000);
 }
 
+/* Lines and NVML's counter tell of the same events in any order; NVML's may begin again, lines may be missing. */
+static void test_an_event_of_two_sources_counts_once(void **unused)
+{
+    static struct ash_xid_pairs pairs;
+    uint64_t counted = 0;
+    (void)unused;
+
+    memset(&pairs, 0, sizeof(pairs));
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        uint64_t lines_left = seed % 7, told = 0, events = seed % 5 > lines_left ? seed % 5 : lines_left, bits = seed;
+
+        counted = 0;
+        while (lines_left > 0 || told < seed % 5) {
+            bits = bits * 6364136223846793005u + 1442695040888963407u;
+            if (lines_left > 0 && (bits >> 40) % 2 == 0) {
+                counted += ash_xid_pairs_line(&pairs, (int)seed, "0000:3b:00");
+                lines_left--;
+            } else if (told < seed % 5) {
+                counted += ash_xid_pairs_told(&pairs, (int)seed, "0000:3b:00", ++told);
+            }
+        }
+        if (counted != events) fail_msg("seed %d: %d of %d", (int)seed, (int)counted, (int)events);
+    }
+    assert_int_equal(ash_xid_pairs_told(&pairs, 1, "0000:b9:00", 2), 2);
+    assert_int_equal(ash_xid_pairs_told(&pairs, 1, "0000:b9:00", 1), 1); /* it began again */
+    assert_true(ash_xid_pairs_line(&pairs, 9999, "0000:b9:00"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),          cmocka_unit_test(test_records),       cmocka_unit_test(test_status),
-        cmocka_unit_test(test_damaged_states), cmocka_unit_test(test_many_findings),
+        cmocka_unit_test(test_lines),         cmocka_unit_test(test_records),
+        cmocka_unit_test(test_status),        cmocka_unit_test(test_damaged_states),
+        cmocka_unit_test(test_many_findings), cmocka_unit_test(test_an_event_of_two_sources_counts_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
