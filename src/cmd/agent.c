@@ -28,8 +28,8 @@ enum { JOBS_LEAVE, JOBS_STAY };
 #define FILES_WANTED 16384
 
 struct flags {
-    const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token;
-    int64_t port;
+    const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token, *drains;
+    int64_t port, nodes;
     int act, scheduler, jobs;
     double judge_seconds, share, slurm_queue;
     struct ash_opt_list tokens;
@@ -121,7 +121,19 @@ static const struct ash_opt agent_opts[] = {
      .offset = FIELD(share),
      .default_text = "0.1",
      .max = 1,
-     .help = "share of the cluster's nodes that may be out at once; beyond it nothing is done"},
+     .help =
+         "share of the cluster's nodes that may be out at once, and go out within an hour; beyond it nothing is done"},
+    {.name = "drains",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(drains),
+     .help =
+         "file on storage that all nodes share: drains of the last hour (slurm, command; kubernetes remembers itself)"},
+    {.name = "nodes",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(nodes),
+     .default_text = "0",
+     .max = 1000000,
+     .help = "with --scheduler command: how many nodes the cluster has, of which --share is a part"},
 };
 static const struct ash_opt_table agent_table = {"", "flags", agent_opts, ASH_COUNT(agent_opts)};
 
@@ -223,6 +235,8 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
                           .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
                                    .command = flags->command,
                                    .share_max = flags->share,
+                                   .drains = flags->drains,
+                                   .nodes = (size_t)flags->nodes,
                                    .seconds = 10,
                                    .before = tell_jobs,
                                    .ctx = &actor},
@@ -280,6 +294,10 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
         return ash_cmd_misuse("agent", "--act %s needs --scheduler slurm, kubernetes or command", acts[flags->act]);
     if (flags->scheduler == ASH_SCHEDULER_COMMAND && flags->command == NULL)
         return ash_cmd_misuse("agent", "--scheduler command needs --command");
+    if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_COMMAND &&
+        (flags->drains == NULL || flags->nodes == 0))
+        return ash_cmd_misuse("agent", "--scheduler command needs --drains FILE, which all nodes share, and --nodes: "
+                                       "the share that may be out is counted there");
     gethostname(host, sizeof(host) - 1);
     signal(SIGPIPE, SIG_IGN);
     ash_interrupt_install();

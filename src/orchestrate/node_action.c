@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/socket.h"
+#include "orchestrate/budget/drains.h"
 #include "orchestrate/kubernetes/node.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)16 << 20)
@@ -93,6 +94,21 @@ static int run(const struct command *command, char *const *environment, double s
     return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
 }
 
+/* In the file that nodes share, where there is one; the cluster has `nodes`. -EBUSY: the budget does not allow it. */
+static int write_down(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate, size_t nodes,
+                      struct ash_err *err)
+{
+    const struct ash_drains_budget budget = {.path = opts->drains,
+                                             .nodes = nodes,
+                                             .share_max = opts->share_max,
+                                             .seconds = opts->seconds,
+                                             .is_counted = opts->scheduler == ASH_SCHEDULER_SLURM};
+
+    if (opts->drains == NULL) return 0;
+    if (fate == ASH_FATE_KEEP) return ash_drains_return(&budget, node, ash_clock_wall_s(), err);
+    return nodes > 0 ? ash_drains_claim(&budget, node, ash_clock_wall_s(), err) : 0;
+}
+
 static void prepare(const struct ash_node_action_opts *opts, enum ash_node_fate fate)
 {
     if (fate != ASH_FATE_KEEP && opts->before != NULL) opts->before(opts->ctx);
@@ -145,8 +161,8 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
     snprintf(name, sizeof(name), "NodeName=%s", node);
     if (fate != ASH_FATE_KEEP) rc = count_slurm(opts, node, &nodes, &out, err);
     if (rc == 0 && fate != ASH_FATE_KEEP && (double)(out + 1) > opts->share_max * (double)nodes && nodes > 0)
-        rc = ash_err_set(err, -EBUSY, "%zu of %zu nodes are out already, and %.3g of all may be: node %s stays", out,
-                         nodes, opts->share_max, node);
+        rc = ash_drains_refuse(out, nodes, "are out already", opts->share_max, node, err);
+    if (rc == 0) rc = write_down(opts, node, fate, nodes, err);
     if (rc == 0) prepare(opts, fate);
     if (rc == 0) rc = run(fate == ASH_FATE_KEEP ? &resume : &drain, NULL, opts->seconds, &output, err);
     ash_str_fini(&output);
@@ -213,6 +229,9 @@ static int run_command(const struct ash_node_action_opts *opts, const char *node
         all[count] = node_text.data;
         all[count + 1] = fate_text.data;
         all[count + 2] = reason_text.data;
+        rc = write_down(opts, node, fate, opts->nodes, err);
+    }
+    if (rc == 0) {
         prepare(opts, fate);
         rc = run(&command, all, opts->seconds, &output, err);
     }

@@ -16,8 +16,11 @@ enum ash_node_fate { ASH_FATE_KEEP, ASH_FATE_RESET, ASH_FATE_REBOOT, ASH_FATE_RE
 struct ash_node_action_opts {
     enum ash_scheduler scheduler;
     const char *command; /* of ASH_SCHEDULER_COMMAND: run by sh with NODE, FATE and REASON in its environment */
-    double share_max;    /* of the cluster's nodes that may be out at once, this one included */
-    double seconds;      /* that a command may take */
+    double share_max;    /* of the cluster's nodes that may be out at once, and go out in an hour, this one included */
+    const char
+        *drains;    /* file that all nodes share (orchestrate/budget/drains.h); NULL: Slurm is not held to the hour */
+    size_t nodes;   /* of the cluster, for ASH_SCHEDULER_COMMAND; 0: it has no budget */
+    double seconds; /* that a command may take */
     /* The node will be taken out now: within the budget, before anybody is told. NULL: nothing to do. */
     void (*before)(void *ctx);
     void *ctx;

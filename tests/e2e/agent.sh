@@ -181,7 +181,8 @@ stop_agent TERM
 printf '6,1,1,-;Linux version 6.1\n' > "$tree/dev/kmsg"
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/told" --pages "$SCRATCH/pages" train.steps=10000000 > "$SCRATCH/train.out" 2>&1 &
 trainer=$!
-start_agent "${in_tree[@]}" --state '' --act drain --scheduler command --command "echo \$NODE \$FATE > '$SCRATCH/fate'"
+start_agent "${in_tree[@]}" --state '' --act drain --scheduler command --command "echo \$NODE \$FATE > '$SCRATCH/fate'" \
+    --drains "$SCRATCH/drains" --nodes 4 --share 0.3
 wait_for "both ranks" both
 log 2 'NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.'
 wait_for "the command" test -s "$SCRATCH/fate"
@@ -190,6 +191,14 @@ code=0
 wait "$trainer" || code=$?
 trainer=
 same "the job's end" 75 "$code"
+# A second node of four stays: the file that they share says that one is out.
+stop_agent TERM
+cp "$SCRATCH/agent.err" "$SCRATCH/told.err"
+start_agent "${in_tree[@]}" --node other --state '' --act drain --scheduler command --command "echo two > '$SCRATCH/fate'" --drains "$SCRATCH/drains" --nodes 4 --share 0.3
+refused() { grep -q "$1" "$SCRATCH/agent.err"; }
+wait_for "the budget of commands" refused '1 of 4 nodes are out already'
+same "what was run" "recorded reboot" "$(cat "$SCRATCH/fate")"
+mv "$SCRATCH/told.err" "$SCRATCH/agent.err"
 grep -q 'told 2 ranks on node recorded to leave' "$SCRATCH/agent.err" || fail "no word of the ranks: $(cat "$SCRATCH/agent.err")"
 stop_agent TERM
 if command -v node > "$SCRATCH/out"; then
@@ -226,13 +235,15 @@ YAML
     wait_for "the node's return" marked n1 'node-health-status":"Schedulable"' '"type":"AshlarHealthy","status":"True"' "${others[@]}" || curl -s "$server/_node/n1"
     ! marked n1 ashlar.dev/unhealthy || fail "the taint stays: $(curl -s "$server/_node/n1")"
     stop_agent TERM
-    # A node of four may be out, and one is.
-    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n2 --state '' --act drain --scheduler kubernetes --share 0.3
+    # Two of four may be out: one was in the last hour. Then one is.
+    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n2 --state '' --act drain --scheduler kubernetes --share 0.5
     wait_for "its taint" marked n2 ashlar.dev/unhealthy
     stop_agent TERM
     KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n3 --state '' --act drain --scheduler kubernetes --share 0.3
-    refused() { grep -q '1 of 4 nodes are out already' "$SCRATCH/agent.err"; }
-    wait_for "the budget" refused
+    wait_for "the budget" refused '1 of 4 nodes are out already'
+    stop_agent TERM
+    KUBECONFIG=$SCRATCH/kubeconfig start_agent "${in_tree[@]}" --node n3 --state '' --act drain --scheduler kubernetes --share 0.5
+    wait_for "the budget of an hour" refused '2 of 4 nodes were taken out in the last hour'
     ! marked n3 ashlar.dev/unhealthy || fail "the budget did not hold"
     stop_agent TERM
     kill "$api"
@@ -248,6 +259,8 @@ same "the page" 200 "$(curl -s -o "$SCRATCH/out" -w '%{http_code}' "$url")"
 stop_agent TERM
 try "$ASHLAR" agent --act drain
 expect_error 2 "drain without a scheduler" "--scheduler"
+try "$ASHLAR" agent --act drain --scheduler command --command true
+expect_error 2 "a command without a budget" "--drains"
 try "$ASHLAR" agent --machine nothing --port 0 --state ''
 expect_error 1 "an unknown machine" "nothing"
 finish

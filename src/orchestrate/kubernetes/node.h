@@ -7,13 +7,14 @@
 
 #define ASH_KUBE_NODE_TAINT "ashlar.dev/unhealthy"
 #define ASH_KUBE_NODE_CONDITION "AshlarHealthy"
+#define ASH_KUBE_NODE_DRAINED "ashlar.dev/drained-at" /* annotation; it stays when the node is back */
 #define ASH_KUBE_NODE_LABEL "sagemaker.amazonaws.com/node-health-status"
 
 struct ash_kube_node_mark {
     const char *fate;   /* "reset", "reboot", "replace": the taint's value; NULL: the node is good, marks go */
     const char *health; /* of HyperPod's label */
     const char *reason;
-    double share_max;          /* of the cluster's nodes that may be out at once, this one included */
+    double share_max;          /* of all nodes: may be out at once, and go out in an hour, this one included */
     void (*before)(void *ctx); /* called within the budget, before the node is marked; NULL: nothing */
     void *ctx;
 };
