@@ -102,7 +102,7 @@ function drawAlerts() {
         for (const f of node.findings || []) {
             if (!f.active || (f.remedy === "watch" && node.status === "healthy")) continue;
             const item = make("li", undefined, ["reset", "reboot", "replace"].includes(f.remedy) ? "out" : "");
-            item.append(make("strong", node.node + ": " + f.means), make("small", f.evidence), make("small", f.layer + ", " + f.source + ", " + f.count + " times, since " + ago(f.since) + "; " + (f.remedy === "watch" ? "watch it" : f.remedy)));
+            item.append(make("strong", node.node + ": " + f.means), make("small", f.evidence), make("small", f.layer + ", " + f.source + ", " + (f.count === 1 ? "once" : f.count + " times") + ", since " + ago(f.since) + "; " + (f.remedy === "watch" ? "watch it" : f.remedy)));
             items.push([f.remedy === "watch" ? 1 : 0, item]);
         }
     items.sort((a, b) => a[0] - b[0]);
