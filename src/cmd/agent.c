@@ -184,27 +184,30 @@ static void tell_jobs(void *ctx)
     if (told > 0) ash_log(ASH_LOG_INFO, "told %zu ranks on node %s to leave", told, actor->node);
 }
 
-static void act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
+static bool act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
 {
     struct actor *actor = ctx;
     enum ash_node_fate fate = fate_of(state->status);
     const char *why = reason != NULL ? reason->key : "no finding is left";
     struct ash_str text = {0};
     struct ash_err err = {0};
+    int rc;
 
     if (fate == ASH_FATE_KEEP &&
         (!actor->is_out || state->status != ASH_NODE_HEALTHY || actor->flags->act == ACT_DRAIN))
-        return;
+        return true;
     if (ash_node_action_describe(&actor->opts, actor->node, fate, why, &text) == 0)
         ash_log(ASH_LOG_INFO, "%s%.*s",
                 actor->flags->act == ACT_DRY ? "would run: " : "running: ", (int)strcspn(text.data, "\n"), text.data);
     ash_str_fini(&text);
-    if (actor->flags->act == ACT_DRY) return;
-    if (ash_node_action_run(&actor->opts, actor->node, fate, why, &err) < 0)
+    if (actor->flags->act == ACT_DRY) return true;
+    rc = ash_node_action_run(&actor->opts, actor->node, fate, why, &err);
+    if (rc < 0)
         ash_log(ASH_LOG_ERROR, "node %s was not changed: %s", actor->node, err.text);
     else
         actor->is_out = fate != ASH_FATE_KEEP;
     if (fate == ASH_FATE_KEEP) actor->is_told = false;
+    return rc == 0;
 }
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */

@@ -198,6 +198,8 @@ start_agent "${in_tree[@]}" --node other --state '' --act drain --scheduler comm
 refused() { grep -q "$1" "$SCRATCH/agent.err"; }
 wait_for "the budget of commands" refused '1 of 4 nodes are out already'
 same "what was run" "recorded reboot" "$(cat "$SCRATCH/fate")"
+: > "$SCRATCH/drains"
+wait_for "the drain, once the budget allows it" grep -q two "$SCRATCH/fate"
 mv "$SCRATCH/told.err" "$SCRATCH/agent.err"
 grep -q 'told 2 ranks on node recorded to leave' "$SCRATCH/agent.err" || fail "no word of the ranks: $(cat "$SCRATCH/agent.err")"
 stop_agent TERM

@@ -25,8 +25,9 @@ struct ash_agent_opts {
     const char *node;               /* its name */
     double judge_seconds;           /* between two looks at its own metrics */
     struct ash_parts_wanted wanted; /* what it must have */
-    /* The status changed, or holds after a start: on the judging thread. reason: the finding that decided. */
-    void (*act)(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason);
+    /* The status changed, or holds after a start: on the judging thread. reason: the finding that decided. Returns
+     * whether that is done; if not (a budget is spent, a scheduler away), it is called again after four looks. */
+    bool (*act)(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason);
     void *ctx;
 };
 

@@ -26,6 +26,7 @@ struct ash_agent {
     char *before; /* the metrics that were judged last, or NULL */
     size_t before_bytes;
     double before_s;
+    uint64_t act_again_ns;     /* what was not done is tried then; 0: all is done */
     struct ash_xid_pairs xids; /* of this run of the agent */
     /* under the lock: */
     pthread_mutex_t lock;

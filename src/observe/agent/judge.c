@@ -13,6 +13,7 @@
 #include "observe/collect/gpu_xids.h"
 #include "observe/health/diagnose.h"
 
+#define LOOKS_BETWEEN_ACTS 4
 #define SAVE_S 5.0 /* the last record's number is saved at least that often while records come */
 
 /* The finding that decides the status: the hardest active one. */
@@ -34,6 +35,21 @@ static void save(struct ash_agent *agent)
         ash_log(ASH_LOG_WARN, "%s; the node's history is not kept", err.text);
 }
 
+static void act(struct ash_agent *agent)
+{
+    uint64_t pause_ns = (uint64_t)(agent->opts.judge_seconds * 1e9) * LOOKS_BETWEEN_ACTS;
+
+    agent->act_again_ns = 0;
+    if (agent->opts.act == NULL || agent->opts.act(agent->opts.ctx, &agent->state, reason_of(&agent->state))) return;
+    agent->act_again_ns = ash_clock_ns() + pause_ns;
+}
+
+/* What was refused or failed before. */
+static void retry(struct ash_agent *agent)
+{
+    if (agent->act_again_ns != 0 && ash_clock_ns() >= agent->act_again_ns) act(agent);
+}
+
 /* After a change: keep it before anybody acts on it, tell listeners, act. The lock is not held. */
 static void publish(struct ash_agent *agent, bool has_new_status)
 {
@@ -48,7 +64,7 @@ static void publish(struct ash_agent *agent, bool has_new_status)
     reason = reason_of(&agent->state);
     ash_log(ASH_LOG_INFO, "node %s: %s%s%s", agent->opts.node, ash_node_status_name(agent->state.status),
             reason != NULL ? ": " : "", reason != NULL ? reason->key : "");
-    if (agent->opts.act != NULL) agent->opts.act(agent->opts.ctx, &agent->state, reason);
+    act(agent);
 }
 
 /* ---- the kernel log ---------------------------------------------------------------------------------------------- */
@@ -250,6 +266,7 @@ void *ash_agent_judge(void *arg)
         if (ash_clock_ns() >= next_ns) {
             changed = judge_metrics(agent);
             next_ns = ash_clock_ns() + period_ns;
+            if (!changed) retry(agent);
         }
         if (!changed && agent->kmsg != NULL) has_event = follow_log(agent, next_ns, &changed);
         if (!changed && agent->kmsg == NULL)
