@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Models and layouts drawn from a seed: each layout is refused with a reason, or gives the bits of one process.
-# DRAWN_SEED=7 DRAWN_LAYOUTS=1000 tests/e2e/train_drawn.sh looks further than the suite has time for, and says what it
-# drew when bits differ (SOURCE, BUILD, ASHLAR and SCRATCH as in tests/CMakeLists.txt).
+# DRAWN_SEED=7 DRAWN_LAYOUTS=1000 DRAWN_NODES=4 tests/e2e/train_drawn.sh looks further than the suite has time for,
+# also on up to four nodes, and says what it drew when bits differ (SOURCE, BUILD, ASHLAR and SCRATCH as in tests/CMakeLists.txt).
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 layouts=${DRAWN_LAYOUTS:-36}
 case $BUILD in *address*) layouts=${DRAWN_LAYOUTS:-4} ;; esac
 RANDOM=${DRAWN_SEED:-1}
-same=0 refused=0
+same=0 refused=0 nodes=1 most_nodes=${DRAWN_NODES:-1}
 # what is drawn
 type=llama heads=1 dim=1 group=1 hidden=1 layers=1 ffn=1 vocab=1 tied=true experts=1 grains=1 in_grain=1 seq=1 precision=fp32 clip=0
 for split in train valid; do
@@ -72,6 +72,8 @@ draw_mesh() {
     draw recompute none selective full
     draw_divisor micro_batch "$in_grain" 3
     procs=$((dp * fsdp * ep * tp * pp * cp))
+    nodes=1
+    [ "$most_nodes" -eq 1 ] || draw_divisor nodes "$procs" "$most_nodes" # cut anywhere, also between ranks of tp
     mesh=(mesh.dp="$dp" mesh.fsdp="$fsdp" mesh.ep="$ep" mesh.tp="$tp" mesh.pp="$pp" mesh.cp="$cp" mesh.zero="$zero"
         mesh.interleave="$interleave" train.recompute="$recompute" train.micro_batch="$micro_batch" runtime.threads=1)
 }
@@ -80,15 +82,15 @@ bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a
 
 check_layout() {
     rm -rf "$SCRATCH/many"
-    try "$ASHLAR" launch --procs "$procs" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" "${mesh[@]}"
+    try "$ASHLAR" launch --procs "$procs" --nodes "$nodes" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" "${mesh[@]}"
     if [ "$code" -eq 2 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err" && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
         refused=$((refused + 1))
     elif [ "$code" -ne 0 ]; then
-        fail "exit code $code of ${mesh[*]}: $(tail -n 4 "$SCRATCH/err")" "$(cat "$SCRATCH/job.yaml")"
+        fail "exit code $code of ${mesh[*]} on $nodes nodes: $(tail -n 4 "$SCRATCH/err")" "$(cat "$SCRATCH/job.yaml")"
     elif bits_of one | cmp -s - <(bits_of many) && cmp -s "$SCRATCH/one/model/model.safetensors" "$SCRATCH/many/model/model.safetensors"; then
         same=$((same + 1))
     else
-        fail "other bits with ${mesh[*]}" "$(cat "$SCRATCH/job.yaml")"
+        fail "other bits with ${mesh[*]} on $nodes nodes" "$(cat "$SCRATCH/job.yaml")"
     fi
 }
 

@@ -5,7 +5,7 @@
 # In a network of its own, where that is permitted: it counts interfaces, and other tests make some.
 if [ -z "${APART:-}" ] && unshare --net ip link set dev lo up 2> "$SCRATCH/out"; then APART=1 exec unshare --net bash -c 'ip link set dev lo up && exec bash "$0"' "$0"; fi
 
-words="train.grains=8 train.steps=20"
+words="train.grains=8 train.steps=10 model.vocab=64"
 train one $words
 expect 0 "one process"
 bits_of one > "$SCRATCH/expected"
@@ -21,7 +21,8 @@ nodes_give() {
     bits_of many | cmp -s - "$SCRATCH/expected" || fail "$name: other bits"
     [ ! -s "$SCRATCH/err" ] || fail "$name: $(cat "$SCRATCH/err")"
 }
-nodes_give "2 nodes of 2" --procs 4 --nodes 2 --
+nodes_give "2 nodes of 3, which cut a pair of tp" --procs 6 --nodes 2 -- mesh.tp=2 mesh.dp=3
+nodes_give "the same, sharded" --procs 6 --nodes 2 -- mesh.tp=2 mesh.fsdp=3 mesh.zero=3
 nodes_give "3 nodes of 1, flat" --procs 3 --nodes 3 -- group.algorithm=flat
 
 # The same with a network of its own for each node, where that is permitted.

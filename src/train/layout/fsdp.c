@@ -70,7 +70,8 @@ static size_t slots_of(const struct ash_fsdp *fsdp)
 
     if (ash_fsdp_is_node_shared(fsdp)) return 0;
     if (fsdp->mesh->zero < 3) return 1;
-    return units * (ash_mesh_tp_peers(fsdp->mesh) != NULL ? ASH_FSDP_SLOTS_SHARED : ASH_FSDP_SLOTS);
+    /* how far ahead ranks gather follows from it: the same for all, also where only some have tp peers */
+    return units * (fsdp->mesh->has_tp_peers ? ASH_FSDP_SLOTS_SHARED : ASH_FSDP_SLOTS);
 }
 
 int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mesh *mesh, size_t grain_count,

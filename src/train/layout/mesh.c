@@ -91,6 +91,36 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
                            err);
 }
 
+/* Teams of `ranks` neighbours whose ranks are all on one node: the same number for everybody, wherever it is. */
+static size_t count_node_teams(const struct ash_mesh *mesh, size_t ranks)
+{
+    size_t split = SIZE_MAX, count = ash_group_size(mesh->world) / ranks;
+
+    for (size_t r = 0; r < ash_group_size(mesh->world); r++) {
+        size_t node = ash_group_get_member(mesh->world, r).node_index,
+               first = ash_group_get_member(mesh->world, r / ranks * ranks).node_index;
+
+        if (node == first || split == r / ranks) continue;
+        split = r / ranks;
+        count--;
+    }
+    return count;
+}
+
+/* All ranks must come to the same answers: those of tp, and of tp and cp, are neighbours. Ranks of tp on one node show
+ * each other the memory that they share with others, so either all have some or none has. Where nodes cut some teams of
+ * tp and not others, one rank of a team may have mates on its node and another none. Then nobody shares. */
+static void find_shared(struct ash_mesh *mesh)
+{
+    size_t tp = mesh->size[ASH_MESH_TP], team = tp * mesh->size[ASH_MESH_CP], ranks = ash_group_size(mesh->world),
+           whole = count_node_teams(mesh, tp);
+
+    mesh->has_tp_peers = tp > 1 && whole > 0;
+    mesh->shares_state = whole == 0 || whole == ranks / tp;
+    mesh->shares_gradients =
+        mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2 && count_node_teams(mesh, team) == ranks / team;
+}
+
 /* Replicas on one node. */
 static int find_node_replicas(struct ash_mesh *mesh, struct ash_err *err)
 {
@@ -99,7 +129,7 @@ static int find_node_replicas(struct ash_mesh *mesh, struct ash_err *err)
     int64_t color = color_without(mesh, replicas) * (int64_t)ash_group_nodes(mesh->world) + (int64_t)node;
     int rc;
 
-    if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0) return 0;
+    if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0 || !mesh->shares_state) return 0;
     rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->node_replicas, err);
     if (rc < 0) return rc;
     if (ash_group_size(mesh->node_replicas) > 1) return 0;
@@ -139,18 +169,6 @@ static int find_tp_cp(struct ash_mesh *mesh, struct ash_err *err)
     return 0;
 }
 
-/* The ranks of tp and cp are neighbours. All ranks must come to the same answer, whatever node they are on. */
-static void find_shared_gradients(struct ash_mesh *mesh)
-{
-    size_t team = mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_CP];
-
-    mesh->shares_gradients = mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2;
-    for (size_t r = 0; r < ash_group_size(mesh->world); r++)
-        if (ash_group_get_member(mesh->world, r).node_index !=
-            ash_group_get_member(mesh->world, r / team * team).node_index)
-            mesh->shares_gradients = false;
-}
-
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
@@ -171,6 +189,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
         rc = split(mesh, blocks, &mesh->blocks, err);
         if (rc < 0) return rc;
     }
+    find_shared(mesh);
     rc = find_node_replicas(mesh, err);
     if (rc < 0) return rc;
     for (size_t a = 0; a <= ASH_MESH_EP; a++) {
@@ -181,7 +200,6 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
     }
     rc = find_tp_cp(mesh, err);
     if (rc < 0) return rc;
-    find_shared_gradients(mesh);
     return find_ep_nodes(mesh, err);
 }
 
@@ -284,7 +302,7 @@ struct ash_group *ash_mesh_node_shard_group(const struct ash_mesh *mesh)
 {
     struct ash_group *fsdp = mesh->groups[ASH_MESH_FSDP];
 
-    return mesh->zero > 0 && ash_group_nodes(fsdp) == 1 ? fsdp : NULL;
+    return mesh->zero > 0 && mesh->shares_state && ash_group_nodes(fsdp) == 1 ? fsdp : NULL;
 }
 
 struct ash_group *ash_mesh_tp_peers(const struct ash_mesh *mesh)

@@ -43,6 +43,8 @@ struct ash_mesh {
     struct ash_group *ep_node_group;
     struct ash_axis_link ep_link;
     struct ash_axis ep_axis;
+    bool shares_state;      /* may ranks of a node have one copy of state or weights? The same for all */
+    bool has_tp_peers;      /* has any rank of the mesh peers of tp on its node (ash_mesh_tp_peers)? */
     bool shares_gradients;  /* see ash_mesh_shares_gradients */
     struct ash_meter meter; /* of the present step */
 };
@@ -80,7 +82,8 @@ bool ash_mesh_shares_gradients(const struct ash_mesh *mesh);
 bool ash_mesh_is_leader(const struct ash_mesh *mesh);
 /* Barrier (metered) of the ranks of cp that share a gradient buffer; nothing where they do not. */
 int ash_mesh_cp_barrier(struct ash_mesh *mesh, struct ash_err *err);
-/* The ranks that this rank's slice is sharded over (fsdp), where all of them are on this node; else NULL. */
+/* The ranks that this rank's slice is sharded over (fsdp), where all of them are on this node and share memory; else
+ * NULL. */
 struct ash_group *ash_mesh_node_shard_group(const struct ash_mesh *mesh);
 /* The ranks of tp, where all of them are on this node; else NULL. */
 struct ash_group *ash_mesh_tp_peers(const struct ash_mesh *mesh);
