@@ -138,7 +138,7 @@ static json_t *encode_ledger(const struct ash_ledger *ledger)
 {
     json_t *parts = json_array();
 
-    for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
+    for (size_t kind = 0; ledger != NULL && kind < ASH_LEDGER_KINDS; kind++)
         if (ledger->seconds[kind] > 0.0)
             json_array_append_new(parts, json_pack("[s, o]", ash_ledger_kind_name((enum ash_ledger_kind)kind),
                                                    number(ledger->seconds[kind])));

@@ -22,7 +22,7 @@ struct ash_report {
     uint64_t total_steps;
     const struct ash_report_fact *facts;
     size_t fact_count;
-    const struct ash_ledger *ledger;
+    const struct ash_ledger *ledger;      /* NULL: nothing */
     const struct ash_log_record *records; /* ascending steps */
     size_t record_count;
     /* Borrowed; NULL: nothing. {"curves": [{"title", "step": [...], "mean": [...]}, ...], "answers": [{"step",

@@ -60,11 +60,13 @@ static void test_a_short_run_is_shown_step_by_step(void **state)
 {
     struct ash_log_record *records = make_records(50);
     struct ash_report_fact facts[] = {{"model", "llama"}};
+    struct ash_ledger ledger = {.seconds = {2.5}};
     struct ash_report report = {.title = "t",
                                 .status = "finished",
                                 .total_steps = 60,
                                 .facts = facts,
                                 .fact_count = 1,
+                                .ledger = &ledger,
                                 .records = records,
                                 .record_count = 50};
 
@@ -74,6 +76,8 @@ static void test_a_short_run_is_shown_step_by_step(void **state)
     records[6].grad_norm = 77.0f;
     json_t *json = write_and_read(&report, NULL);
     assert_int_equal(json_array_size(json_object_get(json, "step")), 50);
+    assert_int_equal(json_array_size(json_object_get(json, "ledger")), 1);
+    assert_true(json_number_value(json_array_get(json_array_get(json_object_get(json, "ledger"), 0), 1)) == 2.5);
     assert_true(fabs(at(json, "loss", "mean", 2) - 1.0) < 1e-5);
     assert_true(json_is_null(json_array_get(json_object_get(json_object_get(json, "loss"), "mean"), 6)));
     assert_int_equal(json_array_size(json_object_get(json_object_get(json, "loss"), "low")), 0);
