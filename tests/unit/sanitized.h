@@ -13,4 +13,16 @@
 #define SANITIZED 0
 #endif
 
+/* Under TSan? Its address space has no room for what the backend apart reserves. */
+#if defined(__SANITIZE_THREAD__)
+#define SANITIZED_THREADS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SANITIZED_THREADS 1
+#endif
+#endif
+#ifndef SANITIZED_THREADS
+#define SANITIZED_THREADS 0
+#endif
+
 #endif
