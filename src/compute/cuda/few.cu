@@ -16,23 +16,7 @@ template <int KT, int STAGES> struct ring {
     static constexpr int TILE_BYTES = ROWS * PITCH, LOADS = ROWS * CHUNKS / WARP, STEP = WARP / CHUNKS;
 };
 
-/* 16 rows of weights: whose, and the first. With swiglu 8 of gate and the same 8 of up. */
-struct rows_of_w {
-    int out;
-    size_t n;
-};
-
-static __device__ inline struct rows_of_w find_rows(const struct ash_cuda_few &op, unsigned group)
-{
-    struct rows_of_w rows = {0, 0};
-
-    while (rows.out + 1 < op.out_count && group >= op.outs[rows.out].groups)
-        group -= op.outs[rows.out++].groups;
-    rows.n = (size_t)group * (op.swiglu ? ROWS / 2 : ROWS);
-    return rows;
-}
-
-/* Row r of those, k 0. Past the last row it is the last: nobody reads the sums. */
+/* Row r of a group, k 0. Past the last row it is the last: nobody reads the sums. */
 static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, const struct rows_of_w &rows, int r)
 {
     const struct ash_cuda_few_out &out = op.outs[op.swiglu ? r / (ROWS / 2) : rows.out];
@@ -55,7 +39,7 @@ template <int KT, int STAGES> struct loader {
 
         is_on = group < op.groups;
         if (!is_on) return;
-        struct rows_of_w rows = find_rows(op, group);
+        struct rows_of_w rows = find_rows(op, group, ROWS);
 #pragma unroll
         for (int i = 0; i < R::LOADS; i++)
             from[i] = row_at(op, rows, lane / R::CHUNKS + i * R::STEP) + lane % R::CHUNKS * 8;
@@ -245,7 +229,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
             add_tile<KT, NB>(op, ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, next, sum);
             slot = slot + 1 == STAGES ? 0 : slot + 1;
         }
-        put_sums<NB>(op, find_rows(op, group), sum);
+        put_sums<NB>(op, find_rows(op, group, ROWS), sum);
     }
 }
 

@@ -23,23 +23,7 @@ template <int WN, int WM, int M_BLOCKS> struct shape {
     static_assert(N % LINES == 0, "every thread copies as many rows of weights");
 };
 
-/* A group of rows of weights: whose, and the first. */
-struct rows_of_w {
-    int out;
-    size_t n;
-};
-
-static __device__ inline struct rows_of_w find_rows(const struct ash_cuda_few &op, unsigned group, unsigned each)
-{
-    struct rows_of_w rows = {0, 0};
-
-    while (rows.out + 1 < op.out_count && group >= op.outs[rows.out].groups)
-        group -= op.outs[rows.out++].groups;
-    rows.n = (size_t)group * (op.swiglu ? each / 2 : each);
-    return rows;
-}
-
-/* Row r of those, k 0. Past the last row it is the last: nobody reads the sums. */
+/* Row r of a group, k 0. Past the last row it is the last: nobody reads the sums. */
 static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, const struct rows_of_w &rows, int r)
 {
     const struct ash_cuda_few_out &out = op.outs[op.swiglu ? r % WARP_ROWS / 8 : rows.out];

@@ -274,7 +274,7 @@ static bool may_replay(const struct ash_pass *pass)
            config->expert.experts == 0 && pass->opts.hooks.need == NULL && step->batch->doc_count == step->rows;
 }
 
-/* What is in a recorded step beside the batch's numbers: places. */
+/* What is in a recorded step next to the batch's numbers: places. */
 static uint64_t step_shape(const struct ash_pass *pass)
 {
     uint64_t shape = ash_hash_mix((uintptr_t)pass->acts.final_in ^ pass->step.rows);

@@ -1,6 +1,6 @@
 /* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).  The owner of a
  * part sends its summed gradients, 4 bytes a parameter and step: those of a layer as soon as they are complete, while
- * the backward pass goes on with the layers before it (copies_send.c). The holder has them before the owner contributes
+ * the backward pass continues with the layers before it (copies_send.c). The holder has them before the owner contributes
  * to the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
  * always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that cost
  * nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
@@ -68,7 +68,7 @@ struct ash_copies {
  * the group's error. */
 int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                     size_t count, struct ash_err *err);
-/* A group of the same ranks for what goes on next to their calls: lane. It is opened once; all ranks of the mesh call
+/* A group of the same ranks for what happens next to their calls: lane. It is opened once; all ranks of the mesh call
  * it. Returns 0 or the group's error. */
 int ash_copies_open_lane(struct ash_copies *copies, struct ash_err *err);
 /* Its group is about to be closed: waits for what is under way. Values and gradients stay. */
