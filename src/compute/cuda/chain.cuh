@@ -1,7 +1,7 @@
 /* chain - sums over rows, one chain per column, rows ascending. A chain is one addition after the other, so what counts
  * is that its operands are there in time. Tiles of rows are on their way to shared memory several ahead: all warps but
- * one copy them. That one normalises and adds a tile up, a thread per column, and reads rows before it adds those before
- * them. */
+ * one copy them. That one normalises and adds a tile up, a thread per column, and reads rows while it adds those
+ * before them. */
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 

@@ -8,7 +8,7 @@
 #define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
 #define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
 #define THREADS (ASH_CUDA_FEW_WARPS * 32)
-#define IDLE_SHARE 10                     /* one of this many warps may have nothing to do in the last round */
+#define IDLE_SHARE 10                     /* one of this many warps may be idle in the last round */
 #define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16 */
 #define NORM_BYTES_MAX ((size_t)32 << 10) /* of x as float32, where it is normed */
 

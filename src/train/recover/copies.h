@@ -1,7 +1,7 @@
 /* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).  The owner of a
  * part sends its summed gradients, 4 bytes a parameter and step: those of a layer as soon as they are complete, while
- * the backward pass continues with the layers before it (copies_send.c). The holder has them before the owner contributes
- * to the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
+ * the backward pass is in the layers before it (copies_send.c). The holder has them before the owner contributes to
+ * the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
  * always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that cost
  * nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
 #ifndef ASH_TRAIN_RECOVER_COPIES_H
