@@ -87,8 +87,8 @@ static const struct ash_cmd_usage usage = {
              "LOCAL_RANK, MASTER_ADDR,\n"
              "MASTER_PORT). The first one has the terminal; lines of the others come with their rank before them. The "
              "exit code is\n"
-             "0 where those that are left at the end did well, else that of the first process that failed. Nothing is "
-             "left running.",
+             "0 where those that are left at the end did well and no rank failed before all had met, else that of the "
+             "first\nprocess that failed. Nothing is left running.",
     .examples = "  ashlar launch --procs 4 train job.yaml mesh.dp=2 mesh.tp=2 --out run\n"
                 "  ashlar launch --procs 4 --nodes 2 --netns --link-rate 1gbit bench collective\n"
                 "  ashlar launch --procs 2 --program python3 train.py",

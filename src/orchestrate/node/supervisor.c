@@ -24,6 +24,7 @@
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
 #define BACK_OFF_MAX_S 60.0
 #define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
+#define LISTED_RANKS 16   /* in a message */
 #define SAVE_S 60.0       /* for the others to save, where a job is ended because it fails again and again */
 
 static pid_t *group_of(struct ash_node_watch *watch, size_t node)
@@ -58,9 +59,27 @@ static void say_end(struct ash_node_watch *watch, const struct ash_process *proc
     if (code == ASH_END_SAVED && watch->running > 0)
         ash_log(ASH_LOG_WARN, "rank %zu has left, as it was told to; %zu are left", process->rank, watch->running);
     else if (code == watch->code && code < ASH_END_SIGNAL)
-        watch->likewise++;
+        watch->lives[process - watch->processes].is_likewise = true;
     else
         ash_log(ASH_LOG_ERROR, "rank %zu %s", process->rank, ash_end_describe(code, how, sizeof(how)));
+}
+
+/* Those that ended as the first one did, in one line: "ranks 1, 2, 5 and 60 more". */
+static void say_likewise(struct ash_node_watch *watch)
+{
+    char ranks[LISTED_RANKS * 24 + 40];
+    size_t count = 0, filled = 0;
+
+    for (size_t i = 0; i < watch->supervisor->count; i++) {
+        if (!watch->lives[i].is_likewise) continue;
+        watch->lives[i].is_likewise = false;
+        if (count++ < LISTED_RANKS)
+            filled += (size_t)snprintf(ranks + filled, sizeof(ranks) - filled, "%s%zu", filled > 0 ? ", " : "",
+                                       watch->processes[i].rank);
+    }
+    if (count > LISTED_RANKS) snprintf(ranks + filled, sizeof(ranks) - filled, " and %zu more", count - LISTED_RANKS);
+    if (count > 0)
+        ash_log(ASH_LOG_ERROR, "rank%s %s ended with exit code %d too", count == 1 ? "" : "s", ranks, watch->code);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
@@ -153,7 +172,19 @@ static bool may_go_on(const struct ash_node_watch *watch, int code)
 {
     if (watch->supervisor->job_dir != NULL && watch->supervisor->has_others == NULL && !has_file(watch, "contacts"))
         return false;
-    return watch->supervisor->least > 0 && watch->running >= watch->supervisor->least && code != ASH_END_BAD_SETTINGS;
+    return watch->supervisor->least > 0 && watch->running + watch->done >= watch->supervisor->least &&
+           code != ASH_END_BAD_SETTINGS;
+}
+
+/* The first failure that nobody goes on without decides how the job ends, whatever was made good before it. */
+static void break_off(struct ash_node_watch *watch, size_t i, int code)
+{
+    if (watch->is_broken) return;
+    if (watch->code != code) say_likewise(watch);
+    watch->is_broken = true;
+    watch->code = code;
+    watch->failed_rank = watch->processes[i].rank;
+    if (watch->force_ns == 0) watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
 }
 
 /* What the end of a process means for the others. */
@@ -164,8 +195,7 @@ static void judge(struct ash_node_watch *watch, size_t i, int code)
     if (watch->is_interrupted || watch->is_hopeless) return;
     if (was_rank && watch->running > 0 && code != ASH_END_SAVED) count_equal(watch, &watch->processes[i], code);
     goes_on = plan_return(watch, i, code) || !was_rank || may_go_on(watch, code);
-    if (watch->force_ns == 0 && !goes_on)
-        watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
+    if (!goes_on) break_off(watch, i, code);
 }
 
 /* A process has ended by itself, and not well. */
@@ -255,7 +285,8 @@ static void prepare(struct ash_node_watch *watch)
             .rank = rank, .node = rank / supervisor->job.per_node, .streams = {{.fd = -1}, {.fd = -1}}};
     }
     watch->code = 0;
-    watch->likewise = watch->done = watch->running = 0;
+    watch->is_broken = false;
+    watch->done = watch->running = 0;
     watch->said = (struct ash_process_said){0};
     watch->force_ns = 0;
     watch->is_forced = false;
@@ -265,6 +296,7 @@ static void prepare(struct ash_node_watch *watch)
 /* Start all and see them to their end. Returns the exit code or a negative errno. */
 static int run_once(struct ash_node_watch *watch, struct ash_err *err)
 {
+    bool is_good;
     int rc = 0;
 
     prepare(watch);
@@ -283,12 +315,13 @@ static int run_once(struct ash_node_watch *watch, struct ash_err *err)
     signal_all(watch, SIGKILL); /* what the ranks themselves have left */
     for (size_t i = 0; i < watch->supervisor->count; i++)
         ash_process_drain(&watch->processes[i], &watch->said);
-    if (watch->likewise > 0)
-        ash_log(ASH_LOG_ERROR, "%zu other rank%s ended with exit code %d too", watch->likewise,
-                watch->likewise == 1 ? "" : "s", watch->code);
+    say_likewise(watch);
+    if (watch->is_broken && watch->done > 0)
+        ash_log(ASH_LOG_ERROR, "%zu of %zu ranks ended well, but nobody took the place of rank %zu: exit code %d",
+                watch->done, watch->supervisor->count, watch->failed_rank, watch->code);
     if (rc < 0) return rc;
-    return watch->supervisor->least > 0 && !watch->is_hopeless && watch->done >= watch->supervisor->least ? 0
-                                                                                                          : watch->code;
+    is_good = !watch->is_broken && !watch->is_hopeless && watch->done >= watch->supervisor->least;
+    return watch->supervisor->least > 0 && is_good ? 0 : watch->code;
 }
 
 /* ---- starting again ---------------------------------------------------------------------------------------------- */

@@ -42,10 +42,11 @@ struct ash_supervisor {
 
 /* The name of the file by which a process of this machine says that it has a place in the job. */
 void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES]);
-/* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process
- * that failed first (128 + signal for one that was killed); 128 + signal where the supervisor itself was told to stop
- * and they did not say otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs
- * ash_interrupt: Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
+/* Run until all have ended. Returns the exit code: 0 where those that were left ended well, and could go on without
+ * those that failed (`least`; with job_dir: once the ranks had met); else that of the process that failed first (128 +
+ * signal for one that was killed); 128 + signal where the supervisor itself was told to stop and they did not say
+ * otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs ash_interrupt:
+ * Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err);
 
 #endif

@@ -14,6 +14,7 @@ struct ash_life {
     size_t failures;             /* in a row, after a short life */
     bool is_placed;              /* it is a rank of the job */
     bool is_dropped;             /* killed, because it waits in vain */
+    bool is_likewise;            /* it ended as the first failure did; said once, at the end */
 };
 
 struct ash_node_watch {
@@ -26,7 +27,7 @@ struct ash_node_watch {
     size_t node_count, running;
     int code;           /* of the first failure; 0: none */
     size_t failed_rank; /* whose that was */
-    size_t likewise;    /* ranks that ended with the same one afterwards */
+    bool is_broken;     /* that one was not made good: nobody could go on without it */
     size_t done;        /* ranks that ended well */
     struct ash_process_said said;
     uint64_t force_ns; /* when to end by force; 0: not yet */

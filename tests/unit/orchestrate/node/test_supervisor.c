@@ -74,6 +74,33 @@ static void test_before_they_have_met_nobody_goes_on(void **state)
     assert_int_equal(supervise(&fixture), 7);
 }
 
+/* One fails before they have met, and the other ends well within the grace: that is no good end. */
+static void test_a_good_end_of_some_is_none_of_the_job(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture, "[ $RANK = 1 ] && { touch $0/failed; exit 7; }; until [ -e $0/failed ]; do sleep 0.01; done",
+          false);
+    fixture.supervisor.restarts = 0;
+    fixture.supervisor.grace_s = 60;
+    assert_int_equal(supervise(&fixture), 7);
+}
+
+/* The last one is killed when the other has ended well: the job was done. */
+static void test_a_rank_lost_after_the_end_is_no_failure(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture,
+          "[ $RANK = 0 ] && { echo $$ > $0/first; exit 0; }; until [ -e $0/first ]; do sleep 0.01; done\n"
+          "while kill -0 $(cat $0/first) 2> /dev/null; do sleep 0.01; done; kill -9 $$",
+          true);
+    fixture.supervisor.restarts = 0;
+    assert_int_equal(supervise(&fixture), 0);
+}
+
 static void test_a_lost_one_joins(void **state)
 {
     struct fixture fixture;
@@ -234,6 +261,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_before_they_have_met_nobody_goes_on),
+        cmocka_unit_test(test_a_good_end_of_some_is_none_of_the_job),
+        cmocka_unit_test(test_a_rank_lost_after_the_end_is_no_failure),
         cmocka_unit_test(test_a_lost_one_joins),
         cmocka_unit_test(test_equal_failures_end_the_job),
         cmocka_unit_test(test_ranks_lost_together_are_one_failure),
