@@ -51,6 +51,7 @@ struct ash_engine_opts {
     const char *backend; /* NULL: the best that this machine can run; `ashlar version` lists them */
     int threads;         /* 0: one per core */
     bool bf16;           /* round matrix operands to bfloat16 (sums stay float32) instead of computing in float32 */
+    bool fast;           /* a GPU may approximate and add up in any order: faster, with other bits */
 };
 
 /* The defaults: what a NULL opts means. */

@@ -1,4 +1,4 @@
-/* --threads, --backend, --precision and --profile, for every command that runs a model. */
+/* --threads, --backend, --precision, --mode and --profile, for every command that runs a model. */
 #include "cmd/engine_flags.h"
 
 #include <stdio.h>
@@ -39,6 +39,12 @@ static const struct ash_opt opts[] = {
      .default_text = "fp32",
      .help = "bf16: round what is multiplied to bfloat16, as in bf16 training",
      .choices = precisions},
+    {.name = "mode",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(mode),
+     .default_text = "exact",
+     .help = ASH_MODE_HELP,
+     .choices = ash_mode_names},
     {.name = "profile",
      .type = ASH_OPT_STRING,
      .offset = FIELD(profile),
@@ -82,6 +88,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
+    engine_opts.fast = flags->mode == ASH_MODE_FAST;
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
     ash_str_fini(&path);

@@ -13,6 +13,7 @@ struct ash_engine_flags {
     const char *backend;
     int64_t threads;
     int precision;
+    int mode; /* enum ash_mode */
     const char *profile;
 };
 

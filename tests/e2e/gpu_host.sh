@@ -51,6 +51,16 @@ machine | grep -q "not used: the bf16 products of this run follow 'ref-bfmmla'" 
 try "$ASHLAR" train --resume --out "$SCRATCH/first" runtime.backend=cpu
 error_says "its bf16 products follow 'ref-wgmma" "from the GPU to this CPU"
 
+# Fast or exact from the first step to the last; what the CPU computes is exact.
+gpu fast -- train.steps=2 runtime.mode=fast
+machine | grep -q 'cuda:0), fast (approximate exp, .*fp32' || fail "fast: $(machine)"
+try "$ASHLAR" train --resume --out "$SCRATCH/fast" runtime.mode=exact train.steps=4 --allow-change
+expect 0 "exact after fast, if that is asked for"
+try "$ASHLAR" train --resume --out "$SCRATCH/first" runtime.mode=fast
+error_says "it computed with runtime.mode=exact: set that again" "fast after exact"
+gpu slow -- runtime.mode=fast runtime.backend=cpu
+error_says "runtime.mode=fast (--mode fast) is for GPUs, and 'cpu' computes here" "fast on the CPU"
+
 # The line of memory is the peak that the driver saw, but for the room of a library that is not here (32 MiB).
 gpu large STANDIN_CALLS="$SCRATCH/large.calls" -- train.precision=bf16 train.steps=1 model.hidden=96 model.vocab=8000 data.seq=128 \
     train.micro_batch=2 train.recompute=selective

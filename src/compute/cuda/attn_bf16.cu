@@ -12,7 +12,7 @@ struct running {
 
 /* Products of a block become probabilities; alpha gets what older sums are multiplied by. ahead: see seen_in_tile, of
  * this thread's first row. */
-template <bool IS_MASKED>
+template <bool IS_MASKED, bool IS_FAST>
 static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead, float s[GROUP_KEYS / 8][4],
                                      struct running *run, float alpha[2])
 {
@@ -41,13 +41,13 @@ static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead
             now = other > now ? other : now;
         }
         off = -(now * scale2);
-        alpha[half] = any ? ash_exp2_weight(fmaf(run->max[half], scale2, off)) : 1.0f;
+        alpha[half] = any ? exp2_softmax<IS_FAST>(fmaf(run->max[half], scale2, off)) : 1.0f;
 #pragma unroll
         for (int n = 0; n < GROUP_KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 int j = n * 8 + q * 2 + e;
-                float p = ash_exp2_weight(fmaf(s[n][half * 2 + e], scale2, off));
+                float p = exp2_softmax<IS_FAST>(fmaf(s[n][half * 2 + e], scale2, off));
 
                 if (IS_MASKED && !(j >= seen.begin && j < seen.end)) p = 0.0f;
                 s[n][half * 2 + e] = p;
@@ -68,7 +68,7 @@ static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead
 
 /* A warp's sums of one tile of keys: scores, probabilities, and these times COLS columns of values. ahead: of the
  * warp's first row. */
-template <int DIM, int COLS>
+template <int DIM, int COLS, bool IS_FAST>
 static __device__ inline void add_tile(const struct ash_cuda_attn &args, const struct shared_tile &q,
                                        const struct shared_tile &k, const struct shared_tile &v, int cols, int ahead,
                                        struct running *run, float acc[COLS / 8][4])
@@ -78,9 +78,9 @@ static __device__ inline void add_tile(const struct ash_cuda_attn &args, const s
 
     multiply_rows<GROUP_KEYS, DIM>(q, threadIdx.x / WARP * 16, k, padded<DIM>(args.dim_k), s);
     if (ahead >= GROUP_KEYS && args.window == 0) /* all of the warp's rows see all of these keys */
-        soften<false>(args, ahead + row, s, run, alpha);
+        soften<false, IS_FAST>(args, ahead + row, s, run, alpha);
     else
-        soften<true>(args, ahead + row, s, run, alpha);
+        soften<true, IS_FAST>(args, ahead + row, s, run, alpha);
 #pragma unroll
     for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -141,13 +141,14 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
         fill_keys<0>(args, seq, false, g, base, end, column, COLS, v);
         __syncthreads();
         if (base <= first + row0 + 15) /* else after all that this warp's rows see */
-            add_tile<0, COLS>(args, q, k, v, cols, (int)(first + row0 + 1 - base), &run, acc);
+            add_tile<0, COLS, false>(args, q, k, v, cols, (int)(first + row0 + 1 - base), &run, acc);
     }
     put_rows<COLS>(args, seq.q_row + tile.first + row0, (int)tile.count - row0, h, column, cols, run, acc);
 }
 
 /* Heads of DIM dims that were copied as bf16: the next tile of keys is on its way while one is computed. */
-template <int WARPS, int DIM> static __device__ inline void forward_copied(const struct ash_cuda_attn &args)
+template <int WARPS, int DIM, bool IS_FAST>
+static __device__ inline void forward_copied(const struct ash_cuda_attn &args)
 {
     extern __shared__ __align__(16) unsigned char room[];
     unsigned char *at = room;
@@ -178,8 +179,8 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
             commit_copies();
         }
         if (base <= first + row0 + 15)
-            add_tile<DIM, DIM>(args, q, turn_of(k, GROUP_KEYS, now), turn_of(v, GROUP_KEYS, now), DIM,
-                               first + row0 + 1 - base, &run, acc);
+            add_tile<DIM, DIM, IS_FAST>(args, q, turn_of(k, GROUP_KEYS, now), turn_of(v, GROUP_KEYS, now), DIM,
+                                        first + row0 + 1 - base, &run, acc);
     }
     put_rows<DIM>(args, row + row0, (int)tile.count - row0, h, 0, DIM, run, acc);
 }
@@ -244,17 +245,17 @@ extern "C" __global__ void __launch_bounds__(256) attn_copy(const __grid_constan
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, 2)
-    attn_bf16_forward_64(const __grid_constant__ struct ash_cuda_attn args)
-{
-    forward_copied<ASH_CUDA_ATTN_WARPS, 64>(args);
-}
+#define COPIED(DIM, ARITHMETIC, IS_FAST, BLOCKS)                                                                       \
+    extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, BLOCKS)                                    \
+        attn_##ARITHMETIC##_forward_##DIM(const __grid_constant__ struct ash_cuda_attn args)                           \
+    {                                                                                                                  \
+        forward_copied<ASH_CUDA_ATTN_WARPS, DIM, IS_FAST>(args);                                                       \
+    }
 
-extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, 1)
-    attn_bf16_forward_128(const __grid_constant__ struct ash_cuda_attn args)
-{
-    forward_copied<ASH_CUDA_ATTN_WARPS, 128>(args);
-}
+COPIED(64, bf16, false, 2)
+COPIED(128, bf16, false, 1)
+COPIED(64, fast, true, 2)
+COPIED(128, fast, true, 1)
 
 extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_ANY *WARP, 1)
     attn_bf16_forward_any(const __grid_constant__ struct ash_cuda_attn args)

@@ -4,6 +4,7 @@
 #define ASH_COMPUTE_CUDA_ATTN_BF16_CUH
 
 #include "compute/cuda/attn.cuh"
+#include "compute/cuda/fast.cuh"
 #include "compute/cuda/tensor.cuh"
 
 #define GROUP 16                           /* of one step of a sum */
@@ -14,6 +15,12 @@
 template <int DIM> static __device__ inline int padded(size_t dims)
 {
     return DIM > 0 ? DIM : (int)((dims + GROUP - 1) / GROUP * GROUP);
+}
+
+/* 2^x of a softmax: the reference's bits, or one instruction. */
+template <bool IS_FAST> static __device__ inline float exp2_softmax(float x)
+{
+    return IS_FAST ? exp2_approx(x) : ash_exp2_weight(x);
 }
 
 /* Keys of a tile, counted from its first. */

@@ -25,10 +25,11 @@ extern "C" __global__ void __launch_bounds__(256) attn_delta(const __grid_consta
 
 /* Of a query row and a key: s the product, dp the gradient of its probability. s becomes the probability and dp the
  * gradient of the scaled score; zeros where the row does not see the key. */
+template <bool IS_FAST>
 static __device__ inline void backward_pair(const struct ash_cuda_attn &args, bool sees, float lse, float delta,
                                             float *s, float *dp)
 {
-    float p = ash_exp2_weight(fmaf(*s, args.scale * ASH_LOG2E, -(lse * ASH_LOG2E)));
+    float p = exp2_softmax<IS_FAST>(fmaf(*s, args.scale * ASH_LOG2E, -(lse * ASH_LOG2E)));
     float ds = (p * (*dp - delta)) * args.scale;
 
     *s = sees ? p : 0.0f;
@@ -58,7 +59,7 @@ static __device__ inline void read_rows(const struct ash_cuda_attn &args, size_t
 }
 
 /* backward_pair of a warp's rows and a tile of keys. ahead: see seen_in_tile, of the warp's first row. */
-template <bool IS_MASKED>
+template <bool IS_MASKED, bool IS_FAST>
 static __device__ inline void query_pairs(const struct ash_cuda_attn &args, const struct query_rows &rows, int ahead,
                                           float s[GROUP_KEYS / 8][4], float dp[GROUP_KEYS / 8][4])
 {
@@ -72,12 +73,12 @@ static __device__ inline void query_pairs(const struct ash_cuda_attn &args, cons
             int j = n * 8 + lane % 4 * 2 + e % 2;
             bool sees = !IS_MASKED || (j >= seen[e / 2].begin && j < seen[e / 2].end);
 
-            backward_pair(args, sees, rows.lse[e / 2], rows.delta[e / 2], &s[n][e], &dp[n][e]);
+            backward_pair<IS_FAST>(args, sees, rows.lse[e / 2], rows.delta[e / 2], &s[n][e], &dp[n][e]);
         }
 }
 
 /* What one tile of keys gives to COLS columns of a warp's dq. ahead: see seen_in_tile, of the warp's first row. */
-template <int DIM, int COLS>
+template <int DIM, int COLS, bool IS_FAST>
 static __device__ inline void queries_add(const struct ash_cuda_attn &args, const struct query_rows &rows,
                                           const struct shared_tile &k, const struct shared_tile &v, int column,
                                           int ahead, float dq[COLS / 8][4])
@@ -88,9 +89,9 @@ static __device__ inline void queries_add(const struct ash_cuda_attn &args, cons
     multiply_rows<GROUP_KEYS, DIM>(rows.q, row_a, k, padded<DIM>(args.dim_k), s);
     multiply_rows<GROUP_KEYS, DIM>(rows.dout, row_a, v, padded<DIM>(args.dim_v), dp);
     if (ahead >= GROUP_KEYS && args.window == 0) /* all of the warp's rows see all of these keys */
-        query_pairs<false>(args, rows, ahead, s, dp);
+        query_pairs<false, IS_FAST>(args, rows, ahead, s, dp);
     else
-        query_pairs<true>(args, rows, ahead, s, dp);
+        query_pairs<true, IS_FAST>(args, rows, ahead, s, dp);
     multiply_columns<GROUP_KEYS, COLS>(dp, k, column, (int)args.dim_k - column, dq);
 }
 
@@ -140,14 +141,15 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
         fill_keys<0>(args, seq, false, g, base, end, 0, wide_v, v);
         __syncthreads();
         if (base <= first + row0 + 15)
-            queries_add<0, COLS>(args, rows, k, v, column, (int)(first + row0 + 1 - base), dq);
+            queries_add<0, COLS, false>(args, rows, k, v, column, (int)(first + row0 + 1 - base), dq);
     }
     move_sums<COLS, false>(args.dq + row * args.q_stride + h * args.dim_k + column, args.q_stride, count,
                            (int)args.dim_k - column, dq);
 }
 
 /* Heads of DIM dims that were copied as bf16: the next tile of keys is on its way while one is computed. */
-template <int WARPS, int DIM> static __device__ inline void queries_copied(const struct ash_cuda_attn &args)
+template <int WARPS, int DIM, bool IS_FAST>
+static __device__ inline void queries_copied(const struct ash_cuda_attn &args)
 {
     extern __shared__ __align__(16) unsigned char room[];
     unsigned char *at = room;
@@ -179,8 +181,8 @@ template <int WARPS, int DIM> static __device__ inline void queries_copied(const
             commit_copies();
         }
         if (base <= first + row0 + 15)
-            queries_add<DIM, DIM>(args, rows, turn_of(k, GROUP_KEYS, now), turn_of(v, GROUP_KEYS, now), 0,
-                                  first + row0 + 1 - base, dq);
+            queries_add<DIM, DIM, IS_FAST>(args, rows, turn_of(k, GROUP_KEYS, now), turn_of(v, GROUP_KEYS, now), 0,
+                                           first + row0 + 1 - base, dq);
     }
     move_sums<DIM, false>(args.dq + row * args.q_stride + h * DIM, args.q_stride, (int)tile.count, DIM, dq);
 }
@@ -194,7 +196,7 @@ struct key_tiles {
 };
 
 /* backward_pair of a warp's keys and ROWS query rows; without masks where all of these see all of those. */
-template <int ROWS, bool IS_MASKED>
+template <int ROWS, bool IS_MASKED, bool IS_FAST>
 static __device__ inline void key_pairs(const struct ash_cuda_attn &args, const struct key_tiles &t, int key0,
                                         int count, float s[ROWS / 8][4], float dp[ROWS / 8][4])
 {
@@ -207,13 +209,13 @@ static __device__ inline void key_pairs(const struct ash_cuda_attn &args, const 
             int i = n * 8 + lane % 4 * 2 + e % 2, j = key0 + lane / 4 + e / 2 * 8;
             bool sees = !IS_MASKED || (i < count && j <= i && (args.window == 0 || i - j < (int)args.window));
 
-            backward_pair(args, sees, t.lse[i], t.delta[i], &s[n][e], &dp[n][e]);
+            backward_pair<IS_FAST>(args, sees, t.lse[i], t.delta[i], &s[n][e], &dp[n][e]);
         }
 }
 
 /* Add to a warp's dk and dv what count query rows of one head give. key0: the warp's first key, as a distance from the
  * first of these rows. */
-template <int DIM, int COLS, int ROWS>
+template <int DIM, int COLS, int ROWS, bool IS_FAST>
 static __device__ inline void keys_add(const struct ash_cuda_attn &args, const struct key_tiles &t, int key0, int count,
                                        int column, float dk[COLS / 8][4], float dv[COLS / 8][4])
 {
@@ -223,9 +225,9 @@ static __device__ inline void keys_add(const struct ash_cuda_attn &args, const s
     multiply_rows<ROWS, DIM>(t.k, row_a, t.q, padded<DIM>(args.dim_k), s);
     multiply_rows<ROWS, DIM>(t.v, row_a, t.dout, padded<DIM>(args.dim_v), dp);
     if (count == ROWS && key0 + 15 <= 0 && args.window == 0)
-        key_pairs<ROWS, false>(args, t, key0, count, s, dp);
+        key_pairs<ROWS, false, IS_FAST>(args, t, key0, count, s, dp);
     else
-        key_pairs<ROWS, true>(args, t, key0, count, s, dp);
+        key_pairs<ROWS, true, IS_FAST>(args, t, key0, count, s, dp);
     multiply_columns<ROWS, COLS>(dp, t.q, column, (int)args.dim_k - column, dk);
     multiply_columns<ROWS, COLS>(s, t.dout, column, (int)args.dim_v - column, dv);
 }
@@ -278,7 +280,7 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
             }
             __syncthreads();
             if (key0 < BACK_ROWS) /* else before all that see this warp's keys */
-                keys_add<0, COLS, BACK_ROWS>(args, t, key0, count, column, dk, dv);
+                keys_add<0, COLS, BACK_ROWS, false>(args, t, key0, count, column, dk, dv);
         }
     move_sums<COLS, false>(to_k, args.k_stride, (int)tile.count, (int)args.dim_k - column, dk);
     move_sums<COLS, false>(to_v, args.v_stride, (int)tile.count, (int)args.dim_v - column, dv);
@@ -290,7 +292,7 @@ struct place {
 };
 
 /* Heads of DIM dims that were copied as bf16: the next query rows are on their way while some are computed. */
-template <int DIM, int ROWS> static __device__ inline void keys_copied(const struct ash_cuda_attn &args)
+template <int DIM, int ROWS, bool IS_FAST> static __device__ inline void keys_copied(const struct ash_cuda_attn &args)
 {
     extern __shared__ __align__(16) unsigned char room[];
     __shared__ float lse[2][ROWS], delta[2][ROWS];
@@ -335,7 +337,7 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
         t.dout = turn_of(dout, ROWS, now);
         t.lse = lse[now];
         t.delta = delta[now];
-        if (key0 < ROWS) keys_add<DIM, DIM, ROWS>(args, t, key0, count, 0, dk, dv);
+        if (key0 < ROWS) keys_add<DIM, DIM, ROWS, IS_FAST>(args, t, key0, count, 0, dk, dv);
         place = next;
         now = 1 - now;
     }
@@ -345,20 +347,22 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-#define COPIED(DIM, ROWS, BLOCKS, KEY_BLOCKS)                                                                          \
+#define COPIED(DIM, ARITHMETIC, IS_FAST, BLOCKS, KEY_BLOCKS)                                                           \
     extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, BLOCKS)                                    \
-        attn_bf16_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                     \
+        attn_##ARITHMETIC##_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                           \
     {                                                                                                                  \
-        queries_copied<ASH_CUDA_ATTN_WARPS, DIM>(args);                                                                \
+        queries_copied<ASH_CUDA_ATTN_WARPS, DIM, IS_FAST>(args);                                                       \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(KEY_WARPS *WARP, KEY_BLOCKS)                                          \
-        attn_bf16_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                        \
+        attn_##ARITHMETIC##_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                              \
     {                                                                                                                  \
-        keys_copied<DIM, ROWS>(args);                                                                                  \
+        keys_copied<DIM, BACK_ROWS, IS_FAST>(args);                                                                    \
     }
 
-COPIED(64, BACK_ROWS, 2, 3)
-COPIED(128, BACK_ROWS, 1, 1)
+COPIED(64, bf16, false, 2, 3)
+COPIED(128, bf16, false, 1, 1)
+COPIED(64, fast, true, 2, 3)
+COPIED(128, fast, true, 1, 1)
 
 extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_BACK_ANY *WARP, 1)
     attn_bf16_queries_any(const __grid_constant__ struct ash_cuda_attn args)

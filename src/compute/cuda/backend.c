@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/attn_decode.h"
+#include "compute/cuda/fast.h"
 #include "compute/cuda/images.h"
 #include "compute/cuda/library.h"
 #include "compute/cuda/replay.h"
@@ -71,7 +72,7 @@ static int load_kernels(struct ash_cuda_backend *backend, struct ash_err *err)
     return 0;
 }
 
-int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err)
+int ash_cuda_backend_open(int index, bool is_fast, struct ash_cuda_backend **backend_out, struct ash_err *err)
 {
     struct ash_cuda_backend *backend;
     int rc;
@@ -82,6 +83,7 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
                            "-DASHLAR_FATBIN");
     backend = calloc(1, sizeof(*backend));
     if (backend == NULL) return ash_err_set(err, -ENOMEM, "compute: out of memory");
+    backend->is_fast = is_fast;
     rc = ash_cuda_open(index, &backend->cuda, err);
     if (rc < 0) goto fail;
     rc = load_kernels(backend, err);
@@ -129,6 +131,7 @@ struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
 {
+    if (exec->cuda->is_fast) id = ash_cuda_fast_kernel(id);
     ash_cuda_launch(exec->cuda->cuda, exec->cuda->kernels[id], kernels[id].name, grid, args);
 }
 

@@ -9,13 +9,14 @@
 #include "compute/ops.h"
 
 extern const struct ash_ops ash_ops_cuda;
+extern const struct ash_ops ash_ops_cuda_fast; /* runtime.mode=fast: results near those, and no promise of bits */
 
 struct ash_cuda;
 struct ash_cuda_backend;
 
-/* Open GPU `index` with all kernels. Returns 0, or a negative errno and what is missing: a driver, a GPU that this
- * build's kernels run on, or the kernels. */
-int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err);
+/* Open GPU `index` with all kernels; is_fast: for ash_ops_cuda_fast. Returns 0, or a negative errno and what is
+ * missing: a driver, a GPU that this build's kernels run on, or the kernels. */
+int ash_cuda_backend_open(int index, bool is_fast, struct ash_cuda_backend **backend_out, struct ash_err *err);
 /* Waits for all work. NULL is a no-op. */
 void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 /* Wait for all work. Returns 0, or -EIO naming the kernel that failed first. */

@@ -90,6 +90,16 @@ struct ash_cuda_norm {
     unsigned tile_rows;
 };
 
+/* norm_fast.cu: threads and columns of a thread block; parts is [part_count, cols], twice where there is a bias. */
+#define ASH_CUDA_NORM_PART_THREADS 256
+#define ASH_CUDA_NORM_PART_COLS 128
+
+struct ash_cuda_norm_parts {
+    struct ash_norm_args args;
+    float *parts;
+    size_t part_count;
+};
+
 /* loss_row.cu: threads, and the longest row, which must fit into shared memory. */
 #define ASH_CUDA_LOSS_ROW_THREADS 1024
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)

@@ -17,7 +17,7 @@
 struct known {
     struct ash_lt_shape shape;
     struct ash_lt_algo algo;
-    bool agrees; /* false: no algorithm does, or none is faster */
+    bool agrees; /* in fast mode, all do. false: no algorithm does, or none is faster */
 };
 
 struct ash_cuda_library {
@@ -32,7 +32,7 @@ void ash_cuda_library_open(struct ash_cuda_backend *backend)
     struct ash_cuda_library *library = calloc(1, sizeof(*library));
 
     if (library == NULL) return;
-    if (ash_lt_open(&library->lt, NULL) == 0 &&
+    if (ash_lt_open(backend->is_fast, &library->lt, NULL) == 0 &&
         ash_buffer_init(&library->workspace, &ash_memory_cuda, ASH_LT_WORKSPACE_BYTES, "cuBLASLt", NULL) == 0) {
         backend->library = library;
         return;
@@ -111,8 +111,8 @@ static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op
     for (size_t i = 0; i < count; i++) {
         double ms;
 
-        if (multiply(exec, &known->shape, &algos[i], op) < 0 || checksum_of(exec, op, &sum) < 0 || sum != want)
-            continue;
+        if (multiply(exec, &known->shape, &algos[i], op) < 0) continue;
+        if (!exec->cuda->is_fast && (checksum_of(exec, op, &sum) < 0 || sum != want)) continue;
         ms = time_of(exec, &known->shape, &algos[i], NULL, op);
         if (ms >= best) continue;
         best = ms;

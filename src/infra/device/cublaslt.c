@@ -13,7 +13,14 @@
 typedef int lt_status;
 
 enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, OP_PLAIN = 0, OP_TRANSPOSED = 1 };
-enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE_BYTES = 1, PREF_REDUCTION_MASK = 3, REDUCTION_NONE = 0 };
+enum {
+    DESC_TRANSA = 3,
+    DESC_TRANSB = 4,
+    PREF_WORKSPACE_BYTES = 1,
+    PREF_REDUCTION_MASK = 3,
+    REDUCTION_NONE = 0,
+    REDUCTION_COMPUTE_TYPE = 2
+};
 
 /* cublasLtMatmulHeuristicResult_t */
 struct found {
@@ -96,19 +103,19 @@ static int find_functions(struct ash_lt *lt, struct ash_err *err)
     return 0;
 }
 
-static int set_up(struct ash_lt *lt, struct ash_err *err)
+static int set_up(struct ash_lt *lt, bool may_split_k, struct ash_err *err)
 {
     size_t workspace_bytes = ASH_LT_WORKSPACE_BYTES;
-    uint32_t no_reduction = REDUCTION_NONE;
+    uint32_t reductions = may_split_k ? REDUCTION_COMPUTE_TYPE : REDUCTION_NONE; /* parts in the workspace, in order */
 
     if (lt->create(&lt->handle) != 0 || lt->pref_create(&lt->pref) != 0 ||
         lt->pref_set(lt->pref, PREF_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes)) != 0 ||
-        lt->pref_set(lt->pref, PREF_REDUCTION_MASK, &no_reduction, sizeof(no_reduction)) != 0)
+        lt->pref_set(lt->pref, PREF_REDUCTION_MASK, &reductions, sizeof(reductions)) != 0)
         return ash_err_set(err, -EIO, "cuBLASLt cannot be set up");
     return 0;
 }
 
-int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err)
+int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err)
 {
     struct ash_lt *lt = calloc(1, sizeof(*lt));
     int rc;
@@ -120,7 +127,7 @@ int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err)
                              : ash_err_set(err, -ENOENT,
                                            "cuBLASLt was not found: neither by the system nor in the CUDA toolkit nor "
                                            "in Python packages");
-    if (rc == 0) rc = set_up(lt, err);
+    if (rc == 0) rc = set_up(lt, may_split_k, err);
     if (rc < 0) {
         ash_lt_close(lt);
         return rc;

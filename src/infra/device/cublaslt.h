@@ -1,9 +1,10 @@
 /* cublaslt - the vendor's matrix products, opened at run time where the library is found; the declarations are our own.
- * Only products without split k are asked for: those keep one chain of steps (compute/ref/wgmma.h). Which of the
- * offered algorithms do is the caller's to check. */
+ * Products without split k keep one chain of steps (compute/ref/wgmma.h), or not: which of the offered algorithms do is
+ * the caller's to check. */
 #ifndef ASH_INFRA_DEVICE_CUBLASLT_H
 #define ASH_INFRA_DEVICE_CUBLASLT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -31,11 +32,12 @@ struct ash_lt_operands {
 
 struct ash_lt;
 
-/* Open the library. Returns 0, or -ENOENT saying where it was looked for. The caller owns *lt_out. */
-int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err);
+/* Open the library. may_split_k: offer algorithms that add up parts of k in the end. Returns 0, or -ENOENT saying where
+ * it was looked for. The caller owns *lt_out. */
+int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err);
 /* Close it; NULL is a no-op. */
 void ash_lt_close(struct ash_lt *lt);
-/* Algorithms for a shape, the likely best first, none of which splits k. Returns how many, at most ASH_LT_ALGOS_MAX. */
+/* Algorithms for a shape, the likely best first. Returns how many, at most ASH_LT_ALGOS_MAX. */
 size_t ash_lt_find(struct ash_lt *lt, const struct ash_lt_shape *shape, struct ash_lt_algo *algos_out);
 /* Enqueue a product on a queue (a CUDA stream). Returns 0 or -EIO. */
 int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
