@@ -107,9 +107,24 @@ static void tell_refill(struct ash_trainer *trainer, struct ash_step *step)
     trainer->refilled = (struct ash_exchange_counts){0};
 }
 
+/* What follows from a step that is done. Other ranks get new weights when it is known that the mesh stays
+ * (ash_trainer_spread), or before they are read. */
+static int follow_step(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_stages *stages = &trainer->now->stages;
+    uint64_t step = trainer->pending.step.step;
+    int rc = ash_trainer_update_growth(trainer, err);
+
+    stages->owes_spread = trainer->pending.is_updated;
+    if (rc == 0 && trainer->parts.finish != NULL) rc = ash_stages_catch_up(stages, err);
+    if (rc == 0 && trainer->parts.finish != NULL) rc = trainer->parts.finish(trainer->parts.ctx, trainer, step, err);
+    return rc < 0 ? rc : ash_trainer_seal(trainer, step + 1, err);
+}
+
 static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(trainer);
+    struct ash_stages *stages = &trainer->now->stages;
     struct ash_pending_step *pending = &trainer->pending;
     struct ash_meter *meter = &trainer->now->mesh.meter;
     int rc = begin_copies(trainer, state->step + 1, err);
@@ -129,29 +144,30 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
     ash_fault_point_meet(ASH_FAULT_BEFORE_UPDATE);
-    rc = ash_stages_norm(&trainer->now->stages, &pending->norm, err);
+    rc = ash_stages_norm(stages, &pending->norm, err);
     if (rc < 0) return rc;
     ash_trainer_drop_kept(trainer); /* all have their copies */
     pending->norm_step = pending->step.step;
     ash_trainer_finish_update(trainer, NULL);
     ash_fault_point_meet(ASH_FAULT_AFTER_UPDATE);
-    rc = ash_stages_commit(&trainer->now->stages, pending->is_updated, err);
+    rc = ash_stages_commit(stages, pending->is_updated, err);
     if (rc < 0) return rc;
     pending->phase = ASH_PHASE_NONE;
     ash_meter_close(meter);
     pending->step.meter = *meter;
     tell_refill(trainer, &pending->step);
     *step_out = pending->step; /* done, also where the next calls fail */
-    rc = ash_trainer_update_growth(trainer, err);
-    if (rc == 0 && pending->is_updated) rc = ash_stages_spread(&trainer->now->stages, err);
-    if (rc == 0 && trainer->parts.finish != NULL)
-        rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
-    return rc < 0 ? rc : ash_trainer_seal(trainer, state->step + 1, err);
+    return follow_step(trainer, err);
 }
 
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     return ash_backend_outcome(&trainer->exec, make_step(trainer, step_out, err), err);
+}
+
+int ash_trainer_spread(struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_backend_outcome(&trainer->exec, ash_stages_catch_up(&trainer->now->stages, err), err);
 }
 
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)

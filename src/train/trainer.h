@@ -144,6 +144,9 @@ void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step);
  * or -EILSEQ on a rank whose memory has changed by itself, or whose results are not those of others: they have to be
  * told (ash_group_abort). After that ash_trainer_resume takes what has changed from other ranks. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
+/* Where the mesh stays as it is after a step: begin to bring its new weights to all ranks. Otherwise nobody would use
+ * them; whoever needs them waits for it by itself. All ranks of the mesh call it. Returns 0 or the group's error. */
+int ash_trainer_spread(struct ash_trainer *trainer, struct ash_err *err);
 /* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
  * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx);

@@ -130,6 +130,11 @@ static void count_moves(struct ash_recovery *told, const struct ash_exchange_cou
     told->damaged_to = counts->damaged_to;
 }
 
+static uint16_t *bf16_of(const struct ash_growth *growth, const struct ash_patch *patch)
+{
+    return ash_state_bf16_of(&growth->epoch->stages.chunks[patch->chunk].state, patch->values[ASH_PATCH_WEIGHTS]);
+}
+
 /* Until a patch of the step's gradients has its values. */
 static int wait_for_grads(void *ctx, size_t patch, struct ash_err *err)
 {
@@ -142,6 +147,18 @@ static int wait_for_grads(void *ctx, size_t patch, struct ash_err *err)
     is_offered = patch + growth->offered >= growth->grads_have.count;
     pthread_mutex_unlock(&growth->lock);
     return is_offered ? 0 : ash_err_set(err, -ECANCELED, "the step that newcomers were fed in has failed");
+}
+
+/* Pages of memory that is written while others wait come now. */
+static void touch_pages(const struct ash_growth *growth)
+{
+    memset(growth->grads, 0, growth->grads_bytes);
+    for (size_t i = 0; i < growth->need.count; i++) {
+        const struct ash_patch *patch = &growth->need.items[i];
+        uint16_t *bf16 = bf16_of(growth, patch);
+
+        if (bf16 != NULL) memset(bf16, 0, (size_t)patch->range.count * sizeof(*bf16));
+    }
 }
 
 /* The state, then the gradients, the last layers' first. */
@@ -159,7 +176,7 @@ static void *run_feed(void *arg)
     growth->rc = ash_exchange_run(growth->group, growth->outline, &state, &counts, &growth->err);
     count_moves(&growth->told, &counts);
     if (growth->rc < 0) return NULL;
-    memset(growth->grads, 0, growth->grads_bytes); /* its pages come now, not when others wait */
+    touch_pages(growth);
     growth->rc = ash_exchange_run(growth->group, growth->outline, &grads, &counts, &growth->err);
     count_moves(&growth->told, &counts);
     return NULL;
@@ -278,6 +295,7 @@ static void replay(struct ash_growth *growth, const struct update_note *note)
 {
     const struct ash_stages *stages = &growth->epoch->stages;
     const float *grads = growth->grads;
+    bool is_rounded = note->is_updated != 0;
 
     for (size_t c = 0; c < stages->chunk_count; c++)
         stages->chunks[c].state.updates = note->updates - note->is_updated;
@@ -288,8 +306,10 @@ static void replay(struct ash_growth *growth, const struct update_note *note)
                                         .weights = patch->values[ASH_PATCH_WEIGHTS],
                                         .m = patch->values[ASH_PATCH_M],
                                         .v = patch->values[ASH_PATCH_V],
+                                        .bf16 = bf16_of(growth, patch),
                                         .is_matrix = ash_model_param(growth->outline, patch->range.param)->is_matrix};
 
+        is_rounded = is_rounded && patch->range.has_moments != 0;
         if (patch->range.has_moments == 0) continue;
         ash_optimizer_update_run(&stages->chunks[patch->chunk].optimizer, &run, note->norm, note->lr);
         grads += patch->range.count;
@@ -297,6 +317,7 @@ static void replay(struct ash_growth *growth, const struct update_note *note)
     for (size_t c = 0; c < stages->chunk_count; c++) {
         stages->chunks[c].state.updates = note->updates;
         stages->chunks[c].state.step = note->step;
+        stages->chunks[c].state.is_taken = is_rounded;
     }
     if (stages->chunk_count > 0) stages->chunks[0].state.guard = note->guard;
 }

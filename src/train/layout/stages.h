@@ -70,6 +70,7 @@ struct ash_stages {
     size_t micro_batch;    /* sequences */
     size_t grain_micros;   /* micro-batches of a grain */
     struct ash_range own;  /* this rank's grains */
+    bool owes_spread;      /* weights have been updated, and only their owners have them: ash_stages_spread is due */
 };
 
 /* Where weights come from: a folder, or a config and a seed. */
@@ -125,8 +126,10 @@ int ash_stages_commit(struct ash_stages *stages, bool updated, struct ash_err *e
 void ash_stages_count_step(struct ash_stages *stages, bool updated);
 /* After an update: bring every copy of the weights up to date. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_spread(struct ash_stages *stages, struct ash_err *err);
-/* The values of all states have been written from elsewhere: make what is derived from them. All ranks call it. Returns
- * 0 or the group's error. */
+/* That, where it is due. Passes begin with it. */
+int ash_stages_catch_up(struct ash_stages *stages, struct ash_err *err);
+/* The values of all states have been written from elsewhere: make what is derived from them; ash_stages_spread is due
+ * then. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_renew(struct ash_stages *stages, struct ash_err *err);
 
 /* The groups of the mesh are about to be closed: waits for what is in flight and closes all but state and gradients,

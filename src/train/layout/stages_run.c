@@ -332,8 +332,9 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *ta
 {
     struct step now = {stages, task, step, losses};
     size_t grains = (size_t)stages->job->train.grains;
-    int rc;
+    int rc = ash_stages_catch_up(stages, err);
 
+    if (rc < 0) return rc;
     memset(losses, 0, grains * sizeof(*losses));
     for (size_t i = 0; i < stages->chunk_count; i++) {
         reset(&stages->chunks[i]);
@@ -404,14 +405,13 @@ static int eval_all(struct ash_stages *stages, const struct ash_train_source *so
     size_t share = ash_div_up(count, size), first = ash_min(share * rank, count);
     size_t end = ash_min(first + share, count);
     struct ash_feed_slice slice = {.source = source, .slots_per_step = count};
+    int rc = ash_stages_catch_up(stages, err);
 
-    for (size_t i = 0; i < stages->chunk_count; i++) { /* not all ranks may have a pass that asks for weights */
-        int rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
-        if (rc < 0) return rc;
-    }
+    for (size_t i = 0; rc == 0 && i < stages->chunk_count;
+         i++) /* not all ranks may have a pass that asks for weights */
+        rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
+    if (rc < 0) return rc;
     for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
-        int rc;
-
         slice.first_slot = first;
         slice.count = ash_min(end - first, stages->micro_batch);
         if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;

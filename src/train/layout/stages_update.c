@@ -117,6 +117,7 @@ int ash_stages_spread(struct ash_stages *stages, struct ash_err *err)
     struct ash_meter *meter = &stages->mesh->meter;
     int rc = 0;
 
+    stages->owes_spread = false;
     ash_meter_begin(meter);
     for (size_t i = 0; rc == 0 && i < stages->chunk_count; i++)
         rc = ash_fsdp_after_update(&stages->chunks[i].fsdp, err);
@@ -125,13 +126,19 @@ int ash_stages_spread(struct ash_stages *stages, struct ash_err *err)
     return rc;
 }
 
+int ash_stages_catch_up(struct ash_stages *stages, struct ash_err *err)
+{
+    return stages->owes_spread ? ash_stages_spread(stages, err) : 0;
+}
+
 int ash_stages_renew(struct ash_stages *stages, struct ash_err *err)
 {
     for (size_t i = 0; i < stages->chunk_count; i++) {
         int rc = ash_state_renew(&stages->chunks[i].state, err);
         if (rc < 0) return rc;
     }
-    return ash_stages_spread(stages, err);
+    stages->owes_spread = true;
+    return 0;
 }
 
 /* ---- after the end of its groups --------------------------------------------------------------------------------- */

@@ -41,8 +41,7 @@ static const uint16_t *bf16_of(const struct ash_stages *stages, const struct ash
 {
     const struct ash_state *state = &stages->chunks[patch->chunk].state;
 
-    if (state->bf16.data == NULL) return NULL;
-    return (const uint16_t *)state->bf16.data + (patch->values[ASH_PATCH_WEIGHTS] - ash_model_values(state->model));
+    return ash_state_bf16_of(state, patch->values[ASH_PATCH_WEIGHTS]);
 }
 
 /* stages: NULL for a copy of another rank's part. */

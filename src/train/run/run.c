@@ -201,6 +201,7 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
 
     limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step->verdict, err);
     rc = ash_run_meet_edge(run, &edge, err);
+    if (rc == 0 && !edge.changes && !edge.grows) rc = ash_trainer_spread(run->trainer, err);
     if (rc == 0) rc = ash_run_watch_saves(run, err);
     if (rc < 0) return rc;
     struct due due = what_is_due(run, step, limit, edge.stop);

@@ -282,7 +282,8 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
     rc = agree_on_open_step(run, err);
     if (rc == 0 && recovery->has_newcomers) rc = share_place(run, err);
     if (rc == 0 && recovery->has_newcomers) rc = share_ledger(run, err);
-    return rc < 0 ? rc : ash_run_open_saver(run, err);
+    if (rc == 0) rc = ash_run_open_saver(run, err);
+    return rc < 0 ? rc : ash_trainer_spread(run->trainer, err);
 }
 
 static void count_recovery(struct ash_run *run, double down_s)

@@ -189,6 +189,7 @@ void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struc
     args.param = args.param_out = run->weights;
     args.m = args.m_out = run->m;
     args.v = args.v_out = run->v;
+    args.param_bf16 = run->bf16;
     args.weight_decay = decay_of(optimizer->opts, run->is_matrix);
     exec->ops->optim->adamw(exec, &args);
 }

@@ -45,6 +45,7 @@ struct ash_optimizer_run {
     size_t count;
     const float *grads;
     float *weights, *m, *v; /* read and written, [count] each */
+    uint16_t *bf16;         /* the working copy, written; or NULL */
     bool is_matrix;         /* the parameter that they are of */
 };
 /* The same for such elements, in place: the update that optimizer's state has not counted yet. */

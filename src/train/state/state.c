@@ -128,6 +128,11 @@ void ash_state_fini(struct ash_state *state)
     memset(state, 0, sizeof(*state));
 }
 
+uint16_t *ash_state_bf16_of(const struct ash_state *state, const float *weights)
+{
+    return state->bf16.data != NULL ? (uint16_t *)state->bf16.data + (weights - ash_model_values(state->model)) : NULL;
+}
+
 /* ---- with others ------------------------------------------------------------------------------------------------- */
 
 int ash_state_barrier(const struct ash_state *state, struct ash_err *err)

@@ -53,7 +53,7 @@ struct ash_state {
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
     struct ash_window *tp_window; /* the working copies of all tp peers; NULL: none, or fsdp gathers the weights */
     bool is_rounded;              /* the working copy has been made of the weights; updates keep it so */
-    bool is_taken;                /* by ash_state_take, the working copy, too; nothing has been written since */
+    bool is_taken;                /* the working copy is that of the weights already: ash_state_renew leaves it */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
@@ -67,6 +67,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
 void ash_state_fini(struct ash_state *state);
 /* Are all replicas on this node? Then each needs the gradients of its own part only. */
 bool ash_state_is_partitioned(const struct ash_state *state);
+/* The working copy of these weights of the state; NULL: there is none. */
+uint16_t *ash_state_bf16_of(const struct ash_state *state, const float *weights);
 /* Barrier of the node replicas or the node shard group: what each of them wrote is there for all. Returns 0 or the
  * group's error. */
 int ash_state_barrier(const struct ash_state *state, struct ash_err *err);
