@@ -22,7 +22,7 @@ if [ "$(uname -m)" != x86_64 ]; then
 fi
 tests=$(cd tests/conform && ls test_*.c | sed 's/\.c$//')
 cmake -S . -B build-gpu -G Ninja "${toolchain[@]}" > /dev/null
-cmake --build build-gpu --target ashlar gpu gpu_decode golden gpu_logits $tests
+cmake --build build-gpu --target ashlar gpu gpu_decode golden gpu_logits gpu_share $tests
 
 rm -rf "$out"
 mkdir -p "$out/tests" "$out/lib" "$out/peers" "$out/goldens"
@@ -30,6 +30,7 @@ strip=$(command -v x86_64-linux-gnu-strip || echo strip)
 for test in $tests; do "$strip" -o "$out/tests/$test" "build-gpu/tests/$test"; done
 "$strip" -o "$out/golden" build-gpu/tests/golden
 "$strip" -o "$out/gpu_logits" build-gpu/tests/gpu_logits
+"$strip" -o "$out/gpu_share" build-gpu/tests/gpu_share
 for config in tests/golden/*/config.json; do cp -r "$(dirname "$config")" "$out/goldens/"; done
 cp -r tests/golden/gguf "$out/gguf"
 cp examples/quickstart.yaml "$out/"
@@ -40,7 +41,7 @@ cp bench/peers/gpu_ops.py bench/peers/gpu_loss.py bench/peers/random_model.py "$
 # The libraries that the programs name, but for those of the C library, and what these name in turn.
 objdump=$(command -v x86_64-linux-gnu-objdump || echo objdump)
 needed() { "$objdump" -p "$1" | awk '$1 == "NEEDED" { print $2 }'; }
-queue=$(for file in "$out"/ashlar "$out"/golden "$out"/gpu_logits "$out"/gpu "$out"/gpu_decode "$out"/tests/*; do needed "$file"; done | sort -u)
+queue=$(for file in "$out"/ashlar "$out"/golden "$out"/gpu_logits "$out"/gpu_share "$out"/gpu "$out"/gpu_decode "$out"/tests/*; do needed "$file"; done | sort -u)
 while [ -n "$queue" ]; do
     more=
     for name in $queue; do

@@ -6,6 +6,7 @@
 #   conformance  every op against its reference, to the bit
 #   goldens      the transformers library in float32; within 1e-2 in bf16; logits equal alone, in batches, in pieces and in the
 #                trainer, and equal to the CPU's reference
+#   share        memory that one process writes and another reads after the first has gone
 #   bits         training and text equal to the CPU's
 #   steps        five steps of each family: micro-batches, recomputation, stop and resume, equal to the CPU's reference
 #   sanitizer    compute-sanitizer over the test programs, parts of at most two minutes
@@ -132,6 +133,7 @@ state() {
         runtime.backend="$on" "$@" 2>&1)
     state_in <<< "$said" | grep . || tail -n 1 <<< "$said"
 }
+share() { attempt share "owners that exit and die" 60 ./gpu_share "$([ "$backend" = cuda ] && echo cuda || echo host)" 256; }
 # The same bits on the GPU and on the CPU: training in float32 and bf16, and text.
 bits() {
     local short="train.steps=40 train.valid_every=20 train.save_every=20 schedule.warmup=4" file
@@ -286,10 +288,10 @@ profile() {
         --max-tokens 64 --profile "$out-text.json"
 }
 
-[ $# -gt 0 ] || set -- facts peaks conformance goldens bits steps losses first fast sanitizer bench peers profile
+[ $# -gt 0 ] || set -- facts peaks conformance goldens share bits steps losses first fast sanitizer bench peers profile
 for stage in "$@"; do
     case $stage in
-        facts | peaks | conformance | goldens | bits | steps | losses | first | fast | sanitizer | bench | peers | profile) "$stage" ;;
+        facts | peaks | conformance | goldens | share | bits | steps | losses | first | fast | sanitizer | bench | peers | profile) "$stage" ;;
         *) echo "gpu_check: there is no stage '$stage'" >&2; exit 2 ;;
     esac
 done

@@ -61,6 +61,13 @@ error_says "it computed with runtime.mode=exact: set that again" "fast after exa
 gpu slow -- runtime.mode=fast runtime.backend=cpu
 error_says "runtime.mode=fast (--mode fast) is for GPUs, and 'cpu' computes here" "fast on the CPU"
 
+# Memory of a GPU, and of the host, that other processes open after its owner has gone.
+for kind in host cuda; do
+    try "$BUILD/tests/gpu_share" $kind 4
+    expect 0 "shared memory: $kind"
+    [ "$(wc -l < "$SCRATCH/out")" = 2 ] || fail "shared memory: $kind: $(cat "$SCRATCH/out")"
+done
+
 # The line of memory is the peak that the driver saw, but for the room of a library that is not here (32 MiB).
 gpu large STANDIN_CALLS="$SCRATCH/large.calls" -- train.precision=bf16 train.steps=1 model.hidden=96 model.vocab=8000 data.seq=128 \
     train.micro_batch=2 train.recompute=selective

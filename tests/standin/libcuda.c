@@ -12,6 +12,7 @@
  *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
  *                            and the number of launches
  */
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "infra/device/cuda_driver.h"
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
@@ -172,6 +176,95 @@ CALL(cuMemFree_v2, uint64_t ptr)
 {
     used_bytes -= malloc_usable_size((void *)(uintptr_t)ptr);
     return release((void *)(uintptr_t)ptr);
+}
+/* Memory that other processes can open is a memory file. A handle is a descriptor of it; a reserved address is one that
+ * nobody else has. */
+#define STEP_BYTES ((size_t)2 << 20)
+CALL(cuMemGetAllocationGranularity, size_t *bytes, const struct ash_cuda_alloc_props *props, int which)
+{
+    *bytes = props->place.type == 1 && which == 0 ? STEP_BYTES : 0;
+    return fails();
+}
+CALL(cuMemCreate, uint64_t *handle, size_t bytes, const struct ash_cuda_alloc_props *props, unsigned long long flags)
+{
+    int rc = fails_here(), fd;
+
+    if (rc != SUCCESS || bytes % STEP_BYTES != 0 || props->handle_types != 1 || flags != 0) return rc != 0 ? rc : 1;
+    if (used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30)) return OUT_OF_MEMORY;
+    fd = memfd_create("standin", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0) return OUT_OF_MEMORY;
+    *handle = (uint64_t)fd;
+    held++;
+    return SUCCESS;
+}
+CALL(cuMemRelease, uint64_t handle)
+{
+    held--;
+    close((int)handle);
+    return SUCCESS;
+}
+CALL(cuMemExportToShareableHandle, void *fd_out, uint64_t handle, int type, unsigned long long flags)
+{
+    int rc = fails();
+
+    if (rc == SUCCESS && type == 1 && flags == 0) *(int *)fd_out = fcntl((int)handle, F_DUPFD_CLOEXEC, 0);
+    return rc;
+}
+CALL(cuMemImportFromShareableHandle, uint64_t *handle, void *fd, int type)
+{
+    struct stat facts;
+    int rc = fails_here();
+
+    if (rc != SUCCESS) return rc;
+    if (type != 1 || fstat((int)(uintptr_t)fd, &facts) < 0 || facts.st_size % (off_t)STEP_BYTES != 0) return 1;
+    *handle = (uint64_t)fcntl((int)(uintptr_t)fd, F_DUPFD_CLOEXEC, 0);
+    held++;
+    return SUCCESS;
+}
+CALL(cuMemAddressReserve, uint64_t *ptr, size_t bytes, size_t align, uint64_t wanted, unsigned long long flags)
+{
+    void *at;
+    int rc = fails_here();
+
+    (void)align;
+    if (rc != SUCCESS || wanted != 0 || flags != 0) return rc != 0 ? rc : 1;
+    at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return OUT_OF_MEMORY;
+    *ptr = (uint64_t)(uintptr_t)at;
+    held++;
+    return SUCCESS;
+}
+CALL(cuMemAddressFree, uint64_t ptr, size_t bytes)
+{
+    held--;
+    munmap((void *)(uintptr_t)ptr, bytes);
+    return SUCCESS;
+}
+CALL(cuMemMap, uint64_t ptr, size_t bytes, size_t first, uint64_t handle, unsigned long long flags)
+{
+    struct stat facts;
+    int rc = fails_here();
+
+    if (rc != SUCCESS || flags != 0) return rc != 0 ? rc : 1;
+    if (fstat((int)handle, &facts) < 0 || (size_t)facts.st_size < first + bytes) return 1;
+    held++;
+    return mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)first) ==
+                   MAP_FAILED
+               ? OUT_OF_MEMORY
+               : SUCCESS;
+}
+CALL(cuMemUnmap, uint64_t ptr, size_t bytes)
+{
+    held--;
+    mprotect((void *)(uintptr_t)ptr, bytes, PROT_NONE);
+    return SUCCESS;
+}
+CALL(cuMemSetAccess, uint64_t ptr, size_t bytes, const struct ash_cuda_access *access, size_t count)
+{
+    int rc = fails_here();
+
+    if (rc != SUCCESS || count != 1 || access->flags != 3) return rc != 0 ? rc : 1;
+    return mprotect((void *)(uintptr_t)ptr, bytes, PROT_READ | PROT_WRITE) == 0 ? SUCCESS : 1;
 }
 CALL(cuMemHostAlloc, void **ptr, size_t bytes, unsigned flags)
 {

@@ -22,8 +22,8 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
        ASH_CUDA_FUNC_SHARED_CARVEOUT = 9,
 };
 enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
-enum { ASH_CUDA_OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_... */
-enum { ASH_CUDA_LAUNCH_EARLY = 6 };  /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+enum { ASH_CUDA_OUT_OF_MEMORY = 2, ASH_CUDA_NOT_SUPPORTED = 801 }; /* CUDA_ERROR_... */
+enum { ASH_CUDA_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 /* CUlaunchAttribute: one of them is used. */
 struct ash_cuda_launch_attr {
@@ -37,6 +37,28 @@ struct ash_cuda_launch_config {
     void *stream;
     struct ash_cuda_launch_attr *attrs;
     unsigned attr_count;
+};
+
+enum { ASH_CUDA_ALLOC_PINNED = 1, ASH_CUDA_HANDLE_POSIX_FD = 1, ASH_CUDA_PLACE_DEVICE = 1 };
+enum { ASH_CUDA_ACCESS_READ_WRITE = 3 };
+
+/* CUmemLocation. */
+struct ash_cuda_place {
+    int type, id;
+};
+
+/* CUmemAllocationProp. */
+struct ash_cuda_alloc_props {
+    int type, handle_types;
+    struct ash_cuda_place place;
+    void *unused;
+    unsigned char flags[8];
+};
+
+/* CUmemAccessDesc. */
+struct ash_cuda_access {
+    struct ash_cuda_place place;
+    int flags;
 };
 
 /* The driver's functions: X(member, symbol, parameters). */
@@ -61,6 +83,21 @@ struct ash_cuda_launch_config {
       (ash_cuda_ptr dst, void *dst_context, ash_cuda_ptr src, void *src_context, size_t size_bytes, void *stream))     \
     X(can_access, "cuDeviceCanAccessPeer", (int *can_out, int device, int peer))                                       \
     X(enable_access, "cuCtxEnablePeerAccess", (void *peer_context, unsigned flags))                                    \
+    X(granularity, "cuMemGetAllocationGranularity",                                                                    \
+      (size_t * bytes_out, const struct ash_cuda_alloc_props *props, int which))                                       \
+    X(create, "cuMemCreate",                                                                                           \
+      (uint64_t * handle_out, size_t size_bytes, const struct ash_cuda_alloc_props *props, unsigned long long flags))  \
+    X(release, "cuMemRelease", (uint64_t handle))                                                                      \
+    X(export_handle, "cuMemExportToShareableHandle",                                                                   \
+      (void *fd_out, uint64_t handle, int type, unsigned long long flags))                                             \
+    X(import_handle, "cuMemImportFromShareableHandle", (uint64_t * handle_out, void *fd, int type))                    \
+    X(address_reserve, "cuMemAddressReserve",                                                                          \
+      (ash_cuda_ptr * ptr_out, size_t size_bytes, size_t align, ash_cuda_ptr wanted, unsigned long long flags))        \
+    X(address_free, "cuMemAddressFree", (ash_cuda_ptr ptr, size_t size_bytes))                                         \
+    X(map, "cuMemMap", (ash_cuda_ptr ptr, size_t size_bytes, size_t first, uint64_t handle, unsigned long long flags)) \
+    X(unmap, "cuMemUnmap", (ash_cuda_ptr ptr, size_t size_bytes))                                                      \
+    X(set_access, "cuMemSetAccess",                                                                                    \
+      (ash_cuda_ptr ptr, size_t size_bytes, const struct ash_cuda_access *access, size_t count))                       \
     X(set8, "cuMemsetD8Async", (ash_cuda_ptr dst, unsigned char value, size_t size_bytes, void *stream))               \
     X(stream_create, "cuStreamCreate", (void **stream_out, unsigned flags))                                            \
     X(stream_wait, "cuStreamSynchronize", (void *stream))                                                              \

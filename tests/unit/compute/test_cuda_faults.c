@@ -16,6 +16,7 @@
 #include "compute/cuda/backend.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
+#include "infra/device/shared_memory.h"
 
 #define CALLS_MAX 1000
 #define COUNT 256
@@ -31,6 +32,20 @@ static void *copy_there(void *x)
 
     ash_memory_cuda.copy(x, host, sizeof(host));
     return NULL;
+}
+
+/* Memory that others can open, opened here. */
+static void share(struct ash_cuda *cuda)
+{
+    struct ash_shared_memory *own = NULL, *other = NULL;
+    struct ash_err err = {0};
+
+    if (ash_shared_memory_create(cuda, COUNT, &own, &err) == 0 &&
+        ash_shared_memory_open(cuda, ash_shared_memory_fd(own), COUNT, &other, &err) == 0)
+        ash_memory_cuda.copy(ash_shared_memory_data(other), "words", 5);
+    if (other == NULL && ash_cuda_failure(cuda, NULL) == 0 && strstr(err.text, "stand-in GPU") == NULL) exit(WRONG);
+    ash_shared_memory_close(own);
+    ash_shared_memory_close(other);
 }
 
 /* Ops with and without scratch, uploads, a measurement and copies from two threads. */
@@ -55,6 +70,7 @@ static void use_queue(struct ash_exec *exec, float *x)
     exec->ops->row->scale(exec, x, 2.0f, COUNT);
     if (ash_cuda_graph_end(cuda, &graph) == 0) ash_cuda_graph_run(cuda, graph);
     ash_cuda_graph_free(cuda, graph);
+    share(cuda);
     ash_cuda_mark(cuda, 1);
     ash_cuda_mark_ms(cuda, 0, 1);
     if (pthread_create(&thread, NULL, copy_there, x) == 0) pthread_join(thread, NULL);
