@@ -21,6 +21,8 @@ enum ash_fault_point {
 
 /* Die, as if killed, when this process next comes to a place. ASH_FAULT_NONE: do not. */
 void ash_fault_point_arm(enum ash_fault_point point);
+/* The same, when it has been there that many times before. */
+void ash_fault_point_arm_later(enum ash_fault_point point, unsigned times);
 /* This is that place. */
 void ash_fault_point_meet(enum ash_fault_point point);
 

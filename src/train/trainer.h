@@ -103,6 +103,8 @@ struct ash_recovery {
     bool has_newcomers;              /* a rank had no state */
     bool has_finished;               /* the last step has been finished on the way, with these results */
     struct ash_step finished;
+    uint64_t kept_grains; /* of the next step, which was begun before: those that need not be computed again, */
+    double kept_share;    /* and how much less time it takes for that */
     double settle_s, open_s, transfer_s;
     double held_s; /* ash_trainer_grow: how long this rank has waited for it in the step before */
 };

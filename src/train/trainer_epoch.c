@@ -64,6 +64,16 @@ int ash_trainer_open_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch
     return 0;
 }
 
+/* The losses of the step that was being made, as far as they are known. Without memory for them none is. */
+static double *copy_losses(const struct ash_trainer *trainer)
+{
+    size_t grains = (size_t)trainer->job->train.grains;
+    double *losses = calloc(grains, sizeof(*losses));
+
+    if (losses != NULL) memcpy(losses, trainer->losses, grains * sizeof(*losses));
+    return losses;
+}
+
 /* Keep the values beyond the epoch. Without memory for the list they are lost, as after any other failure. */
 static bool keep_values(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch)
 {
@@ -72,8 +82,13 @@ static bool keep_values(struct ash_trainer *trainer, struct ash_trainer_epoch *e
     if (kept == NULL) return false;
     ash_copies_drop_empty(&epoch->copies);
     trainer->kept = kept;
-    kept[trainer->kept_count++] = (struct ash_kept_state){
-        .stages = epoch->stages, .copies = epoch->copies, .mesh = epoch->job.mesh, .place = epoch->place};
+    kept[trainer->kept_count++] =
+        (struct ash_kept_state){.stages = epoch->stages,
+                                .copies = epoch->copies,
+                                .mesh = epoch->job.mesh,
+                                .place = epoch->place,
+                                .reports = ash_mesh_is_reporting_rank(&epoch->mesh),
+                                .losses = epoch->stages.summed_step > 0 ? copy_losses(trainer) : NULL};
     memset(&epoch->stages, 0, sizeof(epoch->stages));
     memset(&epoch->copies, 0, sizeof(epoch->copies));
     return true;
@@ -116,6 +131,7 @@ void ash_trainer_drop_kept(struct ash_trainer *trainer)
     for (size_t i = 0; i < trainer->kept_count; i++) {
         ash_copies_close(&trainer->kept[i].copies);
         ash_stages_close(&trainer->kept[i].stages);
+        free(trainer->kept[i].losses);
     }
     free(trainer->kept);
     trainer->kept = NULL;

@@ -38,6 +38,8 @@ struct ash_kept_state {
     struct ash_job_mesh mesh; /* its sizes, */
     size_t place;             /* and this rank's place in it */
     bool is_taken;            /* the values of stages are in those of a later epoch */
+    bool reports;             /* it was a rank that has losses, */
+    double *losses;           /* [grains]: these, of a step that was being made; NULL: none */
 };
 
 /* How often the gradients of a grain are computed in an audit. The number is how far away, in data-parallel places. */
@@ -151,6 +153,15 @@ int ash_trainer_update_growth(struct ash_trainer *trainer, struct ash_err *err);
 
 /* The present epoch has its values: go on with it. All ranks of the root call it. Returns 0 or the group's error. */
 int ash_trainer_take_up(struct ash_trainer *trainer, struct ash_err *err);
+
+/* ---- trainer_kept.c ---------------------------------------------------------------------------------------------- */
+
+/* Are there sums of finished grains of the step after this process's state? */
+bool ash_trainer_has_grains(const struct ash_trainer *trainer);
+/* The present epoch has the values of `step` steps: have the next one take what ranks have left of it. All ranks of the
+ * root call it. Returns 0, -ENOMEM, or an error of ash_exchange_run. */
+int ash_trainer_keep_grains(struct ash_trainer *trainer, uint64_t step, struct ash_recovery *recovery,
+                            struct ash_err *err);
 
 /* ---- trainer_seals.c --------------------------------------------------------------------------------------------- */
 

@@ -22,7 +22,8 @@ void ash_trainer_suspend(struct ash_trainer *trainer)
 /* What a process says of itself when an epoch begins. Plain data. */
 struct standing {
     uint32_t has_state, stays_out, is_damaged;
-    uint32_t place; /* in the mesh that its state is of, */
+    uint32_t has_grains, drops_grains; /* of the next step: are there sums, and must they not be used? */
+    uint32_t place;                    /* in the mesh that its state is of, */
     struct ash_job_mesh mesh;
     uint64_t step, updates;
     double norm;
@@ -36,6 +37,7 @@ struct settled {
     size_t newest;       /* a rank that holds it */
     size_t eligible;     /* ranks that may be in the mesh */
     bool is_whole;       /* the first ranks hold a whole mesh, each in its place, and the others nothing */
+    bool has_grains;     /* there are sums of finished grains of the next step, and nothing speaks against them */
 };
 
 void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out)
@@ -56,11 +58,21 @@ void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step)
     if (state != NULL && state->step < step) ash_trainer_drop_kept(trainer);
 }
 
+/* Are gradients not what a step of this job would compute by itself: in an audit, where results are wrong on purpose,
+ * where an objective looks at every sequence, on a device? */
+static bool drops_grains(const struct ash_trainer *trainer)
+{
+    return trainer->damages.count > 0 || trainer->wrong_notes > 0 || trainer->job->recover.audit_every > 0 ||
+           trainer->parts.objective != NULL || trainer->parts.prepare != NULL || !trainer->exec.memory->host_visible;
+}
+
 static struct standing own_standing(const struct ash_trainer *trainer)
 {
     const struct ash_state *state = kept_state(trainer);
     struct standing own = {.stays_out = trainer->stays_out,
                            .is_damaged = trainer->damages.count > 0,
+                           .has_grains = ash_trainer_has_grains(trainer),
+                           .drops_grains = drops_grains(trainer),
                            .norm = trainer->pending.norm,
                            .norm_step = trainer->pending.norm_step};
 
@@ -156,6 +168,17 @@ static bool is_whole(const struct standing *all, size_t ranks, const struct stan
     return whole;
 }
 
+static bool are_grains_left(const struct standing *all, size_t ranks)
+{
+    bool some = false, dropped = false;
+
+    for (size_t r = 0; r < ranks; r++) {
+        some = some || all[r].has_grains != 0;
+        dropped = dropped || all[r].drops_grains != 0;
+    }
+    return some && !dropped;
+}
+
 /* Bring everyone to one step. */
 static int settle_step(struct ash_trainer *trainer, struct ash_group *group, struct settled *settled,
                        struct ash_recovery *recovery, struct ash_err *err)
@@ -179,6 +202,7 @@ static int settle_step(struct ash_trainer *trainer, struct ash_group *group, str
     else
         settled->now = all[best];
     settled->is_whole = rc == 0 && is_whole(all, ranks, &settled->now);
+    settled->has_grains = are_grains_left(all, ranks);
     settled->newest = best;
     free(all);
     return rc;
@@ -348,6 +372,8 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
     recovery.open_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
     if (rc == 0) rc = fill(trainer, &settled, &recovery, err);
+    if (rc == 0 && settled.has_grains && !grows)
+        rc = ash_trainer_keep_grains(trainer, settled.now.step, &recovery, err);
     if (rc == 0) rc = ash_trainer_take_up(trainer, err);
     if (rc == 0 && grows) rc = ash_trainer_open_growth(trainer, &wanted, err);
     if (rc < 0) return rc;

@@ -3,7 +3,7 @@
 # DRAWN_SEED=7 DRAWN_LAYOUTS=1000 DRAWN_NODES=4 tests/e2e/train_drawn.sh looks further than the suite has time for,
 # also on up to four nodes, and says what it drew when bits differ (SOURCE, BUILD, ASHLAR and SCRATCH as in tests/CMakeLists.txt).
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
-layouts=${DRAWN_LAYOUTS:-36}
+layouts=${DRAWN_LAYOUTS:-30}
 case $BUILD in *address*) layouts=${DRAWN_LAYOUTS:-4} ;; esac
 RANDOM=${DRAWN_SEED:-1}
 same=0 refused=0 nodes=1 most_nodes=${DRAWN_NODES:-1}

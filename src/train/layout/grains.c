@@ -8,67 +8,9 @@
 #include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
+#include "train/layout/grains_priv.h"
 
 #define SHARE_FLOATS ((size_t)1024) /* shares begin on pages */
-
-struct ash_range ash_grains_partition(size_t grain_count, size_t rank, size_t size)
-{
-    size_t first = grain_count * rank / size;
-
-    ash_assert(rank < size);
-    return (struct ash_range){first, grain_count * (rank + 1) / size - first};
-}
-
-double ash_grains_fold(const double *values, size_t grain_count)
-{
-    size_t half = 1;
-
-    ash_assert(grain_count > 0);
-    if (grain_count == 1) return values[0];
-    while (2 * half < grain_count)
-        half *= 2;
-    return ash_grains_fold(values, half) + ash_grains_fold(values + half, grain_count - half);
-}
-
-/* ---- stacks ------------------------------------------------------------------------------------------------------ */
-
-/* Put the next leaf of a strand on its stack. */
-static void push(struct ash_grains_stack *stack, struct ash_range strand)
-{
-    size_t depth = stack->depth, first = strand.first;
-
-    if (depth > 0) first = stack->spans[depth - 1].first + stack->spans[depth - 1].count;
-    stack->spans[stack->depth++] = (struct ash_range){first, 1};
-}
-
-/* Are the two on top the halves of a subtree? Then they become one. */
-static bool merge(struct ash_grains_stack *stack, size_t total)
-{
-    struct ash_range *spans = stack->spans;
-    size_t depth = stack->depth;
-
-    if (depth < 2 || !ash_tree_halves(total, spans[depth - 2], spans[depth - 1])) return false;
-    spans[depth - 2].count += spans[depth - 1].count;
-    stack->depth--;
-    return true;
-}
-
-/* Buffers that a strand's partial sums need; more than there may be where it has too many grains. Leaves that come from
- * elsewhere, add_count at a time (0: they are computed here), need none while they are added. */
-static size_t buffers_for(size_t total, struct ash_range strand, size_t add_count)
-{
-    struct ash_grains_stack stack = {0};
-    size_t most = 1;
-
-    for (size_t i = 0; i < strand.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
-        push(&stack, strand);
-        if (add_count == 0) most = ash_max(most, stack.depth);
-        while (merge(&stack, total))
-            most = ash_max(most, stack.depth);
-        if (add_count > 0 && (i + 1) % add_count == 0) most = ash_max(most, stack.depth);
-    }
-    return ash_max(most, stack.depth);
-}
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -95,8 +37,7 @@ static struct ash_range share_of(const struct ash_grains *grains, struct ash_ran
     return share;
 }
 
-/* Grains of a strand of rank `rank`. */
-static struct ash_range strand_of(const struct ash_grains_opts *opts, size_t rank, size_t strand)
+struct ash_range ash_grains_strand_of(const struct ash_grains_opts *opts, size_t rank, size_t strand)
 {
     return ash_grains_partition(opts->grain_count, rank * opts->strand_count + strand,
                                 group_size(opts) * opts->strand_count);
@@ -117,27 +58,27 @@ static int check(const struct ash_grains_opts *opts, struct ash_err *err)
     return 0;
 }
 
-/* Which partial sums each rank ends with, and how they are reduced. */
-static int plan_shares(struct ash_grains *grains, struct ash_err *err)
+int ash_grains_plan_shares(struct ash_shares *shares, const struct ash_grains_opts *opts, const struct ash_range *parts,
+                           struct ash_err *err)
 {
-    const struct ash_grains_opts *opts = &grains->opts;
     struct ash_range spans[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
     for (size_t r = 0; r < group_size(opts); r++) {
         for (size_t strand = 0; strand < opts->strand_count; strand++) {
             struct ash_range cover[ASH_TREE_COVER_MAX];
-            size_t parts = ash_tree_cover(opts->grain_count, strand_of(opts, r, strand), cover);
+            struct ash_range own = parts != NULL ? parts[r] : ash_grains_strand_of(opts, r, strand);
+            size_t covers = ash_tree_cover(opts->grain_count, own, cover);
 
-            if (count + parts > ASH_TREE_PARTS_MAX)
+            if (count + covers > ASH_TREE_PARTS_MAX)
                 return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums",
                                    opts->grain_count, group_size(opts) * opts->strand_count);
-            memcpy(spans + count, cover, parts * sizeof(*cover));
-            count += parts;
+            memcpy(spans + count, cover, covers * sizeof(*cover));
+            count += covers;
         }
-        grains->shares.first[r + 1] = (uint32_t)count;
+        shares->first[r + 1] = (uint32_t)count;
     }
-    return ash_tree_of_spans(&grains->shares.tree, spans, count, opts->grain_count);
+    return ash_tree_of_spans(&shares->tree, spans, count, opts->grain_count);
 }
 
 /* The memory of the first peer is that of all: it has a window with them, or (in_group) shows them the one that it has
@@ -164,6 +105,7 @@ static int open_buffers(struct ash_grains *grains, struct ash_grains_strand *str
 {
     if (grains->opts.peers != NULL) return open_peers(grains, strand, false, err);
     for (size_t i = 0; i < strand->buffer_count; i++) {
+        if (strand->sums[i] != NULL) continue;
         int rc = ash_buffer_init(&strand->buffers[i], grains->opts.exec->memory, grains->opts.leaf_size * sizeof(float),
                                  "gradients", err);
 
@@ -175,15 +117,12 @@ static int open_buffers(struct ash_grains *grains, struct ash_grains_strand *str
 
 /* Memory that the ranks reduce in place. All open as many windows as the one that needs most; pages that a rank does
  * not touch cost nothing. */
-static int open_windows(struct ash_grains *grains, struct ash_grains_strand *strand, struct ash_err *err)
+static int open_windows(struct ash_grains *grains, struct ash_grains_strand *strand, size_t most, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    size_t most = strand->buffer_count;
 
-    for (size_t r = 0; r < group_size(opts); r++) {
-        most = ash_max(most, buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->add_count));
-    }
     for (size_t i = 0; i < most; i++) {
+        if (grains->windows[i] != NULL) continue;
         int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);
 
         if (rc < 0) return rc;
@@ -194,17 +133,29 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_strand *str
     return opts->peers != NULL ? open_peers(grains, strand, true, err) : 0;
 }
 
+int ash_grains_open_strand(struct ash_grains *grains, struct ash_grains_strand *strand, size_t most,
+                           struct ash_err *err)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+
+    if (ash_max(most, strand->buffer_count) > ASH_GRAINS_DEPTH_MAX)
+        return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
+    return opts->in_windows && opts->group != NULL ? open_windows(grains, strand, most, err)
+                                                   : open_buffers(grains, strand, err);
+}
+
 static int open_strand(struct ash_grains *grains, size_t index, struct ash_err *err)
 {
     struct ash_grains_strand *strand = &grains->strands[index];
     const struct ash_grains_opts *opts = &grains->opts;
+    size_t most = 1;
 
-    strand->grains = strand_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
-    strand->buffer_count = buffers_for(opts->grain_count, strand->grains, opts->add_count);
-    if (strand->buffer_count > ASH_GRAINS_DEPTH_MAX)
-        return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
-    return opts->in_windows && opts->group != NULL ? open_windows(grains, strand, err)
-                                                   : open_buffers(grains, strand, err);
+    strand->grains = ash_grains_strand_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
+    strand->buffer_count = ash_grains_buffers_for(opts->grain_count, strand->grains, opts->add_count);
+    for (size_t r = 0; opts->in_windows && r < group_size(opts); r++)
+        most =
+            ash_max(most, ash_grains_buffers_for(opts->grain_count, ash_grains_strand_of(opts, r, 0), opts->add_count));
+    return ash_grains_open_strand(grains, strand, most, err);
 }
 
 int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opts, struct ash_err *err)
@@ -217,7 +168,7 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
     ash_assert(!opts->in_windows || opts->strand_count == 1);
     grains->opts = *opts;
     grains->strands = calloc(opts->strand_count, sizeof(*grains->strands));
-    rc = grains->strands != NULL ? plan_shares(grains, err)
+    rc = grains->strands != NULL ? ash_grains_plan_shares(&grains->shares, opts, NULL, err)
                                  : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
     for (size_t strand = 0; rc == 0 && strand < opts->strand_count; strand++)
         rc = open_strand(grains, strand, err);
@@ -285,6 +236,8 @@ void ash_grains_reset(struct ash_grains *grains)
     wait_requests(grains, NULL);
     for (size_t strand = 0; strand < grains->opts.strand_count; strand++)
         grains->strands[strand].stack.depth = 0;
+    grains->is_reduced = false;
+    ash_grains_forget_kept(grains);
 }
 
 float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed)
@@ -302,17 +255,23 @@ float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed)
     return leaf;
 }
 
+void ash_grains_add_on_top(const struct ash_grains *grains, const struct ash_grains_strand *strand,
+                           struct ash_grains_stack *stack, struct ash_range run)
+{
+    struct ash_exec *exec = grains->opts.exec;
+
+    while (ash_grains_merge(stack, grains->opts.grain_count)) {
+        float *left = strand->sums[stack->depth - 1], *right = strand->sums[stack->depth];
+        if (run.count > 0) exec->ops->row->add(exec, left + run.first, right + run.first, run.count, left + run.first);
+    }
+}
+
 /* The next leaf is in a strand's sums: add elements `run` of what has become a subtree. */
 static void add_leaf(const struct ash_grains *grains, const struct ash_grains_strand *strand,
                      struct ash_grains_stack *stack, struct ash_range run)
 {
-    struct ash_exec *exec = grains->opts.exec;
-
-    push(stack, strand->grains);
-    while (merge(stack, grains->opts.grain_count)) {
-        float *left = strand->sums[stack->depth - 1], *right = strand->sums[stack->depth];
-        if (run.count > 0) exec->ops->row->add(exec, left + run.first, right + run.first, run.count, left + run.first);
-    }
+    ash_grains_push(stack, (struct ash_range){ash_grains_next(strand, stack), 1});
+    ash_grains_add_on_top(grains, strand, stack, run);
 }
 
 void ash_grains_end(struct ash_grains *grains, size_t strand)
@@ -321,6 +280,7 @@ void ash_grains_end(struct ash_grains *grains, size_t strand)
 
     ash_assert(strand < grains->opts.strand_count);
     add_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_range){0, grains->opts.sum_size}));
+    ash_grains_take_kept(grains);
 }
 
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range run)
@@ -347,8 +307,8 @@ void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range r
     for (size_t i = 0; i < count; i++) {
         ash_assert(stack.depth <= ASH_GRAINS_DEPTH_MAX);
         parts[stack.depth] = leaves[i];
-        push(&stack, taken->grains);
-        while (merge(&stack, grains->opts.grain_count)) {
+        ash_grains_push(&stack, (struct ash_range){ash_grains_next(taken, &stack), 1});
+        while (ash_grains_merge(&stack, grains->opts.grain_count)) {
             ash_assert(stack.depth <= taken->buffer_count);
             float *sum = taken->sums[stack.depth - 1] + run.first;
             if (run.count > 0) exec->ops->row->add(exec, parts[stack.depth - 1], parts[stack.depth], run.count, sum);
@@ -391,6 +351,7 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
     ash_assert(part == 0 || part * group_size(opts) == run.count);
     ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;
+    grains->is_reduced = true;
     request->call = NULL;
     request->range = run;
     for (size_t i = 0; i < parts; i++)
@@ -428,6 +389,11 @@ int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err
         ash_assert(out == NULL);
         return wait_requests(grains, err);
     }
+    if (grains->windows[0] != NULL) { /* whoever is lost before all have come has changed nobody's sums */
+        int rc = ash_group_barrier(opts->group, err);
+        if (rc < 0) return rc;
+    }
+    grains->is_reduced = true;
     if (grains->windows[0] != NULL && opts->wanted_count > 0)
         return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, opts->wanted,
                                        opts->wanted_count, ASH_COLL_F32, ASH_COLL_SUM, err);

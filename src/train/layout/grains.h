@@ -69,6 +69,13 @@ struct ash_grains_strand {
     float *sums[ASH_GRAINS_DEPTH_MAX];               /* the partial sums [leaf_size], in one or the other */
 };
 
+/* Subtrees of a step whose sums are known before it begins. Such a step may give ranks other grains than opts say. */
+struct ash_grains_kept {
+    const struct ash_range *parts; /* [ranks of the group] grains of each rank in that step, in order */
+    const struct ash_range *spans; /* [count] the subtrees, in order; each lies in one rank's grains */
+    size_t count;
+};
+
 /* Caller's storage; fields are private. Zeroed it has no strands. */
 struct ash_grains {
     struct ash_grains_opts opts;
@@ -77,6 +84,10 @@ struct ash_grains {
     struct ash_window *windows[ASH_GRAINS_DEPTH_MAX]; /* as many as any rank has partial sums */
     struct ash_grains_request *requests;              /* [opts.range_count] */
     size_t request_count;
+    bool is_reduced;             /* a reduction has begun, which may have overwritten sums */
+    struct ash_grains_kept kept; /* of this step, those of this rank; parts NULL: none */
+    const float *const *values;  /* [kept.count] */
+    size_t taken;                /* of those, in the tree */
 };
 
 /* The part of `rank` when grain_count grains are partitioned over `size` ranks in order, as evenly as possible. */
@@ -107,6 +118,20 @@ void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range r
                     size_t count);
 /* All ranges of the next count leaves have been added: go to the grains after them. */
 void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count);
+
+/* ---- sums that are known before a step (one strand, no peers) ---------------------------------------------------- */
+
+/* Can a step have these? The same answer on all ranks. */
+bool ash_grains_can_keep(const struct ash_grains *grains, const struct ash_grains_kept *kept);
+/* Memory for such a step. All ranks of the group call it. Returns 0, -EINVAL, -ENOMEM or the group's error. */
+int ash_grains_make_room(struct ash_grains *grains, const struct ash_grains_kept *kept, struct ash_err *err);
+/* After a reset: this step has those, all ranks'. values: the sums [sum_size] of those in this rank's grains, in order.
+ * Both are borrowed until the next reset. The grains between them are begun and ended as ever; ranges
+ * (ash_grains_end_range) are not for such a step. */
+void ash_grains_keep(struct ash_grains *grains, const struct ash_grains_kept *kept, const float *const *values);
+/* The subtrees that are complete, and not overwritten by a reduction: spans_out, sums_out [ASH_GRAINS_DEPTH_MAX].
+ * Returns how many. */
+size_t ash_grains_finished(const struct ash_grains *grains, struct ash_range *spans_out, const float **sums_out);
 
 /* Between nodes, or alone, with one strand: elements `range` of all its leaves are there, so start to reduce them over
  * the ranks, overlapped with what the caller computes next. part: rank r of the group needs only part elements from

@@ -342,6 +342,7 @@ void ash_stages_close(struct ash_stages *stages)
     ash_stages_close_channels(stages);
     for (size_t i = 0; stages->chunks != NULL && i < stages->chunk_count; i++)
         close_chunk(&stages->chunks[i]);
+    ash_stages_drop_kept(stages);
     free(stages->chunks);
     ash_feed_fini(&stages->feed);
     memset(stages, 0, sizeof(*stages));

@@ -56,6 +56,21 @@ struct ash_stage_channels {
     struct ash_channel *tie_to, *tie_from; /* between the embedding and a tied output matrix on another stage */
 };
 
+/* Grains of a step whose sums are known before it begins (stages_kept.c). */
+struct ash_stages_kept {
+    bool is_set;
+    uint64_t step;           /* steps before it */
+    struct ash_range *parts; /* [ranks that share the sequences] grains of each in that step */
+    struct ash_range *spans; /* [span_count] subtrees of the grains, of all ranks, in order */
+    size_t span_count;
+    struct ash_range own;    /* of those, the ones among this rank's grains */
+    struct ash_buffer *sums; /* [chunks, own.count] */
+    const float **values;    /* the same */
+    double *losses;          /* [grains], of those that are kept */
+    size_t *todo;            /* [todo_count] this rank's other grains */
+    size_t todo_count;
+};
+
 /* Caller's storage. */
 struct ash_stages {
     const struct ash_job *job;
@@ -71,6 +86,9 @@ struct ash_stages {
     size_t grain_micros;   /* micro-batches of a grain */
     struct ash_range own;  /* this rank's grains */
     bool owes_spread;      /* weights have been updated, and only their owners have them: ash_stages_spread is due */
+    uint64_t summed_step;  /* of which gradients are being summed, from 1: they may outlive the epoch; 0: none */
+    struct ash_stages_kept kept;
+    const size_t *todo; /* the grains of the step that is being made, by round; NULL: own, in order */
 };
 
 /* Where weights come from: a folder, or a config and a seed. */
@@ -111,7 +129,31 @@ size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t e
  * objective's or the group's error. */
 int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
                      struct ash_err *err);
-/* While that runs: elements `range` of a chunk's reduced gradients, where those that this rank updates are complete;
+
+/* ---- grains that an interrupted step had finished ---------------------------------------------------------------- */
+
+/* Is a grain's sum on the ranks of one data-parallel place alone? Then it outlives the loss of any other. */
+bool ash_stages_can_keep(const struct ash_stages *stages);
+/* Detached or not: the subtrees of step summed_step that are complete in a chunk. Calls each for every one. */
+typedef int (*ash_stages_finished_fn)(void *ctx, struct ash_range span, const float *sums, const double *losses);
+/* losses [grains] are those of the step; borrowed. Returns 0 or each's first error. */
+int ash_stages_list_finished(const struct ash_stages *stages, size_t chunk, const double *losses,
+                             ash_stages_finished_fn each, void *ctx);
+/* Room for subtrees of the step after `step` steps that are known: kept, copied, with parts for all data-parallel
+ * ranks. Where this rank cannot take them, nothing is done, and *can_out is false. Returns 0 or -ENOMEM. */
+int ash_stages_open_kept(struct ash_stages *stages, const struct ash_grains_kept *kept, uint64_t step, bool *can_out,
+                         struct ash_err *err);
+/* Where the sums of subtree kept.own.first + index belong: [size of the chunk's model]. */
+float *ash_stages_kept_sums(const struct ash_stages *stages, size_t chunk, size_t index);
+/* They are there, and so are losses [grains]: that step takes them. All ranks of the mesh call it. Returns 0, -ENOMEM
+ * or the group's error. */
+int ash_stages_set_kept(struct ash_stages *stages, const double *losses, struct ash_err *err);
+/* Forget them; nothing is fine. */
+void ash_stages_drop_kept(struct ash_stages *stages);
+
+/* ---- the rest of a step ------------------------------------------------------------------------------------------ */
+
+/* While a step runs: elements `range` of a chunk's reduced gradients, where those that this rank updates are complete;
  * else NULL. */
 const float *ash_stages_sum(const struct ash_stages *stages, size_t chunk, struct ash_range range);
 /* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */

@@ -116,3 +116,16 @@ int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err)
     ash_grains_advance(&stage->grains, 0, 1);
     return 0;
 }
+
+int ash_stages_start_all(struct ash_stage *stage, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < stage->state.shards->unit_count; i++) {
+        const struct ash_shard_unit *unit = &stage->state.shards->units[i];
+
+        if (is_summed(stage, unit))
+            rc = ash_grains_start_reduce(&stage->grains, unit->whole, wanted_part(stage, unit), err);
+    }
+    return rc;
+}

@@ -1,4 +1,4 @@
-/* stages_priv - between stages.c, stages_run.c, stages_update.c, stages_channels.c and stages_hooks.c. */
+/* stages_priv - between the files of the stages. */
 #ifndef ASH_TRAIN_STAGES_PRIV_H
 #define ASH_TRAIN_STAGES_PRIV_H
 
@@ -33,6 +33,20 @@ int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *s
 void ash_stages_note_grain(struct ash_stage *stage, size_t round);
 /* The rank's last grain is done: start the reductions that no layer has started. */
 int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err);
+
+/* The rank's grains are all in the tree, and no layer has started a reduction: start them all. */
+int ash_stages_start_all(struct ash_stage *stage, struct ash_err *err);
+
+/* ---- stages_run.c ------------------------------------------------------------------------------------------------ */
+
+/* Every loss [count] comes from its reporting rank; the others add zeros. */
+int ash_stages_share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err);
+
+/* ---- stages_kept.c ----------------------------------------------------------------------------------------------- */
+
+/* A step begins, with all sums reset: take what is kept of it, where there is something (then true), with its losses.
+ * What was kept of another step is dropped. */
+bool ash_stages_begin_kept(struct ash_stages *stages, uint64_t step, double *losses);
 
 /* ---- stages.c ---------------------------------------------------------------------------------------------------- */
 

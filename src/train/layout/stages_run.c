@@ -15,6 +15,7 @@ struct step {
     const struct ash_stages_task *task;
     uint64_t step;
     double *losses; /* [grains] */
+    struct ash_stage_order order;
 };
 
 static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
@@ -28,6 +29,7 @@ static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
 static size_t grain_of(const struct ash_stages *stages, size_t round)
 {
     if (stages->mesh->zero > 1) return ash_fsdp_grain(stages->mesh, (size_t)stages->job->train.grains, round);
+    if (stages->todo != NULL) return stages->todo[round];
     return round < stages->own.count ? stages->own.first + round : SIZE_MAX;
 }
 
@@ -276,8 +278,9 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
     int rc;
 
     stage->fsdp.is_last_of_grain = in_grain + 1 == stages->grain_micros;
-    stage->fsdp.is_last_of_step = micro + 1 == stages->order.micros;
-    stage->is_last_micro_batch = stage->fsdp.is_last_of_grain && round + 1 == stages->own.count;
+    stage->fsdp.is_last_of_step = micro + 1 == now->order.micros;
+    /* kept sums may follow the last grain that is computed: then nothing is reduced before all of it is over */
+    stage->is_last_micro_batch = stage->fsdp.is_last_of_grain && stages->todo == NULL && round + 1 == stages->own.count;
     if (stage->leaf_sums != NULL) {
         stage->leaf_sums->round = round;
         stage->leaf_sums->chunk = (size_t)(stage - stages->chunks);
@@ -304,8 +307,7 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
 
-/* Every loss comes from its reporting rank; the others add zeros. */
-static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
+int ash_stages_share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
 {
     struct ash_mesh *mesh = stages->mesh;
     int rc;
@@ -327,121 +329,60 @@ static void reset(struct ash_stage *stage)
         memset(stage->reduce_started, 0, stage->state.shards->unit_count * sizeof(*stage->reduce_started));
 }
 
-int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
-                     struct ash_err *err)
+/* Drop what is left of an earlier step, and take what is left of this one. */
+static int begin_step(struct step *now, struct ash_err *err)
 {
-    struct step now = {stages, task, step, losses};
-    size_t grains = (size_t)stages->job->train.grains;
+    struct ash_stages *stages = now->stages;
+    const struct ash_stages_task *task = now->task;
     int rc = ash_stages_catch_up(stages, err);
 
     if (rc < 0) return rc;
-    memset(losses, 0, grains * sizeof(*losses));
+    memset(now->losses, 0, (size_t)stages->job->train.grains * sizeof(*now->losses));
     for (size_t i = 0; i < stages->chunk_count; i++) {
         reset(&stages->chunks[i]);
         stages->chunks[i].leaf_sums = stages->chunks[i].fsdp.leaf_sums = task->sums;
         stages->chunks[i].listener = task->listener;
     }
-    for (size_t i = 0; i < ash_stage_order_count(&stages->order); i++) {
-        struct ash_stage_op op = ash_stage_order_at(&stages->order, i);
-        struct ash_stage *stage = &stages->chunks[op.chunk];
-        rc = op.backward ? run_backward(&now, stage, op.micro, err) : run_forward(&now, stage, op.micro, err);
-        if (rc < 0) return rc;
-    }
-    rc = ash_stages_reduce(stages, err);
-    if (rc < 0) return rc;
-    return share_losses(stages, losses, grains, err);
+    now->order = stages->order;
+    stages->todo = NULL;
+    stages->summed_step = 0;
+    if (task->shift > 0) return 0;
+    stages->summed_step = ash_stages_can_keep(stages) ? now->step + 1 : 0;
+    if (!ash_stages_begin_kept(stages, now->step, now->losses)) return 0;
+    stages->todo = stages->kept.todo;
+    now->order.micros = stages->kept.todo_count * stages->grain_micros;
+    /* not all ranks may have a pass that asks for weights */
+    for (size_t i = 0; rc == 0 && i < stages->chunk_count; i++)
+        rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
+    return rc;
 }
 
-/* ---- without gradients ------------------------------------------------------------------------------------------- */
-
-/* What an evaluation fills; sequence 0 first. */
-struct results {
-    double *losses; /* [count] sums; or NULL */
-    float *rows;    /* [count, seq]; or NULL */
-};
-
-static void note_results(const struct ash_feed *feed, size_t s, uint64_t index, const struct results *results)
+/* All grains of the step are in the tree. */
+static int end_step(struct step *now, struct ash_err *err)
 {
-    size_t seq = feed->seq_tokens;
+    struct ash_stages *stages = now->stages;
+    int rc = 0;
 
-    if (results->losses != NULL) results->losses[index] = ash_feed_loss(feed, s);
-    for (size_t r = 0; results->rows != NULL && r < seq; r++)
-        results->rows[index * seq + r] = feed->targets[s * seq + r] >= 0 ? feed->losses[s * seq + r] : 0.0f;
+    for (size_t i = 0; rc == 0 && stages->todo != NULL && i < stages->chunk_count; i++)
+        if (stages->chunks[i].overlap_reduce) rc = ash_stages_start_all(&stages->chunks[i], err);
+    if (rc == 0) rc = ash_stages_reduce(stages, err);
+    if (rc < 0) return rc;
+    stages->summed_step = 0;
+    ash_stages_drop_kept(stages); /* it is in the sums */
+    return ash_stages_share_losses(stages, now->losses, (size_t)stages->job->train.grains, err);
 }
 
-/* One micro-batch through all chunks that are here, one after the other: the stages of other ranks are between them. */
-static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *slice, const struct results *results,
+int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
                      struct ash_err *err)
 {
-    for (size_t i = 0; i < stages->chunk_count; i++) {
-        struct ash_stage_slot *slot = &stages->chunks[i].slots[0];
-        int rc;
+    struct step now = {.stages = stages, .task = task, .step = step, .losses = losses};
+    int rc = begin_step(&now, err);
 
-        slot->feed.batch = (struct ash_batch){0};
-        if (slice->count > 0) {
-            rc = ash_feed_read(&slot->feed, slice, err);
-            if (rc < 0) return rc;
-        }
-        rc = ash_stages_recv_input(stages, slot, err);
-        if (rc < 0) return rc;
-        rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
-        if (rc < 0) return rc;
-        rc = ash_stages_send_output(stages, slot, err);
-        if (rc < 0) return rc;
-        if (!ash_pass_has_head(slot->pass)) continue;
-        rc = ash_pass_losses(slot->pass, slot->feed.losses, NULL, err);
-        if (rc < 0) return rc;
-        for (size_t s = 0; s < slot->feed.sequences && slice->count > 0; s++)
-            note_results(&slot->feed, s, slot->feed.slots[s], results);
+    for (size_t i = 0; rc == 0 && i < ash_stage_order_count(&now.order); i++) {
+        struct ash_stage_op op = ash_stage_order_at(&now.order, i);
+        struct ash_stage *stage = &stages->chunks[op.chunk];
+
+        rc = op.backward ? run_backward(&now, stage, op.micro, err) : run_forward(&now, stage, op.micro, err);
     }
-    return 0;
-}
-
-/* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
-static int eval_all(struct ash_stages *stages, const struct ash_train_source *source, size_t count,
-                    const struct results *results, struct ash_err *err)
-{
-    size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
-    size_t share = ash_div_up(count, size), first = ash_min(share * rank, count);
-    size_t end = ash_min(first + share, count);
-    struct ash_feed_slice slice = {.source = source, .slots_per_step = count};
-    int rc = ash_stages_catch_up(stages, err);
-
-    for (size_t i = 0; rc == 0 && i < stages->chunk_count;
-         i++) /* not all ranks may have a pass that asks for weights */
-        rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
-    if (rc < 0) return rc;
-    for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
-        slice.first_slot = first;
-        slice.count = ash_min(end - first, stages->micro_batch);
-        if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
-        rc = eval_some(stages, &slice, results, err);
-        if (rc < 0) return rc;
-    }
-    return 0;
-}
-
-int ash_stages_eval(struct ash_stages *stages, const struct ash_train_source *source, size_t count, double *losses,
-                    struct ash_err *err)
-{
-    int rc;
-
-    memset(losses, 0, count * sizeof(*losses));
-    rc = eval_all(stages, source, count, &(struct results){.losses = losses}, err);
-    return rc < 0 ? rc : share_losses(stages, losses, count, err);
-}
-
-int ash_stages_eval_rows(struct ash_stages *stages, const struct ash_train_source *source, size_t count, float *rows,
-                         struct ash_err *err)
-{
-    struct ash_mesh *mesh = stages->mesh;
-    size_t total = count * (size_t)stages->job->data.seq_tokens;
-    int rc;
-
-    memset(rows, 0, total * sizeof(*rows));
-    rc = eval_all(stages, source, count, &(struct results){.rows = rows}, err);
-    if (rc < 0 || mesh->world == NULL) return rc;
-    if (!ash_mesh_is_reporting_rank(mesh)) memset(rows, 0, total * sizeof(*rows));
-    /* bits: one rank alone has each row, and the others zeros */
-    return ash_group_all_reduce(mesh->world, rows, rows, total, ASH_COLL_I32, ASH_COLL_SUM, err);
+    return rc < 0 ? rc : end_step(&now, err);
 }

@@ -3,62 +3,22 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/math.h"
+#include "train/recover/rank_lists.h"
 
 /* ---- who has and needs what -------------------------------------------------------------------------------------- */
 
-/* Lists of all ranks. */
-struct lists {
-    struct ash_patch_range *ranges;
-    size_t *first; /* [ranks + 1] */
-};
-
-static void lists_fini(struct lists *lists)
-{
-    free(lists->ranges);
-    free(lists->first);
-}
-
-/* Everyone's list: how long each is, then all of them, each with room for the longest. */
-static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct lists *lists,
+/* Everyone's list. */
+static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct ash_rank_lists *lists,
                         struct ash_err *err)
 {
-    size_t ranks = ash_group_size(group), most = 1;
-    uint64_t count = own->count, *counts = calloc(ranks, sizeof(*counts));
-    struct ash_patch_range *mine = NULL, *all = NULL;
-    int rc = -ENOMEM;
-
-    lists->first = calloc(ranks + 1, sizeof(*lists->first));
-    if (counts == NULL || lists->first == NULL) goto out;
-    rc = ash_group_all_gather(group, &count, counts, sizeof(count), err);
-    if (rc < 0) goto out;
-    for (size_t r = 0; r < ranks; r++) {
-        most = ash_max(most, (size_t)counts[r]);
-        lists->first[r + 1] = lists->first[r] + (size_t)counts[r];
-    }
-    rc = -ENOMEM;
-    mine = calloc(most, sizeof(*mine));
-    all = calloc(ranks * most, sizeof(*all));
-    lists->ranges = calloc(lists->first[ranks] + 1, sizeof(*lists->ranges));
-    if (mine == NULL || all == NULL || lists->ranges == NULL) goto out;
-    for (size_t i = 0; i < own->count; i++)
-        mine[i] = own->items[i].range;
-    rc = ash_group_all_gather(group, mine, all, most * sizeof(*mine), err);
-    for (size_t r = 0; rc == 0 && r < ranks; r++)
-        memcpy(lists->ranges + lists->first[r], all + r * most, (size_t)counts[r] * sizeof(*all));
-
-out:
-    free(counts);
-    free(mine);
-    free(all);
-    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for what %zu ranks hold", ranks) : rc;
+    return ash_rank_lists_gather(lists, group, own->items, own->count,
+                                 (struct ash_rank_item){sizeof(*own->items), sizeof(own->items->range)}, err);
 }
 
 static int plan_moves(struct ash_exchange *exchange, const struct ash_model *outline, struct ash_err *err)
 {
-    struct lists have = {0}, need = {0};
+    struct ash_rank_lists have = {0}, need = {0};
     struct ash_moves_opts opts = {.ranks = exchange->ranks};
     uint32_t *nodes = calloc(exchange->ranks, sizeof(*nodes));
     struct ash_patch_range missing = {0};
@@ -70,19 +30,19 @@ static int plan_moves(struct ash_exchange *exchange, const struct ash_model *out
     if (rc == 0) rc = gather_lists(exchange->group, exchange->need, &need, err);
     if (rc < 0) goto out;
     opts.nodes = nodes;
-    opts.have = (struct ash_patch_lists){have.ranges, have.first};
-    opts.need = (struct ash_patch_lists){need.ranges, need.first};
+    opts.have = (struct ash_patch_lists){have.items, have.first};
+    opts.need = (struct ash_patch_lists){need.items, need.first};
     rc = ash_moves_plan(&opts, &exchange->moves, &exchange->move_count, &missing);
     if (rc == -ENODATA)
         ash_err_set(err, rc, "no process that is left holds elements %llu to %llu of %s",
                     (unsigned long long)missing.first, (unsigned long long)(missing.first + missing.count - 1),
-                    ash_model_param(outline, missing.param)->name);
+                    ash_model_param(outline, missing.param % ash_model_param_count(outline))->name);
     else if (rc < 0)
         ash_err_set(err, rc, "out of memory for the moves between %zu ranks", exchange->ranks);
 
 out:
-    lists_fini(&have);
-    lists_fini(&need);
+    ash_rank_lists_fini(&have);
+    ash_rank_lists_fini(&need);
     free(nodes);
     return rc;
 }

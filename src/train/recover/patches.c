@@ -106,6 +106,30 @@ int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages 
     return rc;
 }
 
+int ash_patches_add_sums(struct ash_patches *patches, const struct ash_stage *stage, const struct ash_model *outline,
+                         float *sums, size_t first_param, struct ash_err *err)
+{
+    const struct ash_model *model = stage->state.model;
+    size_t hint = 0;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+
+        if (!param->is_trained || param->is_tied_copy) continue;
+        size_t index = find_param(outline, param->name, &hint);
+        ash_assert(index != SIZE_MAX);
+        for (size_t p = 0; rc == 0 && p < ash_param_piece_count(param); p++) {
+            struct ash_piece piece = ash_param_piece(param, p);
+            struct ash_patch patch = {.range = {(uint32_t)(first_param + index), 0, piece.full, piece.count},
+                                      .values = {sums + param->offset + piece.local}};
+
+            rc = ash_patches_add(patches, &patch, err);
+        }
+    }
+    return rc;
+}
+
 size_t ash_patch_bytes(const struct ash_patch_range *range)
 {
     return (size_t)range->count * sizeof(float) * (range->has_moments != 0 ? ASH_PATCH_KINDS : 1);

@@ -41,6 +41,10 @@ int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, 
  * alone has to write). outline lists the whole model. Returns 0 or -ENOMEM. */
 int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages *stages,
                            const struct ash_model *outline, bool reads, struct ash_err *err);
+/* Append what a chunk of stages has, or needs, of gradient sums [size of its model], without moments. Parameters are
+ * counted from first_param on, so that one list can have several sums. Returns 0 or -ENOMEM. */
+int ash_patches_add_sums(struct ash_patches *patches, const struct ash_stage *stage, const struct ash_model *outline,
+                         float *sums, size_t first_param, struct ash_err *err);
 /* Bytes of elements of a range, with its moments. */
 size_t ash_patch_bytes(const struct ash_patch_range *range);
 

@@ -132,6 +132,7 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
     if (rc >= 0) rc = ash_json_int(json, "flip", 0, (int64_t)ASH_RUN_FLIPS * ASH_RUN_RANKS_MAX, &request.flip, err);
     if (rc >= 0) rc = ash_json_int(json, "slow", 0, ASH_RUN_RANKS_MAX, &request.slow, err);
     if (rc >= 0) rc = ash_json_int(json, "die", 0, (int64_t)ASH_FAULT_POINTS * ASH_RUN_RANKS_MAX, &request.die, err);
+    if (rc >= 0) rc = ash_json_int(json, "passes", 0, ASH_RUN_PASSES_MAX, &request.passes, err);
     if (rc >= 0) rc = ash_json_bool(json, "doom", &request.doom, err);
     if (rc >= 0) rc = ash_json_int(json, "err", -ASH_RUN_RANKS_MAX, ASH_RUN_RANKS_MAX, &request.err, err);
     json_decref(json);
@@ -143,10 +144,10 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
 int ash_run_request_write(const char *dir, const struct ash_run_request *request, struct ash_err *err)
 {
     return write_json(dir, REQUEST_FILE,
-                      json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "stop", request->stop, "doom", request->doom,
-                                "ranks", (json_int_t)request->ranks, "flip", (json_int_t)request->flip, "slow",
-                                (json_int_t)request->slow, "die", (json_int_t)request->die, "err",
-                                (json_int_t)request->err),
+                      json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "stop", request->stop, "doom",
+                                request->doom, "ranks", (json_int_t)request->ranks, "flip", (json_int_t)request->flip,
+                                "slow", (json_int_t)request->slow, "die", (json_int_t)request->die, "passes",
+                                (json_int_t)request->passes, "err", (json_int_t)request->err),
                       err);
 }
 

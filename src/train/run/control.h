@@ -9,6 +9,7 @@
 #include "ashlar/err.h"
 
 #define ASH_RUN_RANKS_MAX 65536
+#define ASH_RUN_PASSES_MAX 1000000
 #define ASH_RUN_FLIPS 4 /* kinds of memory that a bit can change in */
 
 /* What a run is at. It is written when that changes; the newest step is in the log. */
@@ -35,8 +36,9 @@ struct ash_run_request {
     /* the same: 1 + ASH_FAULT_POINTS times the rank + where (base/fault_point.h); 0: nobody does. A rank that is not
      * there yet: when it is fed */
     int64_t die;
-    bool doom;   /* the same: whoever is last in the mesh dies in the next step, each time that it is tried */
-    int64_t err; /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
+    int64_t passes; /* times that it gets beyond that place before */
+    bool doom;      /* the same: whoever is last in the mesh dies in the next step, each time that it is tried */
+    int64_t err;    /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */

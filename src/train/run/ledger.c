@@ -67,6 +67,8 @@ void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_
     ledger->recoveries = (uint64_t)number(json, "recoveries");
     ledger->redone_steps = (uint64_t)number(json, "redone_steps");
     ledger->lost_steps = (uint64_t)number(json, "lost_steps");
+    ledger->kept_grains = (uint64_t)number(json, "kept_grains");
+    ledger->redone_grains = (uint64_t)number(json, "redone_grains");
     json_decref(json);
 }
 
@@ -90,7 +92,20 @@ void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns)
 
     ledger->seconds[ASH_LEDGER_REDONE] += work;
     ledger->seconds[ASH_LEDGER_DETECT] += spent - work;
+    ledger->failed_s = work;
     ledger->last_ns = now_ns;
+}
+
+void ash_ledger_keep(struct ash_ledger *ledger, uint64_t kept, uint64_t grains, double share)
+{
+    double seconds = share > 0.0 ? fmin(ledger->failed_s, share * step_s(ledger)) : 0.0;
+
+    ash_assert(kept <= grains && share <= 1.0);
+    ledger->seconds[ASH_LEDGER_REDONE] -= seconds;
+    ledger->seconds[ASH_LEDGER_PRODUCTIVE] += seconds;
+    ledger->failed_s = 0.0;
+    ledger->kept_grains += kept;
+    ledger->redone_grains += grains - kept;
 }
 
 void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps)
@@ -115,9 +130,11 @@ double ash_ledger_wall_s(const struct ash_ledger *ledger)
 
 int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct ash_err *err)
 {
-    json_t *json = json_pack("{s:f, s:I, s:I, s:I, s:I}", "wall_s", ash_ledger_wall_s(ledger), "steps",
-                             (json_int_t)ledger->steps, "recoveries", (json_int_t)ledger->recoveries, "redone_steps",
-                             (json_int_t)ledger->redone_steps, "lost_steps", (json_int_t)ledger->lost_steps);
+    json_t *json =
+        json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "wall_s", ash_ledger_wall_s(ledger), "steps",
+                  (json_int_t)ledger->steps, "recoveries", (json_int_t)ledger->recoveries, "redone_steps",
+                  (json_int_t)ledger->redone_steps, "lost_steps", (json_int_t)ledger->lost_steps, "kept_grains",
+                  (json_int_t)ledger->kept_grains, "redone_grains", (json_int_t)ledger->redone_grains);
     char *text = NULL, key[KEY_BYTES];
     int rc;
 

@@ -21,6 +21,8 @@ enum ash_ledger_kind {
 struct ash_ledger {
     double seconds[ASH_LEDGER_KINDS];
     uint64_t steps, recoveries, redone_steps, lost_steps; /* counted */
+    uint64_t kept_grains, redone_grains; /* of redone steps: those that were finished, those that were computed again */
+    double failed_s;                     /* of the step that failed last, what is charged as redone */
     uint64_t last_ns;
 };
 
@@ -30,6 +32,9 @@ void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_
 void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uint64_t now_ns);
 /* The time since the last charge was a step that failed. */
 void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns);
+/* A step is made again, of which `kept` of all its grains need not be: that takes so much less than a step (a share of
+ * it), for which the failed one was not in vain. */
+void ash_ledger_keep(struct ash_ledger *ledger, uint64_t kept, uint64_t grains, double share);
 /* So many finished steps are lost: their time was for nothing. */
 void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps);
 /* The name of a kind: "productive", and so on. */

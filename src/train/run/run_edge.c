@@ -27,6 +27,7 @@ enum edge_value {
     EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
     EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
     EDGE_DIE,    /* or that one dies somewhere; */
+    EDGE_PASSES, /* after that many times; */
     EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request; */
     EDGE_DOOM,   /* or that the next step kills whoever is last */
     EDGE_WAITS,  /* ranks that wait much longer for others than at first, for some steps */
@@ -58,6 +59,7 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_FLIP] = request.flip;
     values[EDGE_PAUSE] = request.slow;
     values[EDGE_DIE] = request.die;
+    values[EDGE_PASSES] = request.passes;
     values[EDGE_ERR] = request.err;
     values[EDGE_DOOM] = request.doom;
     values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
@@ -259,6 +261,7 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
     run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
     ash_run_take_faults(run, &(struct ash_run_faults){.slow = values[EDGE_PAUSE],
                                                       .die = values[EDGE_DIE],
+                                                      .passes = values[EDGE_PASSES],
                                                       .err = values[EDGE_ERR],
                                                       .doom = values[EDGE_DOOM] != 0});
     hear_pace(run, values);

@@ -27,7 +27,8 @@ void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *fault
     if (faults->slow == rank + 1) run->pauses = true;
     if (llabs(faults->err) == rank + 1) ash_trainer_compute_wrongly(run->trainer, faults->err < 0);
     if (faults->doom) run->doomed_step = ash_trainer_state(run->trainer)->step + 1;
-    if (die >= 0 && die / ASH_FAULT_POINTS == rank) ash_fault_point_arm((enum ash_fault_point)(die % ASH_FAULT_POINTS));
+    if (die >= 0 && die / ASH_FAULT_POINTS == rank)
+        ash_fault_point_arm_later((enum ash_fault_point)(die % ASH_FAULT_POINTS), (unsigned)faults->passes);
     if (die >= 0 && die / ASH_FAULT_POINTS >= ranks) run->newcomer_dies = faults->die;
 }
 

@@ -176,7 +176,7 @@ void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause);
 
 /* What somebody has asked for, to see it found (ashlar chaos): as in struct ash_run_request. */
 struct ash_run_faults {
-    int64_t slow, die, err;
+    int64_t slow, die, passes, err;
     bool doom;
 };
 /* At a step's edge, all ranks of the mesh: what of it is meant for this one. */

@@ -25,6 +25,8 @@ ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training
 ASH_COUNTER(damage_metric, "ashlar_train_damages_total",
             "Times that a rank's memory had changed by itself, or its results were wrong.");
 ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were made again after a loss.");
+ASH_COUNTER(kept_metric, "ashlar_train_kept_grains_total",
+            "Grains of steps that were made again after a loss which did not have to be computed again.");
 ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses of ranks and the next step.");
 
 bool ash_run_is_loss(const struct ash_run *run, int code)
@@ -199,7 +201,7 @@ void ash_run_warn_damaged(struct ash_run *run, uint64_t repeated, size_t from, s
 
 static void say(struct ash_run *run, const char *why, const struct ash_recovery *recovery, double down_s)
 {
-    char mesh[192];
+    char mesh[192], kept[96] = "";
 
     if (!run->is_leader) return;
     ash_run_write_status(run, "running");
@@ -208,9 +210,12 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
         ash_run_warn(run, "%s; the run continues from step %" PRIu64, why, recovery->step);
         return;
     }
-    ash_run_warn(run, "%s; %zu ranks continue from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", why,
+    if (recovery->kept_grains > 0)
+        snprintf(kept, sizeof(kept), "; kept %" PRIu64 " of %" PRId64 " grains of step %" PRIu64, recovery->kept_grains,
+                 run->job->train.grains, recovery->step + 1);
+    ash_run_warn(run, "%s; %zu ranks continue from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)%s", why,
                  ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
-                 down_s, (double)recovery->moved_bytes * 1e-6);
+                 down_s, (double)recovery->moved_bytes * 1e-6, kept);
 }
 
 /* Try until a new epoch stands, whoever is lost on the way. A step that one try has finished stays finished. */
@@ -286,10 +291,13 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
     return rc < 0 ? rc : ash_trainer_spread(run->trainer, err);
 }
 
-static void count_recovery(struct ash_run *run, double down_s)
+static void count_recovery(struct ash_run *run, const struct ash_recovery *recovery, double down_s)
 {
     run->ledger.recoveries++;
     run->ledger.redone_steps += !run->is_last_open;
+    if (!run->is_last_open)
+        ash_ledger_keep(&run->ledger, recovery->kept_grains, (uint64_t)run->job->train.grains, recovery->kept_share);
+    ash_metric_add(&kept_metric, (double)recovery->kept_grains);
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->is_last_open);
     ash_metric_add(&down_metric, down_s);
@@ -319,7 +327,7 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     ash_log(ASH_LOG_DEBUG, "of %.3f s: settling %.3f s, opening the mesh %.3f s, moving the state %.3f s", down_s,
             recovery.settle_s, recovery.open_s, recovery.transfer_s);
     ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
-    if (!is_planned) count_recovery(run, down_s);
+    if (!is_planned) count_recovery(run, &recovery, down_s);
     say(run, first.text, &recovery, down_s);
     if (run->is_leader) ash_run_write_ledger(run);
     return 0;
