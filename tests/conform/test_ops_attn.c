@@ -425,8 +425,10 @@ static void scenario_decode_bf16(struct ash_exec *exec, struct tape *tape)
     struct ash_attn_args *args = &docs.args;
 
     memset(&docs, 0, sizeof(docs));
-    args->kv_heads = 1 + draw_below(tape, 2);
-    args->heads = args->kv_heads * (draw_bool(tape) ? 1 + draw_below(tape, 4) : 1 + draw_below(tape, 16));
+    args->kv_heads = draw_below(tape, 4) == 0 ? 67 : 1 + draw_below(tape, 2); /* 67: more than a GPU computes at once */
+    args->heads = args->kv_heads > 2 ? args->kv_heads
+                  : draw_bool(tape)  ? args->kv_heads * (1 + draw_below(tape, 4))
+                                     : args->kv_heads * (1 + draw_below(tape, 16));
     args->dim_k = args->dim_v = draw_bool(tape) ? 64 : 128;
     args->scale = 0.1f;
     args->round_bf16 = true;

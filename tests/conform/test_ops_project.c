@@ -56,19 +56,12 @@ static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
 }
 
 /* As a layer decodes: bf16 weights as lines of whole chunks, which kernels for few rows want. */
-static void scenario_decode(struct ash_exec *exec, struct tape *tape)
+static void run_decode(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t K)
 {
-    size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 400), K = 8 * draw_size(tape, 65), kind;
     struct ash_project_args args = {
         .M = M, .K = K, .x_stride = K + 4 * draw_below(tape, 3), .norm_eps = 1e-5f, .round_bf16 = true};
+    size_t kind = draw_below(tape, 3);
 
-    if (draw_bool(tape)) M = args.M = 1;
-    if (draw_below(tape, 8) == 0) { /* so many outputs that every multiprocessor of a GPU has several */
-        N = 4000 + draw_below(tape, 10000);
-        M = args.M = 1;
-        K = args.K = args.x_stride = 8 * (1 + draw_below(tape, 18));
-    }
-    kind = draw_below(tape, 3);
     args.x = draw_floats(tape, M * args.x_stride, 2.0f);
     if (draw_bool(tape)) args.norm = draw_floats(tape, K, 1.0f);
     args.residual = kind == 0;
@@ -86,6 +79,34 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
     exec->ops->matrix->project(exec, &args);
     for (size_t i = 0; i < args.out_count; i++)
         tape_words(tape, args.outs[i].y, M * args.outs[i].y_stride);
+}
+
+/* As many outputs as give every multiprocessor of a GPU several. */
+static size_t draw_outputs(struct tape *tape)
+{
+    return 4000 + draw_below(tape, 14000);
+}
+
+static void scenario_decode(struct ash_exec *exec, struct tape *tape)
+{
+    bool is_wide = draw_below(tape, 8) == 0;
+    size_t M = is_wide || draw_bool(tape) ? 1 : 1 + draw_below(tape, 17);
+
+    if (is_wide)
+        run_decode(exec, tape, M, draw_outputs(tape), 8 * (1 + draw_below(tape, 18)));
+    else
+        run_decode(exec, tape, M, draw_size(tape, 400), 8 * draw_size(tape, 65));
+}
+
+/* The same of a batch. */
+static void scenario_batch(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 17 + draw_below(tape, 113);
+
+    if (draw_below(tape, 4) == 0)
+        run_decode(exec, tape, M, draw_outputs(tape), 8 * (1 + draw_below(tape, 3)));
+    else
+        run_decode(exec, tape, M, draw_size(tape, 100), 8 * draw_size(tape, 65));
 }
 
 /* A residual on top of the rows that the products read. */
@@ -131,6 +152,7 @@ static void test_decode(void **state)
 {
     (void)state;
     check_scenario(scenario_decode, 40);
+    check_scenario(scenario_batch, 16);
 }
 
 static void test_in_place(void **state)

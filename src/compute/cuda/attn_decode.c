@@ -10,6 +10,7 @@
 #define PLACE_ALIGN 16
 #define PLACE_BYTES ((size_t)1 << 20)    /* of tables, at least */
 #define HEADS_MAX 16                     /* query heads of a kv head that the kernel takes */
+#define COLUMNS 16                       /* of values, that a warp of it adds up */
 #define COPY_BYTES_MAX ((size_t)1 << 30) /* of keys and values that become rows */
 
 bool ash_cuda_attn_paged(const struct ash_attn_args *args)
@@ -211,12 +212,19 @@ void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_cuda_tables *tables)
 {
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, units, parts = 1;
+    enum ash_cuda_kernel_id id;
 
+    units = tables->short_count * args->kv_heads;
+    id = units > sm_count ? ASH_KERNEL_attn_decode_many_64 : ASH_KERNEL_attn_decode_64;
+    while (parts < args->dim_k / COLUMNS && 2 * parts * units <= sm_count)
+        parts *= 2;
     op.seqs = tables->seqs;
     op.tiles = tables->short_tiles;
     ash_cuda_run(
-        exec, args->dim_k == 64 ? ASH_KERNEL_attn_decode_64 : ASH_KERNEL_attn_decode_128,
-        (struct ash_cuda_grid){.x = tables->short_count, .y = args->kv_heads, .threads = THREADS, .is_early = true},
+        exec, id + (args->dim_k == 64 ? 0 : 1),
+        (struct ash_cuda_grid){
+            .x = tables->short_count, .y = args->kv_heads, .z = parts, .threads = THREADS, .is_early = true},
         &op);
 }
 

@@ -122,8 +122,12 @@ extern "C" __global__ void __launch_bounds__(256) attn_kv_write(const __grid_con
 
 struct turn {
     float max[WARPS][ROWS], sum[WARPS][ROWS], alpha[WARPS][ROWS]; /* of each block of keys */
-    float run_max[ROWS], run_sum[ROWS];                           /* of all turns before */
     __align__(16) uint16_t p[ROWS][P_PITCH];
+};
+
+/* Of all turns before. */
+struct running {
+    float max[ROWS], sum[ROWS];
 };
 
 static __device__ inline uint32_t low_halves(uint32_t a, uint32_t b)
@@ -136,31 +140,31 @@ static __device__ inline uint32_t high_halves(uint32_t a, uint32_t b)
     return __byte_perm(a, b, 0x7632);
 }
 
-/* The queries as the left operand: of 16 dims a thread has four adjacent ones, of rows lane / 4 and 8 more. */
-template <int DIM>
-static __device__ inline void read_queries(const struct ash_cuda_attn &args, const float *q, int rows,
-                                           uint32_t a[DIM / 16][4])
+/* The queries as the left operand, for all warps: of 16 dims a thread has four adjacent ones, of rows lane / 4 and 8
+ * more. Each warp lays out some of the steps. */
+template <int DIM> static __device__ inline void read_queries(const float *q, int rows, uint4 (*queries)[WARP])
 {
     int row = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
 
-#pragma unroll
-    for (int s = 0; s < DIM / 16; s++)
+    for (int s = threadIdx.x / WARP; s < DIM / 16; s += WARPS) {
+        float4 x[2];
+
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-
-            if (row + half * 8 < rows) x = *(const float4 *)(q + (row + half * 8) * DIM + s * 16 + t * 4);
-            a[s][half] = pack_bf16(x.x, x.y);
-            a[s][2 + half] = pack_bf16(x.z, x.w);
+            x[half] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (row + half * 8 < rows) x[half] = *(const float4 *)(q + (row + half * 8) * DIM + s * 16 + t * 4);
         }
+        queries[s][threadIdx.x % WARP] = make_uint4(pack_bf16(x[0].x, x[0].y), pack_bf16(x[1].x, x[1].y),
+                                                    pack_bf16(x[0].z, x[0].w), pack_bf16(x[1].z, x[1].w));
+    }
 }
 
 /* Scores of a block of keys, which lie as columns. Column n of the products with tile j is key
- * 4 (n / 2) + 16 (2 (n % 2) + j / 4) + j % 4: so a thread has keys 4t ... 4t + 3 of each 16. */
-template <int DIM>
-static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[DIM / 16][4], float s[8][4])
+ * 4 (n / 2) + 16 (2 (n % 2) + j / 4) + j % 4: so a thread has keys 4t ... 4t + 3 of each 16. AHEAD: steps of 16 dims
+ * that are read at once. */
+template <int DIM, int AHEAD>
+static __device__ inline void score_keys(const uint16_t *keys, const uint4 (*queries)[WARP], float s[8][4])
 {
-    constexpr int AHEAD = DIM / 16; /* steps of 16 dims that are read at once: all */
     int n = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const uint16_t *from = keys + t * 4 * BLOCK + n / 2 * 4 + n % 2 * 32;
 
@@ -169,7 +173,7 @@ static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[
 #pragma unroll
         for (int e = 0; e < 4; e++)
             s[j][e] = 0.0f;
-#pragma unroll
+#pragma unroll 1
     for (int first = 0; first < DIM / 16; first += AHEAD) {
         uint2 k[AHEAD][4][2]; /* of dim 4t + d: keys of two 16s */
 
@@ -181,7 +185,10 @@ static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[
                 for (int half = 0; half < 2; half++)
                     k[i][d][half] = *(const uint2 *)(from + ((first + i) * 16 + d) * BLOCK + half * 16);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
+        for (int i = 0; i < AHEAD; i++) {
+            const uint4 query = queries[first + i][threadIdx.x % WARP];
+            const uint32_t a[4] = {query.x, query.y, query.z, query.w};
+
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t low[4] = {k[i][0][half].x, k[i][1][half].x, k[i][2][half].x, k[i][3][half].x};
@@ -193,9 +200,24 @@ static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[
 
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    mma(s[half * 4 + e], a[first + i], b[e]);
+                    mma(s[half * 4 + e], a, b[e]);
             }
+        }
     }
+}
+
+/* Keys of a block that are visible, counted from its first. */
+struct in_block {
+    int begin, end;
+};
+
+static __device__ inline struct in_block visible_in(const struct keys &keys, size_t block)
+{
+    size_t base = block * BLOCK;
+    struct in_block in = {keys.begin > base ? (int)(keys.begin - base) : 0, BLOCK};
+
+    if (keys.end < base + BLOCK) in.end = keys.end > base ? (int)(keys.end - base) : 0;
+    return in;
 }
 
 /* Number of the key, within its block, of column e (0 or 1) of tile j. */
@@ -230,15 +252,15 @@ static __device__ inline void find_max(const float s[8][4], int begin, int end, 
 }
 
 /* Scores of block `w` of a turn become probabilities, with what older sums are multiplied by. */
-static __device__ inline void soften(struct turn *turn, int w, float scale2, float s[8][4], int begin, int end,
-                                     int rows)
+static __device__ inline void soften(struct turn *turn, const struct running *running, int w, float scale2,
+                                     float s[8][4], const struct in_block &in, int rows)
 {
     int t = threadIdx.x % 4;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = threadIdx.x % WARP / 4 + half * 8;
-        float old = turn->run_max[row], now, off, lanes[4], sum;
+        float old = running->max[row], now, off, lanes[4], sum;
 
         if (half * 8 >= rows) break;
         for (int b = 0; b < w; b++)
@@ -251,7 +273,7 @@ static __device__ inline void soften(struct turn *turn, int w, float scale2, flo
             for (int e = 0; e < 2; e++) {
                 float p = ash_exp2_weight(fmaf(s[j][half * 2 + e], scale2, off));
 
-                s[j][half * 2 + e] = key_of(j, e) >= begin && key_of(j, e) < end ? p : 0.0f;
+                s[j][half * 2 + e] = key_of(j, e) >= in.begin && key_of(j, e) < in.end ? p : 0.0f;
             }
             /* Lanes 4t ... 4t + 3 of the row sum are this thread's. ash_lanes_fold: l with l + 8, + 4, + 2, + 1. */
 #pragma unroll
@@ -317,59 +339,45 @@ static __device__ inline void add_values(const struct turn *turn, int w, const u
 }
 
 /* After a turn: the running maximum and sum of each row. */
-static __device__ inline void end_turn(struct turn *turn, int blocks, int rows)
+static __device__ inline void end_turn(const struct turn *turn, int blocks, int rows, struct running *running)
 {
     int row = threadIdx.x;
 
     if (row >= rows) return;
     for (int b = 0; b < blocks; b++) {
-        turn->run_sum[row] = fmaf(turn->run_sum[row], turn->alpha[b][row], turn->sum[b][row]);
-        turn->run_max[row] = turn->max[b][row] > turn->run_max[row] ? turn->max[b][row] : turn->run_max[row];
+        running->sum[row] = fmaf(running->sum[row], turn->alpha[b][row], turn->sum[b][row]);
+        running->max[row] = turn->max[b][row] > running->max[row] ? turn->max[b][row] : running->max[row];
     }
 }
 
+/* Columns `column` ... + 3 of this thread's rows. */
 template <int DIM>
-static __device__ inline void put_row(const struct ash_cuda_attn &args, const struct turn *turn, size_t q_row,
-                                      size_t h0, int rows, float acc[2][4])
+static __device__ inline void put_row(const struct ash_cuda_attn &args, const struct running *running, size_t q_row,
+                                      size_t h0, int rows, int column, const float acc[2][4])
 {
-    int t = threadIdx.x % 4, column = threadIdx.x / WARP * 16 + t * 4;
-
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = threadIdx.x % WARP / 4 + half * 8;
-        float sum = turn->run_sum[row];
+        float sum = running->sum[row];
 
         if (row >= rows) continue;
-        if (column < DIM)
-            *(float4 *)(args.out + q_row * args.out_stride + (h0 + row) * DIM + column) = make_float4(
-                acc[0][half * 2] / sum, acc[1][half * 2] / sum, acc[0][half * 2 + 1] / sum, acc[1][half * 2 + 1] / sum);
+        *(float4 *)(args.out + q_row * args.out_stride + (h0 + row) * DIM + column) = make_float4(
+            acc[0][half * 2] / sum, acc[1][half * 2] / sum, acc[0][half * 2 + 1] / sum, acc[1][half * 2 + 1] / sum);
         if (args.lse != NULL && column == 0)
-            args.lse[q_row * args.heads + h0 + row] = fmaf(turn->run_max[row], args.scale, ash_logf(sum));
+            args.lse[q_row * args.heads + h0 + row] = fmaf(running->max[row], args.scale, ash_logf(sum));
     }
 }
 
-/* Keys of a block that are visible, counted from its first. */
-struct in_block {
-    int begin, end;
-};
-
-static __device__ inline struct in_block visible_in(const struct keys &keys, size_t block)
+/* K_AHEAD steps of keys and the values of V_AHEAD blocks are read before they are used. Thread blocks of one document
+ * and kv head (blockIdx.z) all compute its scores, and share out the columns of values. */
+template <int DIM, int K_AHEAD, int V_AHEAD> static __device__ inline void decode(const struct ash_cuda_attn &args)
 {
-    size_t base = block * BLOCK;
-    struct in_block in = {keys.begin > base ? (int)(keys.begin - base) : 0, BLOCK};
-
-    if (keys.end < base + BLOCK) in.end = keys.end > base ? (int)(keys.end - base) : 0;
-    return in;
-}
-
-#define AHEAD 4 /* blocks whose values are read before they are added */
-
-template <int DIM> static __device__ inline void decode(const struct ash_cuda_attn &args)
-{
-    __shared__ struct turn turn;
+    __shared__ struct turn turns[2]; /* the next one begins while values of this one are added */
+    __shared__ struct running running;
+    __shared__ uint4 queries[DIM / 16][WARP];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, rows = (int)(args.heads / args.kv_heads);
-    size_t g = blockIdx.y, column = warp * 16 + lane / 4 * 2;
-    uint32_t a[DIM / 16][4];
+    int adders = DIM / 16 / gridDim.z, column = (blockIdx.z * adders + warp) * 16; /* this warp's, if warp < adders */
+    size_t g = blockIdx.y;
     float acc[2][4] = {};
 
     early_begin();
@@ -378,59 +386,63 @@ template <int DIM> static __device__ inline void decode(const struct ash_cuda_at
     struct keys keys = visible_keys(args, seq.pos);
     size_t first = keys.begin / BLOCK, end = (keys.end + BLOCK - 1) / BLOCK;
     const char *pool = (const char *)args.pool;
-    size_t k_at = args.k_page + g * DIM * BLOCK, v_at = args.v_page + g * DIM * BLOCK + column;
+    size_t k_at = args.k_page + g * DIM * BLOCK, v_at = args.v_page + g * DIM * BLOCK + column + lane / 4 * 2;
     int32_t page = first + lane % WARPS < end ? seq.pages[first + lane % WARPS] : 0; /* of the turn's blocks */
 
     if (threadIdx.x < ROWS) {
-        turn.run_max[threadIdx.x] = -INFINITY;
-        turn.run_sum[threadIdx.x] = 0.0f;
+        running.max[threadIdx.x] = -INFINITY;
+        running.sum[threadIdx.x] = 0.0f;
     }
     early_wait();
-    read_queries<DIM>(args, args.q + seq.q_row * args.q_stride + g * rows * DIM, rows, a);
+    read_queries<DIM>(args.q + seq.q_row * args.q_stride + g * rows * DIM, rows, queries);
+    __syncthreads();
 #pragma unroll 1
-    for (; first < end; first += WARPS) {
+    for (int i = 0; first < end; first += WARPS, i ^= 1) {
+        struct turn *turn = &turns[i];
         int blocks = end - first < WARPS ? (int)(end - first) : WARPS;
         struct in_block own = visible_in(keys, first + warp);
         auto values_of = [&](int b, uint32_t v[16]) {
             const char *at = pool + __shfl_sync(0xffffffffu, page, b) * args.page_bytes;
             struct in_block in = visible_in(keys, first + b);
 
-            if (b < blocks && warp * 16 < DIM) read_values((const uint16_t *)at + v_at, DIM, in.begin, in.end, v);
+            if (b < blocks && warp < adders) read_values((const uint16_t *)at + v_at, DIM, in.begin, in.end, v);
         };
         const char *keys_at = pool + __shfl_sync(0xffffffffu, page, warp) * args.page_bytes;
-        uint32_t v[AHEAD][16];
+        uint32_t v[V_AHEAD][16];
         float s[8][4];
 
         if (warp < blocks) {
-            score_keys<DIM>((const uint16_t *)keys_at + k_at, a, s);
-            find_max(s, own.begin, own.end, rows, turn.max[warp]);
+            score_keys<DIM, K_AHEAD>((const uint16_t *)keys_at + k_at, queries, s);
+            find_max(s, own.begin, own.end, rows, turn->max[warp]);
         }
 #pragma unroll
-        for (int b = 0; b < AHEAD; b++)
+        for (int b = 0; b < V_AHEAD; b++)
             values_of(b, v[b]);
-        __syncthreads();
-        if (warp < blocks) soften(&turn, warp, args.scale * ASH_LOG2E, s, own.begin, own.end, rows);
+        __syncthreads(); /* everybody has read the turn before last, which this one overwrites from here on */
+        if (warp < blocks) soften(turn, &running, warp, args.scale * ASH_LOG2E, s, own, rows);
         __syncthreads();
 #pragma unroll
         for (int b = 0; b < WARPS; b++) {
-            if (b < blocks && warp * 16 < DIM) add_values(&turn, b, v[b % AHEAD], rows, acc);
-            if (b + AHEAD < WARPS) values_of(b + AHEAD, v[b % AHEAD]);
+            if (b < blocks && warp < adders) add_values(turn, b, v[b % V_AHEAD], rows, acc);
+            if (b + V_AHEAD < WARPS) values_of(b + V_AHEAD, v[b % V_AHEAD]);
         }
         page = first + WARPS + lane % WARPS < end ? seq.pages[first + WARPS + lane % WARPS] : 0;
-        end_turn(&turn, blocks, rows);
-        __syncthreads(); /* everybody has read what the next turn overwrites */
+        end_turn(turn, blocks, rows, &running);
     }
-    put_row<DIM>(args, &turn, seq.q_row, g * rows, rows, acc);
+    __syncthreads();
+    if (warp < adders) put_row<DIM>(args, &running, seq.q_row, g * rows, rows, column + lane % 4 * 4, acc);
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS *WARP, 1)
-    attn_decode_64(const __grid_constant__ struct ash_cuda_attn args)
-{
-    decode<64>(args);
-}
+/* One thread block on a multiprocessor, which reads as far ahead as registers allow; or, where there are enough of them,
+ * two, of which one computes while the other reads. */
+#define DECODE(name, DIM, K_AHEAD, V_AHEAD, BLOCKS)                                                                    \
+    extern "C" __global__ void __launch_bounds__(WARPS *WARP, BLOCKS)                                                  \
+        name(const __grid_constant__ struct ash_cuda_attn args)                                                        \
+    {                                                                                                                  \
+        decode<DIM, K_AHEAD, V_AHEAD>(args);                                                                           \
+    }
 
-extern "C" __global__ void __launch_bounds__(WARPS *WARP, 1)
-    attn_decode_128(const __grid_constant__ struct ash_cuda_attn args)
-{
-    decode<128>(args);
-}
+DECODE(attn_decode_64, 64, 4, 4, 1)
+DECODE(attn_decode_128, 128, 8, 4, 1)
+DECODE(attn_decode_many_64, 64, 4, 2, 2)
+DECODE(attn_decode_many_128, 128, 2, 2, 2)

@@ -1,18 +1,20 @@
 /* chain - sums over rows, one chain per column, rows ascending. A chain is one addition after the other, so what counts
- * is that its operands are there in time. Tiles of rows are on their way to shared memory several ahead: all warps but
- * one copy them. That one normalises and adds a tile up, a thread per column, and reads rows while it adds those
- * before them. */
+ * is that its operands are there in time: one warp adds, a thread per column, and does nothing else. All others read
+ * rows ahead, normalise them and leave them in shared memory as columns, of which the adding warp reads four rows at
+ * once. */
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
 #include "compute/cuda/device.cuh"
 
-#define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block: those of the adding warp */
+#define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block */
 #define CHAIN_ROWS ASH_CUDA_CHAIN_ROWS
 #define CHAIN_STAGES ASH_CUDA_CHAIN_STAGES
-#define CHAIN_AHEAD (CHAIN_STAGES - 1) /* one tile is added up, the others are on their way */
-#define CHAIN_LOADERS 8                /* warps that copy */
+#define CHAIN_PITCH ASH_CUDA_CHAIN_PITCH
+#define CHAIN_LOADERS 8 /* warps that read */
 #define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
+#define CHAIN_FULL 1                            /* the first of the barriers that say a tile is there */
+#define CHAIN_EMPTY (CHAIN_FULL + CHAIN_STAGES) /* that it is added up */
 
 /* What a column's sums are made of. x may be NULL: only dy counts. */
 struct chain_rows {
@@ -22,69 +24,146 @@ struct chain_rows {
     bool is_wide; /* every row of dy and x, and their number of columns, is at a 16-byte border */
 };
 
-/* A tile of rows. A row is read at once, by a warp, and so needs no room between it and the next. */
+/* A tile of rows. Columns are so far apart that eight neighbours are in different banks. */
 struct __align__(16) chain_tile
 {
-    float dy[CHAIN_ROWS][CHAIN_COLS], x[CHAIN_ROWS][CHAIN_COLS];
-    float mean[CHAIN_ROWS], rstd[CHAIN_ROWS];
+    float dy[CHAIN_COLS][CHAIN_PITCH], xhat[CHAIN_COLS][CHAIN_PITCH];
 };
 
-static_assert(CHAIN_COLS == WARP, "a thread of the adding warp per column");
+static_assert(CHAIN_ROWS * CHAIN_COLS == CHAIN_LOADERS * WARP * 16, "a loader has four rows of four columns");
+static_assert(CHAIN_PITCH % 32 == 4 && CHAIN_PITCH >= CHAIN_ROWS, "columns are in different banks");
 static_assert(ASH_CUDA_CHAIN_BYTES == CHAIN_STAGES * sizeof(struct chain_tile), "the host reserves what tiles take");
 
-/* Enqueue the copy of BYTES bytes, or zeros where there is nothing. */
-template <int BYTES> static __device__ inline void copy_async(float *to, const float *from, bool inside)
+/* Wait for all threads at a barrier of a tile, or say only that this one is there. */
+static __device__ inline void chain_sync(int barrier)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                 "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0));
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(CHAIN_THREADS) : "memory");
 }
 
-/* A loader's part of the tile that begins with row `first`, EACH columns at a time. at(row, is_x) is where a row
- * begins. */
-template <int EACH, typename Offset>
-static __device__ inline void copy_columns(const struct chain_rows &of, size_t first, struct chain_tile *tile,
-                                           Offset at)
+static __device__ inline void chain_arrive(int barrier)
 {
-    constexpr int PIECES = CHAIN_COLS / EACH; /* of a row */
-    int i = (int)threadIdx.x - WARP, c = i % PIECES * EACH;
-    size_t column = (size_t)blockIdx.x * CHAIN_COLS + c;
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(CHAIN_THREADS) : "memory");
+}
 
-#pragma unroll 4
-    for (int r = i / PIECES; r < CHAIN_ROWS; r += CHAIN_LOADERS * WARP / PIECES) {
-        bool inside = column < of.cols && first + r < of.rows;
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-        copy_async<EACH * 4>(&tile->dy[r][c], inside ? of.dy + at(first + r, false) + column : of.dy, inside);
-        if (of.x != NULL)
-            copy_async<EACH * 4>(&tile->x[r][c], inside ? of.x + at(first + r, true) + column : of.x, inside);
+/* What a loader has of a tile: four rows of four columns. */
+struct chain_part {
+    float4 dy[4], x[4];
+    float mean[4], rstd[4];
+};
+
+/* The first row and column of a loader's part. Eight threads in a row have the same columns: what they write to shared
+ * memory lies side by side. */
+static __device__ inline int part_row(void)
+{
+    return ((int)threadIdx.x / WARP - 1) * WARP + (int)threadIdx.x % 8 * 4;
+}
+
+static __device__ inline int part_column(void)
+{
+    return (int)threadIdx.x % WARP / 8 * 4;
+}
+
+/* Four columns of a row; zeros where there are none. */
+static __device__ inline float4 read_columns(const struct chain_rows &of, const float *row, size_t column)
+{
+    if (of.is_wide) return column < of.cols ? *(const float4 *)(row + column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return make_float4(column < of.cols ? row[column] : 0.0f, column + 1 < of.cols ? row[column + 1] : 0.0f,
+                       column + 2 < of.cols ? row[column + 2] : 0.0f, column + 3 < of.cols ? row[column + 3] : 0.0f);
+}
+
+/* Read this thread's part of the tile that begins with row `first`. at(row, is_x) is where a row begins. */
+template <bool HAS_X, bool HAS_MEAN, typename Offset>
+static __device__ inline void read_part(const struct chain_rows &of, size_t first, struct chain_part *part, Offset at)
+{
+    size_t column = (size_t)blockIdx.x * CHAIN_COLS + part_column();
+
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        size_t row = first + part_row() + r;
+
+        part->dy[r] = part->x[r] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (row >= of.rows) continue;
+        part->dy[r] = read_columns(of, of.dy + at(row, false), column);
+        if (!HAS_X) continue;
+        part->x[r] = read_columns(of, of.x + at(row, true), column);
+        part->rstd[r] = of.rstd[row];
+        if (HAS_MEAN) part->mean[r] = of.mean[row];
     }
 }
 
-template <typename Offset>
-static __device__ inline void copy_rows(const struct chain_rows &of, size_t first, struct chain_tile *tile, Offset at)
+/* Row r of x, normalised. */
+template <bool HAS_MEAN> static __device__ inline float4 normalise(const struct chain_part &part, int r)
 {
-    int i = (int)threadIdx.x - WARP;
-    bool inside = first + i < of.rows;
+    float4 x = part.x[r];
+    float rstd = part.rstd[r];
 
-    if (of.is_wide)
-        copy_columns<4>(of, first, tile, at);
-    else
-        copy_columns<1>(of, first, tile, at);
-    if (i < CHAIN_ROWS && of.x != NULL) {
-        copy_async<4>(&tile->rstd[i], inside ? of.rstd + first + i : of.rstd, inside);
-        if (of.mean != NULL) copy_async<4>(&tile->mean[i], inside ? of.mean + first + i : of.mean, inside);
+    if (HAS_MEAN) {
+        float mean = part.mean[r];
+
+        x = make_float4(x.x - mean, x.y - mean, x.z - mean, x.w - mean);
     }
-    asm volatile("cp.async.commit_group;");
+    return make_float4(x.x * rstd, x.y * rstd, x.z * rstd, x.w * rstd);
 }
 
-#define CHAIN_BATCH 16 /* rows that are read while as many are added: reading takes about as long */
+/* Four rows become four columns. */
+static __device__ inline void put_columns(const float4 rows[4], float (*to)[CHAIN_PITCH])
+{
+    int c = part_column(), r = part_row();
+
+    *(float4 *)&to[c][r] = make_float4(rows[0].x, rows[1].x, rows[2].x, rows[3].x);
+    *(float4 *)&to[c + 1][r] = make_float4(rows[0].y, rows[1].y, rows[2].y, rows[3].y);
+    *(float4 *)&to[c + 2][r] = make_float4(rows[0].z, rows[1].z, rows[2].z, rows[3].z);
+    *(float4 *)&to[c + 3][r] = make_float4(rows[0].w, rows[1].w, rows[2].w, rows[3].w);
+}
+
+template <bool HAS_X, bool HAS_MEAN>
+static __device__ inline void put_part(const struct chain_part &part, struct chain_tile *tile)
+{
+    put_columns(part.dy, tile->dy);
+    if (HAS_X) {
+        float4 xhat[4];
+
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+            xhat[r] = normalise<HAS_MEAN>(part, r);
+        put_columns(xhat, tile->xhat);
+    }
+}
+
+/* What a loader does: tile t is written while the next one is on its way. */
+template <bool HAS_X, bool HAS_MEAN, typename Offset>
+static __device__ inline void load_tiles(const struct chain_rows &of, struct chain_tile *tiles, size_t count, Offset at)
+{
+    struct chain_part parts[2];
+
+    read_part<HAS_X, HAS_MEAN>(of, 0, &parts[0], at);
+    for (size_t t = 0; t < count; t += 2) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            size_t now = t + i;
+            int stage = (int)(now % CHAIN_STAGES);
+
+            if (now >= count) return;
+            read_part<HAS_X, HAS_MEAN>(of, (now + 1) * CHAIN_ROWS, &parts[1 - i], at);
+            if (now >= CHAIN_STAGES) chain_sync(CHAIN_EMPTY + stage);
+            put_part<HAS_X, HAS_MEAN>(parts[i], &tiles[stage]);
+            chain_arrive(CHAIN_FULL + stage);
+        }
+    }
+}
+
+/* ---- adding ------------------------------------------------------------------------------------------------------ */
+
+#define CHAIN_BATCH 16 /* rows that are read while as many are added */
 
 /* Rows of a column on their way to the adder. */
 struct chain_batch {
-    float dy[CHAIN_BATCH], x[CHAIN_BATCH], mean[CHAIN_BATCH], rstd[CHAIN_BATCH];
+    float dy[CHAIN_BATCH], xhat[CHAIN_BATCH];
 };
 
-/* Factors of CHAIN_BATCH rows, four at a time. */
-static __device__ inline void read_factors(const float *from, float *to)
+static __device__ inline void read_rows(const float *from, float to[CHAIN_BATCH])
 {
 #pragma unroll
     for (int i = 0; i < CHAIN_BATCH; i += 4) {
@@ -97,32 +176,28 @@ static __device__ inline void read_factors(const float *from, float *to)
     }
 }
 
-template <bool HAS_X, bool HAS_MEAN>
+template <bool HAS_X>
 static __device__ inline void read_batch(const struct chain_tile *tile, int first, struct chain_batch *batch)
 {
-#pragma unroll
-    for (int i = 0; i < CHAIN_BATCH; i++) {
-        batch->dy[i] = tile->dy[first + i][threadIdx.x];
-        if (HAS_X) batch->x[i] = tile->x[first + i][threadIdx.x];
-    }
-    if (HAS_X) read_factors(tile->rstd + first, batch->rstd);
-    if (HAS_X && HAS_MEAN) read_factors(tile->mean + first, batch->mean);
+    int c = threadIdx.x % CHAIN_COLS;
+
+    read_rows(&tile->dy[c][first], batch->dy);
+    if (HAS_X) read_rows(&tile->xhat[c][first], batch->xhat);
 }
 
-/* Of the batch's rows, `count` are real. */
+/* weight += dy xhat and bias += dy over the first `count` rows of a batch. */
 template <bool HAS_X, bool HAS_MEAN>
 static __device__ inline void add_batch(const struct chain_batch &batch, int count, float *weight, float *bias)
 {
 #pragma unroll
     for (int i = 0; i < CHAIN_BATCH; i++) {
         if (i >= count) return;
-        if (HAS_X)
-            *weight = fmaf(batch.dy[i], (HAS_MEAN ? batch.x[i] - batch.mean[i] : batch.x[i]) * batch.rstd[i], *weight);
+        if (HAS_X) *weight = fmaf(batch.dy[i], batch.xhat[i], *weight);
         if (!HAS_X || HAS_MEAN) *bias = *bias + batch.dy[i];
     }
 }
 
-/* weight += dy * xhat and bias += dy over the rows of a tile, of which count are real. */
+/* The same over the rows of a tile, of which count are real: one that is not adds nothing, not even 0 to -0. */
 template <bool HAS_X, bool HAS_MEAN>
 static __device__ inline void add_rows(const struct chain_tile *tile, int count, float *weight, float *bias)
 {
@@ -131,16 +206,15 @@ static __device__ inline void add_rows(const struct chain_tile *tile, int count,
     if (count < CHAIN_ROWS) {
 #pragma unroll 1
         for (int first = 0; first < count; first += CHAIN_BATCH) {
-            read_batch<HAS_X, HAS_MEAN>(tile, first, &batches[0]);
+            read_batch<HAS_X>(tile, first, &batches[0]);
             add_batch<HAS_X, HAS_MEAN>(batches[0], count - first, weight, bias);
         }
         return;
     }
-    read_batch<HAS_X, HAS_MEAN>(tile, 0, &batches[0]);
+    read_batch<HAS_X>(tile, 0, &batches[0]);
 #pragma unroll
     for (int b = 0; b < CHAIN_ROWS / CHAIN_BATCH; b++) {
-        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH)
-            read_batch<HAS_X, HAS_MEAN>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
+        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH) read_batch<HAS_X>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
         add_batch<HAS_X, HAS_MEAN>(batches[b % 2], CHAIN_BATCH, weight, bias);
     }
 }
@@ -153,23 +227,22 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
     struct chain_tile *tiles = (struct chain_tile *)shared;
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS,
            count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
-    bool is_loader = threadIdx.x >= WARP, real = c < of.cols;
+    bool real = threadIdx.x < CHAIN_COLS && c < of.cols;
     float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
 
-    for (int s = 0; is_loader && s < CHAIN_AHEAD; s++)
-        copy_rows(of, (size_t)s * CHAIN_ROWS, &tiles[s], at);
-    for (size_t t = 0; t < count; t++) {
-        size_t ahead = t + CHAIN_AHEAD, left = of.rows - t * CHAIN_ROWS;
-
-        if (is_loader) asm volatile("cp.async.wait_group %0;" ::"n"(CHAIN_AHEAD - 1) : "memory");
-        __syncthreads(); /* tile t is there, and the one before it is added up */
-        if (is_loader)
-            copy_rows(of, ahead * CHAIN_ROWS, &tiles[ahead % CHAIN_STAGES], at);
-        else
-            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight,
-                                      &bias);
+    if (threadIdx.x >= WARP) {
+        load_tiles<HAS_X, HAS_MEAN>(of, tiles, count, at);
+        return;
     }
-    if (!real || is_loader) return;
+    for (size_t t = 0; t < count; t++) {
+        size_t left = of.rows - t * CHAIN_ROWS;
+        int stage = (int)(t % CHAIN_STAGES);
+
+        chain_sync(CHAIN_FULL + stage);
+        add_rows<HAS_X, HAS_MEAN>(&tiles[stage], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight, &bias);
+        if (t + CHAIN_STAGES < count) chain_arrive(CHAIN_EMPTY + stage);
+    }
+    if (!real) return;
     if (dweight != NULL) dweight[c] = weight;
     if (dbias != NULL) dbias[c] = bias;
 }

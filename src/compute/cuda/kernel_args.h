@@ -104,12 +104,12 @@ struct ash_cuda_norm_parts {
 #define ASH_CUDA_LOSS_ROW_THREADS 1024
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)
 
-/* chain.cuh: columns and rows of a tile, tiles on their way, and bytes of shared memory. */
-#define ASH_CUDA_CHAIN_COLS 32
-#define ASH_CUDA_CHAIN_ROWS 128
-#define ASH_CUDA_CHAIN_STAGES 6
-#define ASH_CUDA_CHAIN_BYTES                                                                                           \
-    (sizeof(float) * ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * ASH_CUDA_CHAIN_COLS + 2))
+/* chain.cuh: columns and rows of a tile, floats from column to column, tiles, and bytes of shared memory. */
+#define ASH_CUDA_CHAIN_COLS 16
+#define ASH_CUDA_CHAIN_ROWS 256
+#define ASH_CUDA_CHAIN_PITCH (ASH_CUDA_CHAIN_ROWS + 4)
+#define ASH_CUDA_CHAIN_STAGES 3
+#define ASH_CUDA_CHAIN_BYTES (sizeof(float) * ASH_CUDA_CHAIN_STAGES * 2 * ASH_CUDA_CHAIN_COLS * ASH_CUDA_CHAIN_PITCH)
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
@@ -170,11 +170,15 @@ struct ash_cuda_few {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
-/* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
-#define ASH_CUDA_SKINNY_ROWS 32
+/* skinny.cu and batch.cu: k of a tile. skinny.cu: bytes of one of its rows, and tiles in shared memory. */
 #define ASH_CUDA_SKINNY_K 128
 #define ASH_CUDA_SKINNY_PITCH (ASH_CUDA_SKINNY_K * 2 + 16)
 #define ASH_CUDA_SKINNY_STAGES 6
+/* batch.cu: bytes of a tile of M rows of x and N of weights, tiles in shared memory, and where they begin there. */
+#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_SKINNY_K * 2)
+#define ASH_CUDA_BATCH_BYTES_MAX (204 << 10)
+#define ASH_CUDA_BATCH_STAGES(M, N) (ASH_CUDA_BATCH_BYTES_MAX / ASH_CUDA_BATCH_TILE_BYTES(M, N))
+#define ASH_CUDA_BATCH_BORDER 1024
 
 #define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
 /* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */

@@ -7,18 +7,29 @@
 
 #define CHUNK 8 /* values of 16 bytes, which is how the kernel reads */
 
-/* A kernel: its rows of x and of weights, and its threads. */
+/* A kernel: its rows of x and of weights, its threads and its shared memory. */
 struct skinny_kernel {
     enum ash_cuda_kernel_id id;
-    size_t M, N, threads;
+    size_t M, N, threads, shared_bytes;
 };
 
+#define SKINNY(M, N, threads)                                                                                          \
+    {                                                                                                                  \
+        ASH_KERNEL_skinny_##M##_##N, M, N, threads, ASH_CUDA_SKINNY_STAGES *(M + N) * ASH_CUDA_SKINNY_PITCH            \
+    }
+#define BATCH(M, N)                                                                                                    \
+    {                                                                                                                  \
+        ASH_KERNEL_batch_##M##_##N, M, N, 2 * (M),                                                                     \
+            ASH_CUDA_BATCH_BORDER + ASH_CUDA_BATCH_STAGES(M, N) * ASH_CUDA_BATCH_TILE_BYTES(M, N)                      \
+    }
+
 static const struct skinny_kernel kernels[] = {
-    {ASH_KERNEL_skinny_16_32, 16, 32, 64},
-    {ASH_KERNEL_skinny_16_64, 16, 64, 128},
-    {ASH_KERNEL_skinny_32_32, 32, 32, 128},
-    {ASH_KERNEL_skinny_32_64, 32, 64, 256},
+    SKINNY(16, 32, 64), SKINNY(16, 64, 128), SKINNY(32, 32, 128), SKINNY(32, 64, 256), BATCH(64, 32),
+    BATCH(64, 48),      BATCH(64, 64),       BATCH(64, 112),      BATCH(64, 128),      BATCH(128, 32),
+    BATCH(128, 48),     BATCH(128, 64),      BATCH(128, 112),     BATCH(128, 128),
 };
+
+#define ROWS_MAX 128 /* of x */
 
 /* Groups of n rows of weights; with SwiGLU half of them are gate's. */
 static size_t count_groups(const struct ash_cuda_few *op, size_t n, struct ash_cuda_few_out *outs)
@@ -54,21 +65,20 @@ static void run_skinny(struct ash_exec *exec, struct ash_cuda_few *op)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count;
     const struct skinny_kernel *kernel = choose(op, sm_count);
-    size_t bytes = ASH_CUDA_SKINNY_STAGES * (kernel->M + kernel->N) * ASH_CUDA_SKINNY_PITCH;
 
     op->groups = (unsigned)count_groups(op, kernel->N, op->outs);
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = ash_min(sm_count, op->groups),
                                         .y = 1,
                                         .threads = kernel->threads,
-                                        .shared_bytes = ash_max(bytes, ASH_CUDA_FEW_ALONE_BYTES),
+                                        .shared_bytes = ash_max(kernel->shared_bytes, ASH_CUDA_FEW_ALONE_BYTES),
                                         .is_early = true},
                  op);
 }
 
 static bool takes_rows(size_t M, size_t K)
 {
-    return M > 0 && M <= ASH_CUDA_SKINNY_ROWS && K > 0 && K % CHUNK == 0;
+    return M > 0 && M <= ROWS_MAX && K > 0 && K % CHUNK == 0;
 }
 
 /* Rows of bf16 at 16-byte borders? */

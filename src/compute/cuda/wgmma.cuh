@@ -62,4 +62,33 @@ static __device__ inline void wgmma(float d[16][4], uint64_t a, uint64_t b)
         : "l"(a), "l"(b));
 }
 
+/* The same with fewer lines of b: N of them, and N / 8 times four sums. */
+#define WGMMA_SUMS(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+
+static __device__ inline void wgmma_16(float (*d)[4], uint64_t a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+                 "%8, %9, 1, 1, 1, 0, 0;"
+                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1)
+                 : "l"(a), "l"(b));
+}
+
+static __device__ inline void wgmma_32(float (*d)[4], uint64_t a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+                 "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1), WGMMA_SUMS(d, 2), WGMMA_SUMS(d, 3)
+                 : "l"(a), "l"(b));
+}
+
+static __device__ inline void wgmma_64(float (*d)[4], uint64_t a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+                 "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+                 "%24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
+                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1), WGMMA_SUMS(d, 2), WGMMA_SUMS(d, 3), WGMMA_SUMS(d, 4),
+                   WGMMA_SUMS(d, 5), WGMMA_SUMS(d, 6), WGMMA_SUMS(d, 7)
+                 : "l"(a), "l"(b));
+}
+
 #endif
