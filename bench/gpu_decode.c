@@ -37,8 +37,8 @@ static const struct config {
     enum ash_dtype dtype;
     size_t batch, context;
 } configs[] = {
-    {0, ASH_BF16, 1, 128},    {0, ASH_BF16, 1, 1024}, {1, ASH_BF16, 1, 128},
-    {1, ASH_BF16, 1, 1024},   {0, ASH_BF16, 8, 128},  {0, ASH_BF16, 64, 1024},
+    {0, ASH_BF16, 1, 128},    {0, ASH_BF16, 1, 1024}, {0, ASH_BF16, 1, 8192},  {1, ASH_BF16, 1, 128},
+    {1, ASH_BF16, 1, 1024},   {0, ASH_BF16, 8, 128},  {0, ASH_BF16, 64, 1024}, {0, ASH_BF16, 128, 1024},
     {0, ASH_BF16, 256, 1024}, {0, ASH_Q8_0, 1, 128},  {0, ASH_Q4_0, 1, 128},
 };
 

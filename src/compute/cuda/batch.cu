@@ -1,37 +1,140 @@
-/* batch - products of 33 to 128 rows (a batch's decode steps) with bf16 weights, as skinny.cu makes those of fewer:
+/* batch - products of 33 to 256 rows (a batch's decode steps) with bf16 weights, as skinny.cu makes those of fewer:
  * weights stream by, all of x with them. Here four warps multiply 64 rows of x at once (wgmma), by as many rows of
  * weights as give every multiprocessor the same work. One chain per output, k ascending (ref/wgmma.h); what depends on
- * the sums is done as they are written. x is bf16 already, and nobody writes it. */
+ * the sums is done as they are written.
+ *
+ * Every thread block needs all of x. So batch_image lays x out in memory as tiles lie in shared memory, each thread
+ * block of a cluster copies a part of a tile to all of them, and x is read once per cluster. */
+#include "compute/cuda/cluster.cuh"
+#include "compute/cuda/early.cuh"
 #include "compute/cuda/few_tiles.cuh"
+#include "compute/cuda/tensor.cuh"
 #include "compute/cuda/wgmma.cuh"
 
-#define HALF_K 64 /* k of the lines that wgmma reads: a tile has two of them after another */
-#define HALVES (KT / HALF_K)
-#define LINE (HALF_K * 2) /* bytes */
-#define HALF_CHUNKS (HALF_K / 8)
+#define CLUSTER ASH_CUDA_BATCH_CLUSTER
+#define LINE_K ASH_CUDA_BATCH_LINE_K /* k of the lines that wgmma reads: a tile has one or two after another */
+#define LINE (LINE_K * 2)            /* bytes */
+#define LINE_CHUNKS (LINE_K / 8)
 
-/* A thread block: GROUPS times four warps, with 64 rows of x each; N_ROWS of weights. */
+/* A thread block: GROUPS times four warps, with 64 rows of x each; N_ROWS of weights. One more warp copies x. */
 template <int GROUPS, int N_ROWS> struct shape {
     static constexpr int M = GROUPS * WGMMA_M, N = N_ROWS, THREADS = GROUPS * 4 * WARP;
+    static constexpr int KT = ASH_CUDA_BATCH_K(M), LINES_OF_K = KT / LINE_K;
     static constexpr int TILE_BYTES = ASH_CUDA_BATCH_TILE_BYTES(M, N), STAGES = ASH_CUDA_BATCH_STAGES(M, N);
-    static constexpr int LINE_BYTES = LINE;
+    static constexpr int X_BYTES = M * KT * 2, LINE_BYTES = LINE;
 
     /* Chunks are permuted so that 8 lines of one chunk are in different banks: wgmma's 128-byte swizzle. */
-    static __device__ inline unsigned chunk_at(unsigned line, unsigned chunk, unsigned lines)
-    {
-        return (chunk / HALF_CHUNKS * lines + line) * LINE + (chunk % HALF_CHUNKS ^ line % 8) * 16;
-    }
-
-    static __device__ inline unsigned x_at(unsigned line, unsigned chunk)
-    {
-        return chunk_at(line, chunk, M);
-    }
-
     static __device__ inline unsigned w_at(unsigned line, unsigned chunk)
     {
-        return M * KT * 2 + chunk_at(line, chunk, N);
+        return X_BYTES + (chunk / LINE_CHUNKS * N + line) * LINE + (chunk % LINE_CHUNKS ^ line % 8) * 16;
     }
 };
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+#define IMAGE_THREADS 256
+
+/* Eight values of a row as they are multiplied. */
+static __device__ inline uint4 read_chunk(const struct ash_cuda_batch_x &op, const float *row, float rstd, size_t k)
+{
+    float x[8];
+
+    if (op.x_bf16 != NULL) return *(const uint4 *)(op.x_bf16 + blockIdx.x * op.x_stride + k);
+    *(float4 *)x = *(const float4 *)(row + k);
+    *(float4 *)(x + 4) = *(const float4 *)(row + k + 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (op.norm != NULL) x[i] = (x[i] * rstd) * op.norm[k + i];
+    return make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
+}
+
+/* The norm's factor of the row in shared memory, in the canonical order of lanes. */
+static __device__ inline float find_rstd(const struct ash_cuda_batch_x &op, const float *row, float *shared)
+{
+    float lane = 0.0f;
+
+    if (threadIdx.x < WARP) {
+#pragma unroll 16
+        for (size_t c = threadIdx.x % ASH_LANES; c < op.K; c += ASH_LANES)
+            lane = fmaf(row[c], row[c], lane);
+        lane = fold_lanes(lane);
+        if (threadIdx.x == 0) *shared = 1.0f / sqrtf(lane / (float)op.K + op.norm_eps);
+    }
+    __syncthreads();
+    return *shared;
+}
+
+/* A thread block per row; zeros after the last k. */
+extern "C" __global__ void __launch_bounds__(IMAGE_THREADS)
+    batch_image(const __grid_constant__ struct ash_cuda_batch_x op)
+{
+    extern __shared__ __align__(16) float staged[];
+    __shared__ float shared;
+    size_t r = blockIdx.x, chunks = op.tiles * op.tile_k / 8;
+    const float *row = op.x + r * op.x_stride;
+    float rstd = 0.0f;
+
+    early_begin();
+    early_wait();
+    if (op.norm != NULL) {
+        for (size_t c = threadIdx.x * 4; c < op.K; c += IMAGE_THREADS * 4)
+            *(float4 *)(staged + c) = *(const float4 *)(row + c);
+        __syncthreads();
+        row = staged;
+        rstd = find_rstd(op, row, &shared);
+    }
+    for (size_t i = threadIdx.x; i < chunks; i += IMAGE_THREADS) {
+        size_t line = i / LINE_CHUNKS * op.rows + r; /* lines of all rows follow each other */
+        uint4 chunk = i * 8 < op.K ? read_chunk(op, row, rstd, i * 8) : make_uint4(0, 0, 0, 0);
+
+        *(uint4 *)(op.out + line * LINE_K + (i % LINE_CHUNKS ^ r % 8) * 8) = chunk;
+    }
+}
+
+/* Barriers of each slot for a tile: its x is there; all thread blocks of the cluster have multiplied it. */
+template <typename S> struct barriers {
+    uint64_t full[S::STAGES], empty[S::STAGES];
+};
+
+/* A slot, and how often all slots were used before. */
+template <typename S> struct place {
+    unsigned slot, turn;
+
+    __device__ inline void next(void)
+    {
+        slot = slot + 1 == S::STAGES ? 0 : slot + 1;
+        if (slot == 0) turn++;
+    }
+};
+
+static __device__ inline unsigned shared_address(const void *at)
+{
+    return (unsigned)__cvta_generic_to_shared(at);
+}
+
+/* What the last warp does: this thread block's part of each tile of x goes to all of the cluster. */
+template <typename S>
+static __device__ inline void copy_x(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
+                                     unsigned tiles, unsigned count)
+{
+    constexpr unsigned PART = S::X_BYTES / CLUSTER;
+    unsigned at = cluster_rank() * PART;
+    struct place<S> to = {
+        0, 0
+    };
+
+    if (threadIdx.x % WARP != 0) return;
+    for (unsigned i = 0; i < count; i++, to.next()) {
+        unsigned full = shared_address(&barriers->full[to.slot]);
+
+        if (to.turn > 0) barrier_wait(shared_address(&barriers->empty[to.slot]), (to.turn - 1) % 2);
+        barrier_expect(full, S::X_BYTES);
+        copy_to_all(base + to.slot * S::TILE_BYTES + at, (const char *)op.x + (size_t)(i % tiles) * S::X_BYTES + at,
+                    PART, full, (1 << CLUSTER) - 1);
+    }
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 /* Begin the products of 64 rows of x with N of weights from `w` on, 16 k: the widest instructions that N is made of. */
 template <int N> static __device__ inline void begin_step(float (*sum)[4], uint64_t x, unsigned w)
@@ -51,14 +154,14 @@ template <int N> static __device__ inline void begin_step(float (*sum)[4], uint6
 /* Begin those of a tile. */
 template <typename S> static __device__ inline void begin_tile(unsigned tile, float (*sum)[4])
 {
-    unsigned x = tile + threadIdx.x / 128 * WGMMA_M * LINE, w = tile + S::M * KT * 2;
+    unsigned x = tile + threadIdx.x / 128 * WGMMA_M * LINE, w = tile + S::X_BYTES;
 
     wgmma_fence();
 #pragma unroll
-    for (int half = 0; half < HALVES; half++)
+    for (int line = 0; line < S::LINES_OF_K; line++)
 #pragma unroll
-        for (int k = 0; k < HALF_K; k += 16)
-            begin_step<S::N>(sum, wgmma_operand(x + half * S::M * LINE + k * 2), w + half * S::N * LINE + k * 2);
+        for (int k = 0; k < LINE_K; k += 16)
+            begin_step<S::N>(sum, wgmma_operand(x + line * S::M * LINE + k * 2), w + line * S::N * LINE + k * 2);
     wgmma_commit();
 }
 
@@ -86,37 +189,82 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
         }
 }
 
-template <int GROUPS, int N> static __device__ inline void multiply_batch(const struct ash_cuda_few &op)
+/* What all other warps do. Thread blocks without a group in the last round multiply what is there, so that the others of
+ * their cluster get their x. */
+template <typename S>
+static __device__ inline void multiply(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
+                                       unsigned tiles, unsigned rounds)
 {
-    using S = struct shape<GROUPS, N>;
-    extern __shared__ __align__(128) unsigned char shared[];
-    unsigned base = ((unsigned)__cvta_generic_to_shared(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
-    unsigned slot = 0, tiles = ((unsigned)op.K + KT - 1) / KT;
     struct loader<S> next;
+    struct place<S> now = {
+        0, 0
+    };
+    unsigned before = S::STAGES; /* slot of the tile before; none yet */
 
-    next.fill(op, base);
+    next.begin(op, base);
 #pragma unroll 1
-    for (unsigned group = blockIdx.x; group < op.groups; group += gridDim.x) {
-        float sum[N / 8][4] = {};
+    for (int s = 0; s < S::STAGES - 1; s++) {
+        next.copy_w(op);
+        next.end(op);
+        asm volatile("cp.async.commit_group;");
+    }
+    early_wait(); /* weights do not depend on the kernel before this one; what outputs are added to does */
+#pragma unroll 1
+    for (unsigned round = 0; round < rounds; round++) {
+        unsigned group = blockIdx.x + round * gridDim.x;
+        float sum[S::N / 8][4] = {};
 
 #pragma unroll 1
         for (unsigned t = 0; t < tiles; t++) {
             wait_tile<S>();
             wgmma_see_shared();
-            wgmma_wait();    /* for the products of the tile before, which the next copy overwrites */
-            __syncthreads(); /* the others' copies and products, too */
-            begin_tile<S>(base + slot * S::TILE_BYTES, sum);
-            next.copy_next(op);
-            slot = slot + 1 == S::STAGES ? 0 : slot + 1;
+            barrier_wait(shared_address(&barriers->full[now.slot]), now.turn % 2);
+            wgmma_wait(); /* for the products of the tile before, which the next copy overwrites */
+            asm volatile("bar.sync 1, %0;" ::"n"(S::THREADS) : "memory"); /* the others' copies and products, too */
+            if (threadIdx.x < CLUSTER && before < S::STAGES)
+                barrier_arrive_at(shared_address(&barriers->empty[before]), threadIdx.x);
+            begin_tile<S>(base + now.slot * S::TILE_BYTES, sum);
+            next.copy_w(op);
+            next.end(op);
+            asm volatile("cp.async.commit_group;");
+            before = now.slot;
+            now.next();
         }
         wgmma_wait();
-        put_sums<N / 8>(op, find_rows(op, group, N), sum);
+        if (group < op.groups) put_sums<S::N / 8>(op, find_rows(op, group, S::N), sum);
     }
+}
+
+template <int GROUPS, int N> static __device__ inline void multiply_batch(const struct ash_cuda_few &op)
+{
+    using S = struct shape<GROUPS, N>;
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ struct barriers<S> barriers;
+    unsigned base = (shared_address(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
+    unsigned tiles = ((unsigned)op.K + S::KT - 1) / S::KT, rounds = (op.groups + gridDim.x - 1) / gridDim.x;
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < S::STAGES; s++) {
+            barrier_init(shared_address(&barriers.full[s]), 1);
+            barrier_init(shared_address(&barriers.empty[s]), CLUSTER);
+        }
+        barriers_show();
+    }
+    cluster_sync();
+    early_begin();
+    if (threadIdx.x < S::THREADS) {
+        multiply<S>(op, base, &barriers, tiles, rounds);
+    } else {
+        early_wait();
+        copy_x<S>(op, base, &barriers, tiles, rounds * tiles);
+    }
+    __syncwarp();
+    cluster_sync(); /* nobody ends while others copy to it or arrive there */
 }
 
 /* batch_M_N: rows of x and of weights of a thread block. */
 #define BATCH(M_ROWS, N_ROWS)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(M_ROWS * 2, 1)                                                        \
+    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(M_ROWS * 2 + WARP, 1)                 \
         batch_##M_ROWS##_##N_ROWS(const __grid_constant__ struct ash_cuda_few op)                                      \
     {                                                                                                                  \
         multiply_batch<M_ROWS / WGMMA_M, N_ROWS>(op);                                                                  \
@@ -132,3 +280,7 @@ BATCH(128, 48)
 BATCH(128, 64)
 BATCH(128, 112)
 BATCH(128, 128)
+BATCH(256, 32)
+BATCH(256, 48)
+BATCH(256, 64)
+BATCH(256, 112)

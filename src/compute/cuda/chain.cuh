@@ -156,66 +156,68 @@ static __device__ inline void load_tiles(const struct chain_rows &of, struct cha
 
 /* ---- adding ------------------------------------------------------------------------------------------------------ */
 
-#define CHAIN_BATCH 16 /* rows that are read while as many are added */
+#define CHAIN_AHEAD 4 /* times four rows that are read before they are added: reading takes about as long */
 
-/* Rows of a column on their way to the adder. */
-struct chain_batch {
-    float dy[CHAIN_BATCH], xhat[CHAIN_BATCH];
+/* Four rows of a column. */
+struct chain_four {
+    float dy[4], xhat[4];
 };
 
-static __device__ inline void read_rows(const float *from, float to[CHAIN_BATCH])
+/* Instructions stay in the order in which they stand here: a read after every few additions, in the cycles in which an
+ * addition waits for the one before it. */
+static __device__ inline void read_four(const float *from, float to[4])
 {
-#pragma unroll
-    for (int i = 0; i < CHAIN_BATCH; i += 4) {
-        float4 four = *(const float4 *)(from + i);
-
-        to[i] = four.x;
-        to[i + 1] = four.y;
-        to[i + 2] = four.z;
-        to[i + 3] = four.w;
-    }
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(from)));
 }
 
 template <bool HAS_X>
-static __device__ inline void read_batch(const struct chain_tile *tile, int first, struct chain_batch *batch)
+static __device__ inline void read_rows(const struct chain_tile *tile, int first, struct chain_four *to)
 {
     int c = threadIdx.x % CHAIN_COLS;
 
-    read_rows(&tile->dy[c][first], batch->dy);
-    if (HAS_X) read_rows(&tile->xhat[c][first], batch->xhat);
+    read_four(&tile->dy[c][first], to->dy);
+    if (HAS_X) read_four(&tile->xhat[c][first], to->xhat);
 }
 
-/* weight += dy xhat and bias += dy over the first `count` rows of a batch. */
+/* weight += dy xhat and bias += dy. */
 template <bool HAS_X, bool HAS_MEAN>
-static __device__ inline void add_batch(const struct chain_batch &batch, int count, float *weight, float *bias)
+static __device__ inline void add_row(const struct chain_four &rows, int i, float *weight, float *bias)
 {
-#pragma unroll
-    for (int i = 0; i < CHAIN_BATCH; i++) {
-        if (i >= count) return;
-        if (HAS_X) *weight = fmaf(batch.dy[i], batch.xhat[i], *weight);
-        if (!HAS_X || HAS_MEAN) *bias = *bias + batch.dy[i];
-    }
+    if (HAS_X) asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(*weight) : "f"(rows.dy[i]), "f"(rows.xhat[i]));
+    if (!HAS_X || HAS_MEAN) asm volatile("add.rn.f32 %0, %0, %1;" : "+f"(*bias) : "f"(rows.dy[i]));
 }
 
 /* The same over the rows of a tile, of which count are real: one that is not adds nothing, not even 0 to -0. */
 template <bool HAS_X, bool HAS_MEAN>
 static __device__ inline void add_rows(const struct chain_tile *tile, int count, float *weight, float *bias)
 {
-    struct chain_batch batches[2];
+    struct chain_four ring[CHAIN_AHEAD];
 
     if (count < CHAIN_ROWS) {
 #pragma unroll 1
-        for (int first = 0; first < count; first += CHAIN_BATCH) {
-            read_batch<HAS_X>(tile, first, &batches[0]);
-            add_batch<HAS_X, HAS_MEAN>(batches[0], count - first, weight, bias);
+        for (int first = 0; first < count; first += 4) {
+            read_rows<HAS_X>(tile, first, &ring[0]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (first + i < count) add_row<HAS_X, HAS_MEAN>(ring[0], i, weight, bias);
         }
         return;
     }
-    read_batch<HAS_X>(tile, 0, &batches[0]);
 #pragma unroll
-    for (int b = 0; b < CHAIN_ROWS / CHAIN_BATCH; b++) {
-        if (b + 1 < CHAIN_ROWS / CHAIN_BATCH) read_batch<HAS_X>(tile, (b + 1) * CHAIN_BATCH, &batches[(b + 1) % 2]);
-        add_batch<HAS_X, HAS_MEAN>(batches[b % 2], CHAIN_BATCH, weight, bias);
+    for (int f = 0; f < CHAIN_AHEAD; f++)
+        read_rows<HAS_X>(tile, f * 4, &ring[f]);
+#pragma unroll
+    for (int f = 0; f < CHAIN_ROWS / 4; f++) {
+        struct chain_four now = ring[f % CHAIN_AHEAD];
+
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            add_row<HAS_X, HAS_MEAN>(now, i, weight, bias);
+            if (i == 1 && f + CHAIN_AHEAD < CHAIN_ROWS / 4)
+                read_rows<HAS_X>(tile, (f + CHAIN_AHEAD) * 4, &ring[f % CHAIN_AHEAD]);
+        }
     }
 }
 

@@ -4,12 +4,9 @@
 #ifndef ASH_COMPUTE_CUDA_FEW_TILES_CUH
 #define ASH_COMPUTE_CUDA_FEW_TILES_CUH
 
-#include "compute/cuda/early.cuh"
 #include "compute/cuda/few_sums.cuh"
 
-#define KT ASH_CUDA_SKINNY_K
-#define CHUNKS (KT / 8) /* of 16 bytes, in a row of a tile */
-#define PAIR_ROWS 16    /* of weights; with SwiGLU 8 of gate and the same 8 of up */
+#define PAIR_ROWS 16 /* of weights; with SwiGLU 8 of gate and the same 8 of up */
 
 /* Row r of a group, k 0. Past the last row it is the last: nobody reads the sums. */
 static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, const struct rows_of_w &rows, int r)
@@ -25,13 +22,12 @@ static __device__ inline void copy_chunk(unsigned to, const uint16_t *from, int 
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/* What a thread copies next: its chunk of some rows of a tile. The shape S says where chunk c of a row is in a tile
- * (w_at, x_at), and how far it is to the same chunk LINES rows on. */
+/* What a thread copies next: its chunk of some rows of a tile. The shape S says how many k a tile has, where chunk c of
+ * a row is in it (w_at, x_at), and how far it is to the same chunk of the next row. */
 template <typename S> struct loader {
+    static constexpr int CHUNKS = S::KT / 8;          /* of 16 bytes, in a row of a tile */
     static constexpr int LINES = S::THREADS / CHUNKS; /* that all threads copy at once */
-    static constexpr int W_LOADS = S::N / LINES, X_LOADS = (S::M + LINES - 1) / LINES;
-
-    static_assert(S::N % LINES == 0, "every thread copies as many rows of weights");
+    static constexpr int W_LOADS = (S::N + LINES - 1) / LINES, X_LOADS = (S::M + LINES - 1) / LINES;
 
     const uint16_t *w[W_LOADS]; /* its rows of weights, at its chunk of k 0 */
     const uint16_t *x;          /* its first row of x, likewise */
@@ -74,7 +70,8 @@ template <typename S> struct loader {
         if (group >= op.groups) return;
 #pragma unroll
         for (int i = 0; i < W_LOADS; i++)
-            copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
+            if (S::N % LINES == 0 || threadIdx.x / CHUNKS + i * LINES < S::N)
+                copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
     }
 
     __device__ inline void copy_x(const struct ash_cuda_few &op)
@@ -97,43 +94,11 @@ template <typename S> struct loader {
     __device__ inline void end(const struct ash_cuda_few &op)
     {
         slot = slot + 1 == S::STAGES ? 0 : slot + 1;
-        k += KT;
+        k += S::KT;
         if (k < op.K) return;
         k = 0;
         group += gridDim.x;
         find(op);
-    }
-
-    /* Enqueue the first tiles, all but one that there is room for. Weights do not depend on the kernel before this one;
-     * x comes after it. */
-    __device__ inline void fill(const struct ash_cuda_few &op, unsigned shared_at)
-    {
-        struct loader<S> late;
-
-        early_begin();
-        begin(op, shared_at);
-        late = *this;
-#pragma unroll 1
-        for (int s = 0; s < S::STAGES - 1; s++) {
-            copy_w(op);
-            end(op);
-        }
-        early_wait();
-#pragma unroll 1
-        for (int s = 0; s < S::STAGES - 1; s++) {
-            late.copy_x(op);
-            late.end(op);
-            asm volatile("cp.async.commit_group;");
-        }
-    }
-
-    /* Enqueue one more. */
-    __device__ inline void copy_next(const struct ash_cuda_few &op)
-    {
-        copy_w(op);
-        copy_x(op);
-        end(op);
-        asm volatile("cp.async.commit_group;");
     }
 };
 

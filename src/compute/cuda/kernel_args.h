@@ -170,15 +170,33 @@ struct ash_cuda_few {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
-/* skinny.cu and batch.cu: k of a tile. skinny.cu: bytes of one of its rows, and tiles in shared memory. */
+/* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
+#define ASH_CUDA_SKINNY_ROWS 32
 #define ASH_CUDA_SKINNY_K 128
 #define ASH_CUDA_SKINNY_PITCH (ASH_CUDA_SKINNY_K * 2 + 16)
 #define ASH_CUDA_SKINNY_STAGES 6
-/* batch.cu: bytes of a tile of M rows of x and N of weights, tiles in shared memory, and where they begin there. */
-#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_SKINNY_K * 2)
+
+/* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
+ * with N rows of weights, tiles in shared memory, and where they begin there. */
+#define ASH_CUDA_BATCH_ROWS 256
+#define ASH_CUDA_BATCH_CLUSTER 4
+#define ASH_CUDA_BATCH_LINE_K 64
+#define ASH_CUDA_BATCH_K(M) ((M) <= 64 ? 128 : 64)
+#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M) * 2)
 #define ASH_CUDA_BATCH_BYTES_MAX (204 << 10)
 #define ASH_CUDA_BATCH_STAGES(M, N) (ASH_CUDA_BATCH_BYTES_MAX / ASH_CUDA_BATCH_TILE_BYTES(M, N))
 #define ASH_CUDA_BATCH_BORDER 1024
+
+/* x of batch.cu: float32 or bf16, perhaps normed, becomes tiles as they lie in shared memory. */
+struct ash_cuda_batch_x {
+    const float *x;
+    const uint16_t *x_bf16; /* instead of it, or NULL */
+    size_t x_stride, K;
+    const float *norm; /* or NULL */
+    float norm_eps;
+    size_t rows, tile_k, tiles; /* rows of a tile: 64, 128 or 256 */
+    uint16_t *out;              /* [tiles, tile_k / ASH_CUDA_BATCH_LINE_K, rows, ASH_CUDA_BATCH_LINE_K] */
+};
 
 #define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
 /* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */

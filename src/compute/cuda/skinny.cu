@@ -2,6 +2,7 @@
  * weights, all of x with each: tiles of k of both come to shared memory several ahead of their use. A warp has 16 rows
  * of weights (with SwiGLU 8 of gate and the same 8 of up) and some of x; one chain per output, k ascending
  * (ref/wgmma.h). What depends on the sums is done as they are written. x is bf16 already, and nobody writes it. */
+#include "compute/cuda/early.cuh"
 #include "compute/cuda/few_tiles.cuh"
 #include "compute/cuda/tensor.cuh"
 
@@ -12,7 +13,8 @@
 /* A thread block: WN warps share the rows of weights and WM those of x, M_BLOCKS times 16 each. */
 template <int WN, int WM, int M_BLOCKS> struct shape {
     static constexpr int N = WN * WARP_ROWS, M = WM * M_BLOCKS * 16, THREADS = WN * WM * WARP;
-    static constexpr int STAGES = ASH_CUDA_SKINNY_STAGES, LINE_BYTES = PITCH, TILE_BYTES = (N + M) * PITCH;
+    static constexpr int KT = ASH_CUDA_SKINNY_K, STAGES = ASH_CUDA_SKINNY_STAGES;
+    static constexpr int LINE_BYTES = PITCH, TILE_BYTES = (N + M) * PITCH;
 
     static __device__ inline unsigned w_at(unsigned line, unsigned chunk)
     {
@@ -51,10 +53,10 @@ template <int M_BLOCKS> static __device__ inline void add_tile(unsigned w_at, un
 
     read_operands<M_BLOCKS>(w_at, x_at, &ready[0]);
 #pragma unroll
-    for (int s = 0; s < KT / STEP; s++) {
+    for (int s = 0; s < ASH_CUDA_SKINNY_K / STEP; s++) {
         const struct operands<M_BLOCKS> &now = ready[s % 2];
 
-        if (s + 1 < KT / STEP)
+        if (s + 1 < ASH_CUDA_SKINNY_K / STEP)
             read_operands<M_BLOCKS>(w_at + (s + 1) * STEP * 2, x_at + (s + 1) * STEP * 2, &ready[(s + 1) % 2]);
 #pragma unroll
         for (int b = 0; b < M_BLOCKS; b++)
@@ -93,12 +95,27 @@ template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_s
 {
     using S = struct shape<WN, WM, M_BLOCKS>;
     extern __shared__ __align__(128) unsigned char shared[];
-    unsigned shared_at = (unsigned)__cvta_generic_to_shared(shared), slot = 0, tiles = ((unsigned)op.K + KT - 1) / KT;
+    unsigned shared_at = (unsigned)__cvta_generic_to_shared(shared), slot = 0,
+             tiles = ((unsigned)op.K + S::KT - 1) / S::KT;
     unsigned warp_n = threadIdx.x / WARP / WM, warp_m = threadIdx.x / WARP % WM;
     unsigned w_at = shared_at + warp_n * WARP_ROWS * PITCH, x_at = shared_at + (S::N + warp_m * M_BLOCKS * 16) * PITCH;
-    struct loader<S> next;
+    struct loader<S> next, late; /* weights do not depend on the kernel before this one; x comes after it */
 
-    next.fill(op, shared_at);
+    early_begin();
+    next.begin(op, shared_at);
+    late = next;
+#pragma unroll 1
+    for (int s = 0; s < S::STAGES - 1; s++) {
+        next.copy_w(op);
+        next.end(op);
+    }
+    early_wait();
+#pragma unroll 1
+    for (int s = 0; s < S::STAGES - 1; s++) {
+        late.copy_x(op);
+        late.end(op);
+        asm volatile("cp.async.commit_group;");
+    }
 #pragma unroll 1
     for (unsigned group = blockIdx.x; group < op.groups; group += gridDim.x) {
         float sum[M_BLOCKS][2][4] = {};
@@ -107,7 +124,10 @@ template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_s
         for (unsigned t = 0; t < tiles; t++) {
             wait_tile<S>();
             __syncthreads(); /* the others' copies; and they have read the tile before, which the next overwrites */
-            next.copy_next(op);
+            next.copy_w(op);
+            next.copy_x(op);
+            next.end(op);
+            asm volatile("cp.async.commit_group;");
             add_tile<M_BLOCKS>(w_at + slot * S::TILE_BYTES, x_at + slot * S::TILE_BYTES, sum);
             slot = slot + 1 == S::STAGES ? 0 : slot + 1;
         }
