@@ -1,7 +1,10 @@
-/* batch - products of 33 to 256 rows (a batch's decode steps) with bf16 weights, as skinny.cu makes those of fewer:
+/* batch - products of 33 to 128 rows (a batch's decode steps) with bf16 weights, as skinny.cu makes those of fewer:
  * weights stream by, all of x with them. Here four warps multiply 64 rows of x at once (wgmma), by as many rows of
  * weights as give every multiprocessor the same work. One chain per output, k ascending (ref/wgmma.h); what depends on
  * the sums is done as they are written.
+ *
+ * Warps have one job each: four copy weights, one copies x, all others multiply. Barriers in shared memory say which
+ * tiles are there, and which are used up.
  *
  * Every thread block needs all of x. So batch_image lays x out in memory as tiles lie in shared memory, each thread
  * block of a cluster copies a part of a tile to all of them, and x is read once per cluster. */
@@ -16,9 +19,10 @@
 #define LINE (LINE_K * 2)            /* bytes */
 #define LINE_CHUNKS (LINE_K / 8)
 
-/* A thread block: GROUPS times four warps, with 64 rows of x each; N_ROWS of weights. One more warp copies x. */
+/* A thread block: GROUPS times four warps that multiply, 64 rows of x each by N_ROWS of weights; then those that copy
+ * weights, and the one that copies x. */
 template <int GROUPS, int N_ROWS> struct shape {
-    static constexpr int M = GROUPS * WGMMA_M, N = N_ROWS, THREADS = GROUPS * 4 * WARP;
+    static constexpr int M = GROUPS * WGMMA_M, N = N_ROWS, WARPS = GROUPS * 4, THREADS = 4 * WARP; /* THREADS: copy w */
     static constexpr int KT = ASH_CUDA_BATCH_K(M), LINES_OF_K = KT / LINE_K;
     static constexpr int TILE_BYTES = ASH_CUDA_BATCH_TILE_BYTES(M, N), STAGES = ASH_CUDA_BATCH_STAGES(M, N);
     static constexpr int X_BYTES = M * KT * 2, LINE_BYTES = LINE;
@@ -91,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS)
     }
 }
 
-/* Barriers of each slot for a tile: its x is there; all thread blocks of the cluster have multiplied it. */
+/* Barriers of each slot for a tile: it is there; all thread blocks of the cluster have multiplied it. */
 template <typename S> struct barriers {
     uint64_t full[S::STAGES], empty[S::STAGES];
 };
@@ -112,7 +116,34 @@ static __device__ inline unsigned shared_address(const void *at)
     return (unsigned)__cvta_generic_to_shared(at);
 }
 
-/* What the last warp does: this thread block's part of each tile of x goes to all of the cluster. */
+/* Until what was in a slot is used up. */
+template <typename S>
+static __device__ inline void wait_empty(const struct place<S> &place, struct barriers<S> *barriers)
+{
+    if (place.turn > 0) barrier_wait(shared_address(&barriers->empty[place.slot]), (place.turn - 1) % 2);
+}
+
+/* Weights of every tile. */
+template <typename S>
+static __device__ inline void copy_weights(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
+                                           unsigned count)
+{
+    struct loader<S> next;
+    struct place<S> to = {
+        0, 0
+    };
+
+    next.begin(op, base, threadIdx.x - S::WARPS * WARP);
+#pragma unroll 1
+    for (unsigned i = 0; i < count; i++, to.next()) {
+        wait_empty<S>(to, barriers);
+        next.copy_w(op);
+        barrier_arrive_copied(shared_address(&barriers->full[to.slot]));
+        next.end(op);
+    }
+}
+
+/* This thread block's part of each tile of x goes to all of the cluster. */
 template <typename S>
 static __device__ inline void copy_x(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
                                      unsigned tiles, unsigned count)
@@ -127,7 +158,7 @@ static __device__ inline void copy_x(const struct ash_cuda_few &op, unsigned bas
     for (unsigned i = 0; i < count; i++, to.next()) {
         unsigned full = shared_address(&barriers->full[to.slot]);
 
-        if (to.turn > 0) barrier_wait(shared_address(&barriers->empty[to.slot]), (to.turn - 1) % 2);
+        wait_empty<S>(to, barriers);
         barrier_expect(full, S::X_BYTES);
         copy_to_all(base + to.slot * S::TILE_BYTES + at, (const char *)op.x + (size_t)(i % tiles) * S::X_BYTES + at,
                     PART, full, (1 << CLUSTER) - 1);
@@ -136,32 +167,37 @@ static __device__ inline void copy_x(const struct ash_cuda_few &op, unsigned bas
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Begin the products of 64 rows of x with N of weights from `w` on, 16 k: the widest instructions that N is made of. */
-template <int N> static __device__ inline void begin_step(float (*sum)[4], uint64_t x, unsigned w)
+/* An operand some lines or k further on. */
+static __device__ inline uint64_t operand_after(uint64_t operand, unsigned bytes)
+{
+    return operand + (bytes >> 4);
+}
+
+/* Begin the products of 64 rows of x with N of weights, 16 k: the widest instructions that N is made of. */
+template <int N> static __device__ inline void begin_step(float (*sum)[4], uint64_t x, uint64_t w)
 {
     if constexpr (N >= 64) {
-        wgmma_64(sum, x, wgmma_operand(w));
-        begin_step<N - 64>(sum + 8, x, w + 64 * LINE);
+        wgmma_64(sum, x, w);
+        begin_step<N - 64>(sum + 8, x, operand_after(w, 64 * LINE));
     } else if constexpr (N >= 32) {
-        wgmma_32(sum, x, wgmma_operand(w));
-        begin_step<N - 32>(sum + 4, x, w + 32 * LINE);
+        wgmma_32(sum, x, w);
+        begin_step<N - 32>(sum + 4, x, operand_after(w, 32 * LINE));
     } else if constexpr (N >= 16) {
-        wgmma_16(sum, x, wgmma_operand(w));
-        begin_step<N - 16>(sum + 2, x, w + 16 * LINE);
+        wgmma_16(sum, x, w);
+        begin_step<N - 16>(sum + 2, x, operand_after(w, 16 * LINE));
     }
 }
 
-/* Begin those of a tile. */
-template <typename S> static __device__ inline void begin_tile(unsigned tile, float (*sum)[4])
+/* Begin those of a tile: x and w are its first lines. */
+template <typename S> static __device__ inline void begin_tile(uint64_t x, uint64_t w, float (*sum)[4])
 {
-    unsigned x = tile + threadIdx.x / 128 * WGMMA_M * LINE, w = tile + S::X_BYTES;
-
     wgmma_fence();
 #pragma unroll
     for (int line = 0; line < S::LINES_OF_K; line++)
 #pragma unroll
         for (int k = 0; k < LINE_K; k += 16)
-            begin_step<S::N>(sum, wgmma_operand(x + line * S::M * LINE + k * 2), w + line * S::N * LINE + k * 2);
+            begin_step<S::N>(sum, operand_after(x, line * S::M * LINE + k * 2),
+                             operand_after(w, line * S::N * LINE + k * 2));
     wgmma_commit();
 }
 
@@ -189,48 +225,43 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
         }
 }
 
-/* What all other warps do. Thread blocks without a group in the last round multiply what is there, so that the others of
- * their cluster get their x. */
+/* Tell the whole cluster that this warp has multiplied what is in a slot. */
+template <typename S> static __device__ inline void say_empty(unsigned slot, struct barriers<S> *barriers)
+{
+    if (threadIdx.x % WARP < CLUSTER) barrier_arrive_at(shared_address(&barriers->empty[slot]), threadIdx.x % WARP);
+}
+
+/* Thread blocks without a group in the last round multiply what is there, so that the others of their cluster get their
+ * x. */
 template <typename S>
 static __device__ inline void multiply(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
                                        unsigned tiles, unsigned rounds)
 {
-    struct loader<S> next;
+    unsigned own = S::M > WGMMA_M ? __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) * WGMMA_M * LINE : 0;
+    uint64_t x = wgmma_operand(base + own), w = wgmma_operand(base + S::X_BYTES);
     struct place<S> now = {
         0, 0
     };
-    unsigned before = S::STAGES; /* slot of the tile before; none yet */
 
-    next.begin(op, base);
-#pragma unroll 1
-    for (int s = 0; s < S::STAGES - 1; s++) {
-        next.copy_w(op);
-        next.end(op);
-        asm volatile("cp.async.commit_group;");
-    }
-    early_wait(); /* weights do not depend on the kernel before this one; what outputs are added to does */
 #pragma unroll 1
     for (unsigned round = 0; round < rounds; round++) {
-        unsigned group = blockIdx.x + round * gridDim.x;
+        unsigned group = blockIdx.x + round * gridDim.x, before = 0;
         float sum[S::N / 8][4] = {};
 
 #pragma unroll 1
         for (unsigned t = 0; t < tiles; t++) {
-            wait_tile<S>();
-            wgmma_see_shared();
+            unsigned at = now.slot * S::TILE_BYTES;
+
             barrier_wait(shared_address(&barriers->full[now.slot]), now.turn % 2);
-            wgmma_wait(); /* for the products of the tile before, which the next copy overwrites */
-            asm volatile("bar.sync 1, %0;" ::"n"(S::THREADS) : "memory"); /* the others' copies and products, too */
-            if (threadIdx.x < CLUSTER && before < S::STAGES)
-                barrier_arrive_at(shared_address(&barriers->empty[before]), threadIdx.x);
-            begin_tile<S>(base + now.slot * S::TILE_BYTES, sum);
-            next.copy_w(op);
-            next.end(op);
-            asm volatile("cp.async.commit_group;");
+            wgmma_see_shared();
+            begin_tile<S>(operand_after(x, at), operand_after(w, at), sum);
+            wgmma_wait_older();
+            if (t > 0) say_empty<S>(before, barriers);
             before = now.slot;
             now.next();
         }
         wgmma_wait();
+        say_empty<S>(before, barriers);
         if (group < op.groups) put_sums<S::N / 8>(op, find_rows(op, group, S::N), sum);
     }
 }
@@ -242,21 +273,27 @@ template <int GROUPS, int N> static __device__ inline void multiply_batch(const 
     __shared__ struct barriers<S> barriers;
     unsigned base = (shared_address(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
     unsigned tiles = ((unsigned)op.K + S::KT - 1) / S::KT, rounds = (op.groups + gridDim.x - 1) / gridDim.x;
+    unsigned warp = threadIdx.x / WARP;
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) {
-            barrier_init(shared_address(&barriers.full[s]), 1);
-            barrier_init(shared_address(&barriers.empty[s]), CLUSTER);
+            barrier_init(shared_address(&barriers.full[s]), S::THREADS + 1);
+            barrier_init(shared_address(&barriers.empty[s]), CLUSTER * S::WARPS);
         }
         barriers_show();
     }
     cluster_sync();
     early_begin();
-    if (threadIdx.x < S::THREADS) {
+    /* Weights do not depend on the kernel before this one; x does, and what outputs are added to. */
+    if (warp < S::WARPS) {
+        early_wait();
         multiply<S>(op, base, &barriers, tiles, rounds);
+    } else if (warp < S::WARPS + 4) {
+        copy_weights<S>(op, base, &barriers, tiles * rounds);
+        early_wait();
     } else {
         early_wait();
-        copy_x<S>(op, base, &barriers, tiles, rounds * tiles);
+        copy_x<S>(op, base, &barriers, tiles, tiles * rounds);
     }
     __syncwarp();
     cluster_sync(); /* nobody ends while others copy to it or arrive there */
@@ -264,7 +301,7 @@ template <int GROUPS, int N> static __device__ inline void multiply_batch(const 
 
 /* batch_M_N: rows of x and of weights of a thread block. */
 #define BATCH(M_ROWS, N_ROWS)                                                                                          \
-    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(M_ROWS * 2 + WARP, 1)                 \
+    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(M_ROWS * 2 + 5 * WARP, 1)             \
         batch_##M_ROWS##_##N_ROWS(const __grid_constant__ struct ash_cuda_few op)                                      \
     {                                                                                                                  \
         multiply_batch<M_ROWS / WGMMA_M, N_ROWS>(op);                                                                  \
@@ -280,7 +317,3 @@ BATCH(128, 48)
 BATCH(128, 64)
 BATCH(128, 112)
 BATCH(128, 128)
-BATCH(256, 32)
-BATCH(256, 48)
-BATCH(256, 64)
-BATCH(256, 112)

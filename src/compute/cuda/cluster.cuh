@@ -37,13 +37,20 @@ static __device__ inline void barrier_expect(unsigned barrier, unsigned bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/* Arrive at the barrier that a thread block of the cluster has at the same place. */
+/* Arrive when all copies that this thread has enqueued (cp.async) are done. */
+static __device__ inline void barrier_arrive_copied(unsigned barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Arrive at the barrier that a thread block of the cluster has at the same place. It orders nothing: those who waited
+ * for products have nothing to show. */
 static __device__ inline void barrier_arrive_at(unsigned barrier, unsigned rank)
 {
     asm volatile("{\n"
                  ".reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
                  "}" ::"r"(barrier),
                  "r"(rank)
                  : "memory");

@@ -31,6 +31,7 @@ template <typename S> struct loader {
 
     const uint16_t *w[W_LOADS]; /* its rows of weights, at its chunk of k 0 */
     const uint16_t *x;          /* its first row of x, likewise */
+    unsigned thread;            /* of those that copy */
     unsigned group, k;          /* what comes next */
     unsigned base, slot;        /* of shared memory; of the next tile there */
 
@@ -42,47 +43,48 @@ template <typename S> struct loader {
         rows = find_rows(op, group, S::N);
 #pragma unroll
         for (int i = 0; i < W_LOADS; i++)
-            w[i] = row_at(op, rows, threadIdx.x / CHUNKS + i * LINES) + threadIdx.x % CHUNKS * 8;
+            w[i] = row_at(op, rows, thread / CHUNKS + i * LINES) + thread % CHUNKS * 8;
     }
 
-    __device__ inline void begin(const struct ash_cuda_few &op, unsigned shared_at)
+    __device__ inline void begin(const struct ash_cuda_few &op, unsigned shared_at, unsigned number)
     {
-        unsigned line = threadIdx.x / CHUNKS;
+        unsigned line = number / CHUNKS;
 
+        thread = number;
         group = blockIdx.x;
         k = slot = 0;
         base = shared_at;
-        x = (const uint16_t *)op.x + (line < op.M ? line : op.M - 1) * op.x_stride + threadIdx.x % CHUNKS * 8;
+        x = (const uint16_t *)op.x + (line < op.M ? line : op.M - 1) * op.x_stride + thread % CHUNKS * 8;
         find(op);
     }
 
     /* Bytes of this thread's chunks: 0 after the last k, where zeros are written. */
     __device__ inline int chunk_bytes(const struct ash_cuda_few &op) const
     {
-        return k + threadIdx.x % CHUNKS * 8 < op.K ? 16 : 0;
+        return k + thread % CHUNKS * 8 < op.K ? 16 : 0;
     }
 
     __device__ inline void copy_w(const struct ash_cuda_few &op)
     {
-        unsigned to = base + slot * S::TILE_BYTES + S::w_at(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        unsigned to = base + slot * S::TILE_BYTES + S::w_at(thread / CHUNKS, thread % CHUNKS);
         int bytes = chunk_bytes(op);
 
         if (group >= op.groups) return;
 #pragma unroll
         for (int i = 0; i < W_LOADS; i++)
-            if (S::N % LINES == 0 || threadIdx.x / CHUNKS + i * LINES < S::N)
+            if (S::N % LINES == 0 || thread / CHUNKS + i * LINES < S::N)
                 copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
     }
 
     __device__ inline void copy_x(const struct ash_cuda_few &op)
     {
-        unsigned to = base + slot * S::TILE_BYTES + S::x_at(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        unsigned to = base + slot * S::TILE_BYTES + S::x_at(thread / CHUNKS, thread % CHUNKS);
         int bytes = chunk_bytes(op);
 
         if (group >= op.groups) return;
 #pragma unroll
         for (int i = 0; i < X_LOADS; i++) {
-            unsigned line = threadIdx.x / CHUNKS + i * LINES;
+            unsigned line = thread / CHUNKS + i * LINES;
 
             /* rows that are not there stay as they are: nobody reads their sums */
             if (line < op.M)

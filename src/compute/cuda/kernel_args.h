@@ -178,8 +178,8 @@ struct ash_cuda_few {
 
 /* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
  * with N rows of weights, tiles in shared memory, and where they begin there. */
-#define ASH_CUDA_BATCH_ROWS 256
-#define ASH_CUDA_BATCH_CLUSTER 4
+#define ASH_CUDA_BATCH_ROWS 128
+#define ASH_CUDA_BATCH_CLUSTER 2
 #define ASH_CUDA_BATCH_LINE_K 64
 #define ASH_CUDA_BATCH_K(M) ((M) <= 64 ? 128 : 64)
 #define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M) * 2)
@@ -194,7 +194,7 @@ struct ash_cuda_batch_x {
     size_t x_stride, K;
     const float *norm; /* or NULL */
     float norm_eps;
-    size_t rows, tile_k, tiles; /* rows of a tile: 64, 128 or 256 */
+    size_t rows, tile_k, tiles; /* rows of a tile: 64 or 128 */
     uint16_t *out;              /* [tiles, tile_k / ASH_CUDA_BATCH_LINE_K, rows, ASH_CUDA_BATCH_LINE_K] */
 };
 

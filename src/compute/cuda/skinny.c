@@ -21,14 +21,14 @@ struct skinny_kernel {
     }
 #define BATCH(M, N)                                                                                                    \
     {                                                                                                                  \
-        ASH_KERNEL_batch_##M##_##N, M, N, 2 * (M) + 32,                                                                \
+        ASH_KERNEL_batch_##M##_##N, M, N, 2 * (M) + 160,                                                               \
             ASH_CUDA_BATCH_BORDER + ASH_CUDA_BATCH_STAGES(M, N) * ASH_CUDA_BATCH_TILE_BYTES(M, N)                      \
     }
 
 static const struct skinny_kernel kernels[] = {
-    SKINNY(16, 32, 64), SKINNY(16, 64, 128), SKINNY(32, 32, 128), SKINNY(32, 64, 256), BATCH(64, 32),  BATCH(64, 48),
-    BATCH(64, 64),      BATCH(64, 112),      BATCH(64, 128),      BATCH(128, 32),      BATCH(128, 48), BATCH(128, 64),
-    BATCH(128, 112),    BATCH(128, 128),     BATCH(256, 32),      BATCH(256, 48),      BATCH(256, 64), BATCH(256, 112),
+    SKINNY(16, 32, 64), SKINNY(16, 64, 128), SKINNY(32, 32, 128), SKINNY(32, 64, 256), BATCH(64, 32),
+    BATCH(64, 48),      BATCH(64, 64),       BATCH(64, 112),      BATCH(64, 128),      BATCH(128, 32),
+    BATCH(128, 48),     BATCH(128, 64),      BATCH(128, 112),     BATCH(128, 128),
 };
 
 /* Is it one of batch.cu, whose thread blocks share x? */

@@ -102,7 +102,7 @@ template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_s
     struct loader<S> next, late; /* weights do not depend on the kernel before this one; x comes after it */
 
     early_begin();
-    next.begin(op, shared_at);
+    next.begin(op, shared_at, threadIdx.x);
     late = next;
 #pragma unroll 1
     for (int s = 0; s < S::STAGES - 1; s++) {

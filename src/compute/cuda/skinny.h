@@ -1,4 +1,4 @@
-/* skinny - products of up to 256 rows with bf16 weights, one launch with epilogue: skinny.cu, and batch.cu from 33 rows
+/* skinny - products of up to 128 rows with bf16 weights, one launch with epilogue: skinny.cu, and batch.cu from 33 rows
  * on. For what few.h does not take. */
 #ifndef ASH_COMPUTE_CUDA_SKINNY_H
 #define ASH_COMPUTE_CUDA_SKINNY_H

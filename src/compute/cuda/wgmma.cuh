@@ -34,6 +34,12 @@ static __device__ inline void wgmma_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
+/* Until all but the group that was begun last are done. */
+static __device__ inline void wgmma_wait_older(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
 /* What this thread wrote to shared memory is seen by products that begin after a barrier. */
 static __device__ inline void wgmma_see_shared(void)
 {
