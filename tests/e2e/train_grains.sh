@@ -29,15 +29,20 @@ for ((i = 0; i < cases; i++)); do
         spare) launch="--procs $((procs + 1))" words="$words recover.spares=1" ;;
         restart) launch="$launch --restarts 1" ;;
     esac
-    what="$way: $axis=$procs, $grains grains, rank $rank at $point, $passes times before"
+    nodes=1
+    [ $((procs % 2)) -ne 0 ] || [ "$way" = spare ] || draw nodes 1 2
+    what="$way: $nodes nodes, $axis=$procs, $grains grains, rank $rank at $point, $passes times before"
     rm -rf "$SCRATCH/one" "$SCRATCH/many"
     train one $words recover.spares=0
     expect 0 "$what: one process"
     mkdir "$SCRATCH/many"
     echo "{\"die\": $((1 + points * rank + point)), \"passes\": $passes}" > "$SCRATCH/many/request.json"
-    try "$ASHLAR" launch $launch train "$SCRATCH/job.yaml" --out "$SCRATCH/many" $words $axis="$procs"
+    try "$ASHLAR" launch $launch --nodes $nodes train "$SCRATCH/job.yaml" --out "$SCRATCH/many" $words $axis="$procs"
     expect 0 "$what: $(cat "$SCRATCH/err")"
     same "$what: bits" "$(bits_of one)" "$(bits_of many)"
+    counts=$(sed -n 's/.*"kept_grains": \([0-9]*\),.*/\1/p; s/.*"redone_grains": \([0-9]*\),.*/\1/p' "$SCRATCH/many/ledger.json" | tr '\n' ' ')
+    same "$what: grains of one step" "$grains" "$((${counts// /+}0))"
+    [ $nodes -eq 1 ] || continue # layer by layer as it is computed, a last grain is reduced there: who has begun it depends
     grep -q "; kept $((grains - own)) of $grains grains of step " "$SCRATCH/err" || fail "$what: not all are kept: $(cat "$SCRATCH/err")"
     grep -q "\"kept_grains\": $((grains - own))," "$SCRATCH/many/ledger.json" || fail "$what: $(cat "$SCRATCH/many/ledger.json")"
     grep -q "\"redone_grains\": $own," "$SCRATCH/many/ledger.json" || fail "$what: $(cat "$SCRATCH/many/ledger.json")"

@@ -236,7 +236,7 @@ void ash_grains_reset(struct ash_grains *grains)
     wait_requests(grains, NULL);
     for (size_t strand = 0; strand < grains->opts.strand_count; strand++)
         grains->strands[strand].stack.depth = 0;
-    grains->is_reduced = false;
+    grains->is_reduced = grains->is_by_range = false;
     ash_grains_forget_kept(grains);
 }
 
@@ -283,12 +283,29 @@ void ash_grains_end(struct ash_grains *grains, size_t strand)
     ash_grains_take_kept(grains);
 }
 
+/* Sums below a leaf that comes by ranges can stay as they are: what it makes of them goes where it is itself. Not where
+ * peers have to find it, or one copy of floats that no leaf has. */
+static bool can_stay_below(const struct ash_grains *grains)
+{
+    return grains->opts.peers == NULL && grains->opts.unused.count == 0;
+}
+
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range run)
 {
-    struct ash_grains_stack stack = grains->strands[0].stack;
+    const struct ash_grains_strand *strand = &grains->strands[0];
+    struct ash_exec *exec = grains->opts.exec;
+    struct ash_grains_stack stack = strand->stack;
+    float *top = strand->sums[stack.depth] + run.first;
 
     ash_assert(ash_range_end(run) <= grains->opts.sum_size);
-    add_leaf(grains, &grains->strands[0], &stack, run);
+    grains->is_by_range = can_stay_below(grains);
+    if (!grains->is_by_range) {
+        add_leaf(grains, strand, &stack, run);
+        return;
+    }
+    ash_grains_push(&stack, (struct ash_range){ash_grains_next(strand, &stack), 1});
+    while (ash_grains_merge(&stack, grains->opts.grain_count))
+        if (run.count > 0) exec->ops->row->add(exec, strand->sums[stack.depth - 1] + run.first, top, run.count, top);
 }
 
 /* A leaf is read in place when it is added to its neighbour; only one without a neighbour yet is copied. */
@@ -326,6 +343,7 @@ void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
     struct ash_grains_strand *taken = &grains->strands[strand];
 
     ash_assert(strand < grains->opts.strand_count);
+    if (grains->is_by_range) return; /* the stack is what is below */
     for (size_t i = 0; i < count; i++)
         add_leaf(grains, taken, &taken->stack, (struct ash_range){0});
 }
@@ -334,7 +352,7 @@ void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
 
 float *ash_grains_sum(const struct ash_grains *grains)
 {
-    return grains->strands[0].sums[0];
+    return grains->strands[0].sums[grains->is_by_range ? grains->strands[0].stack.depth : 0];
 }
 
 int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err)
@@ -344,18 +362,18 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
     size_t rank = opts->group != NULL ? ash_group_rank(opts->group) : 0,
            parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
     struct ash_grains_request *request = &grains->requests[grains->request_count];
-    float *sum = strand->sums[0] + run.first;
+    float *sum = ash_grains_sum(grains) + run.first;
     int rc = 0;
 
     ash_assert(ash_range_end(run) <= opts->sum_size);
     ash_assert(part == 0 || part * group_size(opts) == run.count);
     ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;
-    grains->is_reduced = true;
+    grains->is_reduced = grains->is_reduced || !grains->is_by_range;
     request->call = NULL;
     request->range = run;
     for (size_t i = 0; i < parts; i++)
-        request->parts[i] = strand->sums[i] + run.first;
+        request->parts[i] = grains->is_by_range && i + 1 == parts ? sum : strand->sums[i] + run.first;
     if (opts->group == NULL)
         ash_assert(parts == 1); /* the root */
     else if (part > 0)

@@ -85,6 +85,7 @@ struct ash_grains {
     struct ash_grains_request *requests;              /* [opts.range_count] */
     size_t request_count;
     bool is_reduced;             /* a reduction has begun, which may have overwritten sums */
+    bool is_by_range;            /* the last leaf comes by ranges: it and the sum are on top of the stack */
     struct ash_grains_kept kept; /* of this step, those of this rank; parts NULL: none */
     const float *const *values;  /* [kept.count] */
     size_t taken;                /* of those, in the tree */
@@ -141,8 +142,8 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range range, s
 /* Is the sum of elements `range`, as far as this rank needs them, where ash_grains_sum says? Of what was started, until
  * ash_grains_reduce. Does not wait; where a reduction has failed, ash_grains_reduce says so. */
 bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range);
-/* Before a start, of the leaf that begin gave: put elements `range` into the tree. ash_grains_advance follows
- * when all have been. */
+/* Before a start, of the strand's last leaf, which begin gave: put elements `range` into the tree, of which what is
+ * there already stays as it was. ash_grains_advance follows when all have been. */
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range range);
 
 /* After the last grain: reduce the root over all ranks' grains into out[sum_size] (not with windows or started ranges),

@@ -367,9 +367,10 @@ static int end_step(struct step *now, struct ash_err *err)
         if (stages->chunks[i].overlap_reduce) rc = ash_stages_start_all(&stages->chunks[i], err);
     if (rc == 0) rc = ash_stages_reduce(stages, err);
     if (rc < 0) return rc;
-    stages->summed_step = 0;
     ash_stages_drop_kept(stages); /* it is in the sums */
-    return ash_stages_share_losses(stages, now->losses, (size_t)stages->job->train.grains, err);
+    rc = ash_stages_share_losses(stages, now->losses, (size_t)stages->job->train.grains, err);
+    if (rc < 0) stages->summed_step = 0; /* losses are not what they were */
+    return rc;
 }
 
 int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,

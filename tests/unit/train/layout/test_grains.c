@@ -219,6 +219,50 @@ static void test_kept_sums_change_nothing(void **state)
     ash_exec_fini(&exec);
 }
 
+/* The last leaf comes by ranges, each of which is reduced at once: the sum is right, and so is what was there before. */
+static void test_a_leaf_by_ranges_leaves_the_others(void **state)
+{
+    struct ash_exec exec = {0};
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref", 1, NULL), 0);
+    for (size_t count = 1; count <= GRAINS_MAX; count++) {
+        struct ash_grains_opts opts = {.exec = &exec,
+                                       .grain_count = count,
+                                       .strand_count = 1,
+                                       .sum_size = SUM,
+                                       .leaf_size = LEAF,
+                                       .range_count = PIECES};
+        struct ash_range spans[ASH_GRAINS_DEPTH_MAX];
+        const float *sums[ASH_GRAINS_DEPTH_MAX];
+        struct ash_grains grains;
+
+        assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
+        for (size_t g = 0; g < count; g++) {
+            float *leaf = ash_grains_begin(&grains, 0, true);
+            for (size_t i = 0; i < SUM; i++)
+                leaf[i] = leaf_value(g, i);
+            if (g + 1 < count) ash_grains_end(&grains, 0);
+        }
+        for (size_t p = PIECES; p-- > 0;) {
+            struct ash_range run = {SUM * p / PIECES, SUM * (p + 1) / PIECES - SUM * p / PIECES};
+            ash_grains_end_range(&grains, run);
+            assert_int_equal(ash_grains_start_reduce(&grains, run, 0, NULL), 0);
+        }
+        ash_grains_advance(&grains, 0, 1);
+        assert_int_equal(ash_grains_reduce(&grains, NULL, NULL), 0);
+        check_sum(ash_grains_sum(&grains), SUM, count);
+        for (size_t d = ash_grains_finished(&grains, spans, sums), end = count - 1; d-- > 0;) {
+            assert_int_equal(ash_range_end(spans[d]), end);
+            end = spans[d].first;
+            for (size_t i = 0; i < SUM; i++)
+                assert_true(sums[d][i] == tree_sum(spans[d].first, spans[d].count, i));
+        }
+        ash_grains_fini(&grains);
+    }
+    ash_exec_fini(&exec);
+}
+
 /* Floats that no leaf has are left alone: memory that nobody touches costs nothing. */
 static void test_unused_floats_stay(void **state)
 {
@@ -272,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_every_count_follows_the_definition),
         cmocka_unit_test(test_lanes_and_pieces_change_nothing),
         cmocka_unit_test(test_kept_sums_change_nothing),
+        cmocka_unit_test(test_a_leaf_by_ranges_leaves_the_others),
         cmocka_unit_test(test_unused_floats_stay),
         cmocka_unit_test(test_senseless_sizes_are_refused),
     };
