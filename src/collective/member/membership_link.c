@@ -26,6 +26,8 @@
 #define AGAIN_NS (200 * MS)    /* between tries after that */
 #define FAREWELL_NS (5 * MS)   /* a goodbye may be on its way while the connection is gone already */
 #define IDLE_NS (2000 * MS)    /* a connection that is not used is closed */
+#define STEADY_NS (10000 * MS) /* a connection that has lasted so long was wanted */
+#define ENDS_MAX 3             /* connections that end sooner, before the other end counts as gone */
 #define OUT_MAX ((size_t)512 << 20)
 #define WAITING_MAX                                                                                                    \
     ((size_t)4 << 20) /* of frames for a connection that is being opened: what is repeated need not pile up */
@@ -227,6 +229,7 @@ void ash_membership_serve_link(struct ash_membership *agent, struct ash_membersh
         if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &cause, &bytes) < 0) cause = errno;
         if (cause == ECONNREFUSED || cause == ECONNRESET) {
             close_link_end(link);
+            link->is_refused = cause == ECONNREFUSED;
             return;
         }
         if (cause != 0) {
@@ -288,12 +291,36 @@ static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
     return now_ns >= link->stalled_ns + STALL_NS;
 }
 
+/* A connection has ended: that of a process that died, or of one that took this one for a stranger, because it was slow
+ * to prove what it is. Its port tells which: connect again. What has not gone out yet waits for that. */
+static void ask_port(struct ash_membership_link *link, uint64_t now_ns)
+{
+    struct ash_str waiting = link->waiting;
+    unsigned end_count = now_ns < link->since_ns + STEADY_NS ? link->end_count + 1 : 1;
+
+    ash_str_clear(&link->out);
+    *link = (struct ash_membership_link){.id = link->id,
+                                         .address = link->address,
+                                         .since_ns = now_ns,
+                                         .idle_ns = now_ns,
+                                         .fd = ash_membership_connect(&link->address),
+                                         .end_count = end_count,
+                                         .out = link->out,
+                                         .waiting = waiting};
+    link->is_refused = link->fd == -ECONNREFUSED;
+}
+
 /* What is due for a connection whose other end is gone. Each of these returns when to look again. */
 static uint64_t review_closed(struct ash_membership *agent, size_t i, uint64_t now_ns)
 {
-    uint64_t id = agent->links[i].id, until_ns = agent->links[i].closed_ns + FAREWELL_NS;
+    struct ash_membership_link *link = &agent->links[i];
+    uint64_t id = link->id, until_ns = link->closed_ns + (link->end_count > 0 ? 0 : FAREWELL_NS);
 
     if (now_ns < until_ns) return until_ns;
+    if (id != 0 && !link->is_refused && link->end_count < ENDS_MAX) {
+        ask_port(link, now_ns);
+        if (!link->is_refused) return now_ns + ANSWER_NS;
+    }
     ash_membership_drop_link(agent, i);
     if (id != 0) ash_member_peer_died(agent->member, id, now_ns);
     return UINT64_MAX;

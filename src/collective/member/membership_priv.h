@@ -32,6 +32,8 @@ struct ash_membership_link {
     uint64_t closed_ns;  /* the other end is gone; 0: not */
     uint64_t stalled_ns; /* since when the other host has not taken what was sent; 0: it has */
     bool has_retried, is_reported;
+    bool is_refused;    /* nobody listens there any more */
+    unsigned end_count; /* connections before this one that ended soon, by the other end */
     struct ash_membership_address address;
     uint8_t nonce[ASH_MEMBERSHIP_NONCE_BYTES];
     size_t nonce_bytes;

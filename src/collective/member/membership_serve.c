@@ -9,7 +9,7 @@
 
 #define OWN_POLLS 3               /* the owner's calls, the port, the job's address; then links, then inlets */
 #define WAIT_NS 1000000000ull     /* at most */
-#define STRANGER_NS 1000000000ull /* for one that connects to prove what it is */
+#define STRANGER_NS 5000000000ull /* for one that connects to prove what it is: on a busy host that takes its time */
 
 static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inlets)
 {
