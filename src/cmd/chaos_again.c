@@ -7,7 +7,6 @@
 
 #include "train/run/control.h"
 
-#define THREE_GO_ON "; 3 ranks continue from step"
 #define FLIP_SENT 3 /* see enum ash_trainer_flip */
 
 int ash_chaos_flip_sent(struct ash_chaos_cell *cell)
@@ -17,26 +16,26 @@ int ash_chaos_flip_sent(struct ash_chaos_cell *cell)
 
     if (rc < 0) return rc;
     ash_chaos_strike(cell, 1, 1, SIGKILL);
-    rc = ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
+    rc = ash_chaos_wait_ranks(cell, cell->ranks, 1);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "it was sent again", 1);
 }
 
-/* A rank leaves, a new one comes; while that is fed, process `rank` dies, and three go on. */
-static int lose_in_growth(struct ash_chaos_cell *cell, int64_t rank)
+/* A rank leaves, a new one comes; while that is fed, process `rank` dies, and one fewer go on. */
+static int lose_in_growth(struct ash_chaos_cell *cell, size_t rank)
 {
-    const struct ash_run_request request = {.ranks = 4};
-    int rc = ash_chaos_resize(cell, 3, THREE_GO_ON);
+    const struct ash_run_request request = {.ranks = (int64_t)cell->ranks};
+    int rc = ash_chaos_resize(cell, cell->ranks - 1);
 
-    if (rc == 0) rc = ash_chaos_arm(cell, rank);
+    if (rc == 0) rc = ash_chaos_arm(cell, (int64_t)rank);
     if (rc == 0) rc = ash_chaos_wait_taken(cell);
     if (rc == 0 && ash_run_request_write(cell->dir, &request, NULL) < 0) rc = -EIO;
     if (rc == 0) rc = ash_chaos_wait_text(cell, "was killed", 1);
-    return rc < 0 ? rc : ash_chaos_wait_text(cell, THREE_GO_ON, 2);
+    return rc < 0 ? rc : ash_chaos_wait_ranks(cell, cell->ranks - 1, 2);
 }
 
 int ash_chaos_lose_newcomer(struct ash_chaos_cell *cell)
 {
-    return lose_in_growth(cell, 3);
+    return lose_in_growth(cell, cell->ranks - 1);
 }
 
 int ash_chaos_lose_source(struct ash_chaos_cell *cell)
@@ -57,7 +56,7 @@ int ash_chaos_replace_all(struct ash_chaos_cell *cell)
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
         kill(first[i], SIGKILL);
-        rc = ash_chaos_wait_text(cell, ASH_CHAOS_BACK, i + 1);
+        rc = ash_chaos_wait_ranks(cell, cell->ranks, i + 1);
     }
     return rc;
 }

@@ -53,6 +53,14 @@ int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t ti
     return 0;
 }
 
+int ash_chaos_wait_ranks(struct ash_chaos_cell *cell, size_t ranks, size_t times)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "; %zu ranks continue from step", ranks);
+    return ash_chaos_wait_text(cell, text, times);
+}
+
 int ash_chaos_wait_taken(struct ash_chaos_cell *cell)
 {
     while (ash_run_has_request(cell->dir)) {
@@ -87,7 +95,6 @@ void ash_chaos_strike(const struct ash_chaos_cell *cell, size_t first, size_t co
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
 #define GO_ON "continue from step"
-#define LAST_ONE "1 ranks " GO_ON
 
 static int kill_one(struct ash_chaos_cell *cell)
 {
@@ -103,13 +110,15 @@ static int kill_first(struct ash_chaos_cell *cell)
 
 static int kill_node(struct ash_chaos_cell *cell)
 {
-    ash_chaos_strike(cell, 2, 2, SIGKILL);
+    size_t ranks = cell->ranks / cell->nodes;
+
+    ash_chaos_strike(cell, ranks, ranks, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_first_node(struct ash_chaos_cell *cell)
 {
-    ash_chaos_strike(cell, 0, 2, SIGKILL);
+    ash_chaos_strike(cell, 0, cell->ranks / cell->nodes, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
@@ -123,13 +132,13 @@ static int kill_three(struct ash_chaos_cell *cell)
     ash_chaos_strike(cell, 1, 1, SIGKILL);
     if (rc == 0) rc = ash_chaos_wait_text(cell, "was killed", 2);
     ash_chaos_strike(cell, 0, 1, SIGKILL);
-    return rc < 0 ? rc : ash_chaos_wait_text(cell, LAST_ONE, 1);
+    return rc < 0 ? rc : ash_chaos_wait_ranks(cell, cell->ranks - 3, 1);
 }
 
 static int kill_and_return(struct ash_chaos_cell *cell)
 {
     ash_chaos_strike(cell, 1, 1, SIGKILL);
-    return ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
+    return ash_chaos_wait_ranks(cell, cell->ranks, 1);
 }
 
 static int sleep_one(struct ash_chaos_cell *cell)
@@ -145,24 +154,24 @@ static int sleep_one(struct ash_chaos_cell *cell)
 static int leave_one(struct ash_chaos_cell *cell)
 {
     ash_chaos_strike(cell, 1, 1, SIGTERM);
-    return ash_chaos_wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
+    return ash_chaos_wait_ranks(cell, cell->ranks - 1, 1);
 }
 
-int ash_chaos_resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
+int ash_chaos_resize(struct ash_chaos_cell *cell, size_t ranks)
 {
-    const struct ash_run_request request = {.ranks = ranks};
+    const struct ash_run_request request = {.ranks = (int64_t)ranks};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
-    return ash_chaos_wait_text(cell, said, 1);
+    return ash_chaos_wait_ranks(cell, ranks, 1);
 }
 
 static int shrink_and_grow(struct ash_chaos_cell *cell)
 {
-    int rc = ash_chaos_resize(cell, 3, "; 3 ranks " GO_ON);
+    int rc = 0;
 
-    if (rc == 0) rc = ash_chaos_resize(cell, 2, "; 2 ranks " GO_ON);
-    if (rc == 0) rc = ash_chaos_resize(cell, 1, "; 1 ranks " GO_ON);
-    return rc < 0 ? rc : ash_chaos_resize(cell, 4, "; 4 ranks " GO_ON);
+    for (size_t ranks = cell->ranks - 1; rc == 0 && ranks > 0; ranks--)
+        rc = ash_chaos_resize(cell, ranks);
+    return rc < 0 ? rc : ash_chaos_resize(cell, cell->ranks);
 }
 
 /* ---- flipped bits ------------------------------------------------------------------------------------------------ */
@@ -216,7 +225,7 @@ static int die_in_recovery(struct ash_chaos_cell *cell)
 
     if (rc == 0) rc = ash_chaos_wait_taken(cell);
     if (rc == 0) ash_chaos_strike(cell, 1, 1, SIGKILL);
-    return rc < 0 ? rc : ash_chaos_wait_text(cell, "; 2 ranks " GO_ON, 1);
+    return rc < 0 ? rc : ash_chaos_wait_ranks(cell, cell->ranks - 2, 1);
 }
 
 /* A rank is killed and started again; so is that newcomer, before or while it gets its part. */
@@ -234,7 +243,7 @@ static int kill_newcomer(struct ash_chaos_cell *cell)
         now = ash_chaos_job_ranks(&cell->job, pids);
     }
     kill(pids[count - 1], SIGKILL);
-    return ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
+    return ash_chaos_wait_ranks(cell, cell->ranks, 1);
 }
 
 /* ---- wrong results ----------------------------------------------------------------------------------------------- */
@@ -256,7 +265,7 @@ static int stay_wrong(struct ash_chaos_cell *cell)
     const struct ash_run_request request = {.err = -3};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
-    return ash_chaos_wait_text(cell, "; 3 ranks " GO_ON, 1);
+    return ash_chaos_wait_ranks(cell, cell->ranks - 1, 1);
 }
 
 /* ---- slow ranks -------------------------------------------------------------------------------------------------- */
@@ -274,15 +283,15 @@ static int replace_slow(struct ash_chaos_cell *cell)
 {
     int rc = slow_down(cell);
 
-    return rc < 0 ? rc : ash_chaos_wait_text(cell, "1 rank leaves; 5 ranks " GO_ON, 1);
+    return rc < 0 ? rc : ash_chaos_wait_ranks(cell, cell->ranks + cell->nodes - 1, 1);
 }
 
 /* ---- more than copies are for ------------------------------------------------------------------------------------ */
 
-/* A rank and the other node, so that an owner and its holder are gone, whoever that is. */
+/* A rank and the other nodes, so that an owner and its holder are gone, whoever that is. */
 static int kill_all_but_first(struct ash_chaos_cell *cell)
 {
-    ash_chaos_strike(cell, 1, 3, SIGKILL);
+    ash_chaos_strike(cell, 1, cell->ranks - 1, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
@@ -294,11 +303,21 @@ static int kill_two(struct ash_chaos_cell *cell)
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
+void ash_chaos_add_launch(struct ash_chaos_words *words, const struct ash_chaos_cell *cell)
+{
+    ash_chaos_add_all(words, "ashlar launch");
+    ash_chaos_add(words, "--procs=%zu", cell->ranks);
+    ash_chaos_add(words, "--nodes=%zu", cell->nodes);
+    if (cell->has_net) ash_chaos_add_all(words, "--netns");
+    if (cell->fault->has_spares) ash_chaos_add(words, "--spares=%zu", cell->nodes);
+}
+
 int ash_chaos_resume(struct ash_chaos_cell *cell)
 {
     struct ash_chaos_words words = {0};
 
-    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2 train --resume --out");
+    ash_chaos_add_launch(&words, cell);
+    ash_chaos_add_all(&words, "train --resume --out");
     ash_chaos_add(&words, "%s", cell->dir);
     return ash_chaos_job_start(&cell->job, words.list, cell->out, NULL);
 }
@@ -332,7 +351,7 @@ static int kill_launcher_and_ranks(struct ash_chaos_cell *cell)
 
 const struct ash_chaos_fault ash_chaos_faults[] = {
     {.name = "kill a rank; smaller layout", .happen = kill_one},
-    {.name = "kill a rank; a spare takes over", .launch = "--spares=2", .happen = kill_one},
+    {.name = "kill a rank; a spare takes over", .has_spares = true, .happen = kill_one},
     {.name = "kill a rank; it comes back", .launch = "--restarts=3", .happen = kill_and_return},
     {.name = "kill a rank in the forward pass", .happen = die_inside, .point = ASH_FAULT_FORWARD},
     {.name = "kill a rank in the backward pass", .happen = die_inside, .point = ASH_FAULT_BACKWARD},
@@ -351,26 +370,24 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .happen = die_in_recovery,
      .point = ASH_FAULT_TRANSFER},
     {.name = "kill a rank, then the newcomer", .launch = "--restarts=5", .happen = kill_newcomer},
-    {.name = "grow 3 to 4, kill the newcomer as it is fed", .happen = ash_chaos_lose_newcomer, .point = ASH_FAULT_FEED},
-    {.name = "grow 3 to 4, kill a source as the newcomer is fed",
+    {.name = "grow by one, kill the newcomer as it is fed", .happen = ash_chaos_lose_newcomer, .point = ASH_FAULT_FEED},
+    {.name = "grow by one, kill a source as the newcomer is fed",
      .happen = ash_chaos_lose_source,
      .point = ASH_FAULT_FEED},
-    {.name = "grow 3 to 4, kill the coordinator as the newcomer is fed",
+    {.name = "grow by one, kill the coordinator as the newcomer is fed",
      .happen = ash_chaos_lose_coordinator,
      .point = ASH_FAULT_FEED},
     {.name = "kill the first rank", .happen = kill_first},
     {.name = "kill a node", .happen = kill_node},
     {.name = "kill the first node", .happen = kill_first_node},
-    {.name = "kill three of four, one after the other (recover.copies=3)",
-     .words = "recover.copies=3",
-     .happen = kill_three},
+    {.name = "kill three, one after the other (recover.copies=3)", .words = "recover.copies=3", .happen = kill_three},
     {.name = "kill two at once (recover.copies=2)", .words = "recover.copies=2", .happen = kill_two},
-    {.name = "kill three at once: owners and holders (recover.copies=1)",
+    {.name = "kill all but one at once: owners and holders (recover.copies=1)",
      .words = "train.save_every=5",
      .happen = kill_all_but_first},
     {.name = "SIGSTOP, then SIGCONT", .words = "group.silent_timeout=1", .happen = sleep_one},
     {.name = "SIGTERM to a rank (planned leave)", .happen = leave_one},
-    {.name = "shrink 4, 3, 2, 1, grow to 4", .happen = shrink_and_grow},
+    {.name = "shrink one by one to 1, grow back", .happen = shrink_and_grow},
     {.name = "replace all ranks, one by one", .launch = "--restarts=3", .happen = ash_chaos_replace_all},
     {.name = "flip a bit of the state (recover.check_every=1)", .words = "recover.check_every=1", .happen = flip_state},
     {.name = "flip a bit of a copy (recover.check_every=1)",
@@ -408,7 +425,7 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .happen = stay_wrong,
      .needs_neighbours = true},
     {.name = "slow a rank", .happen = slow_down},
-    {.name = "slow a rank; a spare takes over", .launch = "--spares=2 --replace-slow", .happen = replace_slow},
+    {.name = "slow a rank; a spare takes over", .has_spares = true, .launch = "--replace-slow", .happen = replace_slow},
     {.name = "a step kills a rank each time (--restarts 1): the job ends, resume",
      .launch = "--restarts=1",
      .happen = ash_chaos_doom_step},

@@ -24,9 +24,9 @@
 #define STEPS_AFTER 10
 
 struct flags {
-    int64_t seed, cells;
-    const char *scratch, *fault;
-    bool keep;
+    int64_t seed, cells, nodes;
+    const char *scratch, *fault, *layout;
+    bool keep, netns;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -34,6 +34,10 @@ static const struct ash_opt matrix_opts[] = {
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "which cells are drawn", 0, 9e15, NULL},
     {"cells", ASH_OPT_INT, FIELD(cells), "0", "number of cells of the table, drawn; 0: all of them", 0, 1e6, NULL},
     {"fault", ASH_OPT_STRING, FIELD(fault), NULL, "only faults with this in their names", 0, 0, NULL},
+    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "only the layout of this name", 0, 0, NULL},
+    {"nodes", ASH_OPT_INT, FIELD(nodes), "2", "nodes: four ranks on 2 or 4 of them, six ranks on 3", 2, 4, NULL},
+    {"netns", ASH_OPT_BOOL, FIELD(netns), NULL,
+     "each node has a network namespace of its own (needs root and iproute2); rows about links always do", 0, 0, NULL},
     {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
      NULL},
     {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave that folder where a cell has failed", 0, 0, NULL},
@@ -42,16 +46,18 @@ static const struct ash_opt_table matrix_table = {
     .section = "", .help = "flags", .opts = matrix_opts, .count = ASH_COUNT(matrix_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar chaos matrix [--cells N] [--seed S]",
+    .synopsis = "ashlar chaos matrix [--fault TEXT] [--layout NAME] [--nodes N] [--cells N] [--seed S]",
     .about =
-        "Makes each fault happen to small jobs in each layout: four ranks on two nodes. Losses and states of every "
-        "step must be\nthose of one process. Prints a Markdown table: steps lost, and seconds to notice, to form "
+        "Makes each fault happen to small jobs in each layout, on two nodes or more. Losses and states of every step "
+        "must be\nthose of one process. Prints a Markdown table: steps lost, and seconds to notice, to form "
         "the next group, to move\nthe state and of work redone, each the most of all layouts. A cell that fails "
         "makes the exit code 1.",
-    .examples = "  ashlar chaos matrix\n  ashlar chaos matrix --cells 6 --seed 3",
+    .examples = "  ashlar chaos matrix\n  ashlar chaos matrix --cells 6 --seed 3\n"
+                "  ashlar chaos matrix --nodes 3 --netns --fault 'kill a node'",
 };
 
-static const struct ash_chaos_layout layouts[] = {
+#define LAYOUTS 8
+static const struct ash_chaos_layout layouts[LAYOUTS] = {
     {"dp", "mesh.dp=4", false, false, true},
     {"fsdp 1", "mesh.fsdp=4 mesh.zero=1", false, true, true},
     {"fsdp 2", "mesh.fsdp=4 mesh.zero=2", false, true, true},
@@ -61,6 +67,23 @@ static const struct ash_chaos_layout layouts[] = {
     {"dp*fsdp", "mesh.dp=2 mesh.fsdp=2", false, false, true},
     {"ep", "mesh.ep=4", true, true, false},
 };
+
+/* Of six ranks, for three nodes. */
+static const struct ash_chaos_layout layouts_of_six[LAYOUTS] = {
+    {"dp", "mesh.dp=6", false, false, true},
+    {"fsdp 1", "mesh.fsdp=6 mesh.zero=1", false, true, true},
+    {"fsdp 2", "mesh.fsdp=6 mesh.zero=2", false, true, true},
+    {"fsdp 3", "mesh.fsdp=6 mesh.zero=3", false, true, true},
+    {"tp*pp", "mesh.tp=2 mesh.pp=3", false, true, false},
+    {"cp*dp", "mesh.cp=2 mesh.dp=3", false, false, false}, /* both ranks of cp are wrong together */
+    {"dp*fsdp", "mesh.dp=2 mesh.fsdp=3", false, false, true},
+    {"ep", "mesh.ep=2 mesh.dp=3", true, false, false},
+};
+
+static const struct ash_chaos_layout *layout_of(const struct flags *flags, size_t cell)
+{
+    return (flags->nodes == 3 ? layouts_of_six : layouts) + cell % LAYOUTS;
+}
 
 static const char *const models[] = {
     "model.type=llama model.layers=4 model.hidden=32 model.heads=2 model.ffn=64 model.vocab=128",
@@ -139,7 +162,7 @@ static int start_cell(struct ash_chaos_cell *cell, const struct ash_chaos_fault 
     snprintf(cell->dir, sizeof(cell->dir), "%s/many", cell->scratch);
     snprintf(cell->out, sizeof(cell->out), "%s/many.txt", cell->scratch);
     ash_dir_remove(cell->dir, NULL);
-    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2");
+    ash_chaos_add_launch(&words, cell);
     if (fault->launch != NULL) ash_chaos_add_all(&words, fault->launch);
     add_job(&words, cell, fault, cell->dir);
     ash_chaos_add_all(&words, cell->layout->words);
@@ -182,18 +205,19 @@ static int run_cell(struct ash_chaos_cell *cell, const struct ash_chaos_fault *f
 
 static bool is_wanted(const struct flags *flags, size_t cell)
 {
-    const struct ash_chaos_fault *fault = &ash_chaos_faults[cell / ASH_COUNT(layouts)];
+    const struct ash_chaos_fault *fault = &ash_chaos_faults[cell / LAYOUTS];
+    const struct ash_chaos_layout *layout = layout_of(flags, cell);
 
     return (flags->fault == NULL || strstr(fault->name, flags->fault) != NULL) &&
-           (!fault->needs_net || geteuid() == 0) &&
-           (!fault->needs_copies || layouts[cell % ASH_COUNT(layouts)].has_copies) &&
-           (!fault->needs_neighbours || layouts[cell % ASH_COUNT(layouts)].has_neighbours);
+           (flags->layout == NULL || strcmp(layout->name, flags->layout) == 0) &&
+           (!fault->needs_net || (geteuid() == 0 && flags->nodes == 2)) &&
+           (!fault->needs_copies || layout->has_copies) && (!fault->needs_neighbours || layout->has_neighbours);
 }
 
 /* Is this cell among those that were drawn, of the rows that are wanted? */
 static bool is_drawn(const struct flags *flags, size_t cell)
 {
-    size_t all = ash_chaos_fault_count * ASH_COUNT(layouts), better = 0;
+    size_t all = ash_chaos_fault_count * LAYOUTS, better = 0;
     uint64_t own = ash_rng_below((uint64_t)flags->seed, 21, cell, UINT32_MAX);
 
     if (!is_wanted(flags, cell)) return false;
@@ -221,19 +245,24 @@ static size_t run_row(const struct flags *flags, const char *scratch, size_t row
     struct cost worst = {0};
     size_t failed = 0, cells = 0;
 
-    for (size_t i = 0; i < ASH_COUNT(layouts); i++) {
-        struct ash_chaos_cell cell = {.scratch = scratch, .layout = &layouts[i], .fault = &ash_chaos_faults[row]};
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        struct ash_chaos_cell cell = {.scratch = scratch,
+                                      .layout = layout_of(flags, i),
+                                      .fault = &ash_chaos_faults[row],
+                                      .nodes = (size_t)flags->nodes,
+                                      .ranks = flags->nodes == 3 ? 6 : 4,
+                                      .has_net = flags->netns};
         struct cost cost = {0};
         struct ash_err err = {0};
 
-        if (!is_drawn(flags, row * ASH_COUNT(layouts) + i)) continue;
+        if (!is_drawn(flags, row * LAYOUTS + i)) continue;
         cells++;
         if (run_cell(&cell, &ash_chaos_faults[row], &cost, &err) == 0) {
             raise_cost(&worst, &cost);
             continue;
         }
         failed++;
-        fprintf(stderr, "ashlar: error: %s, %s: %s\n", ash_chaos_faults[row].name, layouts[i].name, err.text);
+        fprintf(stderr, "ashlar: error: %s, %s: %s\n", ash_chaos_faults[row].name, cell.layout->name, err.text);
         if (flags->keep) return failed;
     }
     if (cells == 0) return 0;
@@ -257,6 +286,15 @@ static int run_all(const struct flags *flags, const char *scratch)
     return failed == 0 ? 0 : 1;
 }
 
+static bool has_layout(const char *name)
+{
+    bool is_known = name == NULL;
+
+    for (size_t i = 0; !is_known && i < LAYOUTS; i++)
+        is_known = strcmp(layouts[i].name, name) == 0;
+    return is_known;
+}
+
 static int run_matrix(int argc, char **argv)
 {
     struct flags flags = {0};
@@ -269,6 +307,11 @@ static int run_matrix(int argc, char **argv)
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
+    if (code == ASH_CMD_GO && !has_layout(flags.layout))
+        code = ash_cmd_misuse("chaos matrix",
+                              "--layout is '%.60s': give dp, fsdp 1, fsdp 2, fsdp 3, tp*pp, cp*dp, "
+                              "dp*fsdp or ep",
+                              flags.layout);
     if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, "matrix", scratch, &err) < 0)
         code = ash_cmd_misuse("chaos matrix", "%s", err.text);
     if (code == ASH_CMD_GO) code = run_all(&flags, scratch);

@@ -7,9 +7,9 @@ try "$ASHLAR" chaos matrix --cells $cells --seed 8 --scratch "$SCRATCH/matrix"
 expect 0 "$cells drawn cells: $(cat "$SCRATCH/out")"
 grep -q '^| fault | same bits' "$SCRATCH/out" || fail "no table: $(cat "$SCRATCH/out")"
 same "cells" $cells "$(sed -n 's/^| .* | \([0-9]*\) of [0-9]* | 0 | .*/\1/p' "$SCRATCH/out" | awk '{ n += $1 } END { print n + 0 }')"
-# Bits that change by themselves: weights, copies, bf16 weights.
+# Bits that change by themselves: weights, copies, bf16 weights. Each rank on a node of its own.
 for fault in "${flips[@]}"; do
-    try "$ASHLAR" chaos matrix --fault "$fault" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
+    try "$ASHLAR" chaos matrix --nodes 4 --fault "$fault" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
     expect 0 "$fault: $(cat "$SCRATCH/out")"
     grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
 done
@@ -24,6 +24,8 @@ try "$ASHLAR" chaos matrix --fault "slow a rank; a spare" --cells 1 --seed 2 --s
 expect 0 "a slow rank: $(cat "$SCRATCH/out")"
 grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "a slow rank: $(cat "$SCRATCH/out")"
 [ -e "$SCRATCH/matrix" ] && fail "it leaves its folder"
+try "$ASHLAR" chaos matrix --layout "no such" --scratch "$SCRATCH/matrix"
+expect_error 2 "a layout that is not there" "dp*fsdp"
 try "$ASHLAR" chaos matrix --cells -1
 expect_error 2 "fewer than no cells" "cells"
 finish
