@@ -14,7 +14,9 @@ draw() {
     printf -v "$name" %s "${@:RANDOM % $# + 1:1}"
 }
 first_of() { echo $((grains * $1 / procs)); } # grain of a rank
-for ((i = 0; i < cases; i++)); do
+all_kept=0
+# On a busy machine others may not have begun when a rank dies. Not every time.
+for ((i = 0; i < cases || (all_kept == 0 && i < 40); i++)); do
     draw procs 2 3 4
     draw grains 4 6 9 12
     draw way shrink spare restart
@@ -23,7 +25,7 @@ for ((i = 0; i < cases; i++)); do
     rank=$((RANDOM % procs))
     own=$(($(first_of $((rank + 1))) - $(first_of $rank)))
     passes=$((point == reduce ? 0 : RANDOM % own))
-    words="train.grains=$grains train.global_batch=$grains train.steps=12 train.hash_every=1 train.valid_every=0 runtime.threads=1"
+    words="train.grains=$grains train.global_batch=$grains train.steps=12 train.hash_every=1 train.valid_every=0 runtime.threads=1 group.silent_timeout=600"
     launch="--procs $procs"
     case $way in
         spare) launch="--procs $((procs + 1))" words="$words recover.spares=1" ;;
@@ -40,11 +42,13 @@ for ((i = 0; i < cases; i++)); do
     try "$ASHLAR" launch $launch --nodes $nodes train "$SCRATCH/job.yaml" --out "$SCRATCH/many" $words $axis="$procs"
     expect 0 "$what: $(cat "$SCRATCH/err")"
     same "$what: bits" "$(bits_of one)" "$(bits_of many)"
-    counts=$(sed -n 's/.*"kept_grains": \([0-9]*\),.*/\1/p; s/.*"redone_grains": \([0-9]*\),.*/\1/p' "$SCRATCH/many/ledger.json" | tr '\n' ' ')
-    same "$what: grains of one step" "$grains" "$((${counts// /+}0))"
-    [ $nodes -eq 1 ] || continue # layer by layer as it is computed, a last grain is reduced there: who has begun it depends
-    grep -q "; kept $((grains - own)) of $grains grains of step " "$SCRATCH/err" || fail "$what: not all are kept: $(cat "$SCRATCH/err")"
-    grep -q "\"kept_grains\": $((grains - own))," "$SCRATCH/many/ledger.json" || fail "$what: $(cat "$SCRATCH/many/ledger.json")"
-    grep -q "\"redone_grains\": $own," "$SCRATCH/many/ledger.json" || fail "$what: $(cat "$SCRATCH/many/ledger.json")"
+    kept=$(sed -n 's/.*"kept_grains": \([0-9]*\),.*/\1/p' "$SCRATCH/many/ledger.json")
+    grep -q "\"redone_grains\": $((grains - kept))," "$SCRATCH/many/ledger.json" || fail "$what: $(cat "$SCRATCH/many/ledger.json")"
+    [ "$kept" -le $((grains - own)) ] || fail "$what: $kept are kept, also of the one that died"
+    said=$(sed -n "s/.*; kept \([0-9]*\) of $grains grains of step [0-9]*$/\1/p" "$SCRATCH/err")
+    same "$what: what is said" "$kept" "${said:-0}"
+    all_kept=$((all_kept + kept))
 done
+echo "$all_kept grains kept in $i cases"
+[ "$all_kept" -gt 0 ] || fail "no grain is ever kept"
 finish
