@@ -63,6 +63,11 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
 /* Is a library tried on every new shape of a bf16 product? */
 bool ash_backend_has_library(const struct ash_exec *exec);
+/* ash_exec_step_begin for the forward or the backward pass of a batch that trains: its documents follow each other from
+ * row 0 on. shape tells it from others with other ops, or other places. End it with ash_exec_step_end. */
+enum ash_step_way ash_exec_batch_begin(struct ash_exec *exec, const struct ash_exec_step *batch);
+/* "98.0% of 7200 passes replayed", into buf; empty where nothing was. Returns buf. */
+const char *ash_backend_say_replayed(const struct ash_exec *exec, char *buf, size_t buf_bytes);
 /* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing.
  * Returns rc, or -EIO. */
 int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err);

@@ -29,8 +29,11 @@ expect 0 "unasked"
 machine | grep -q 'stand-in GPU (cuda:0), exact, bf16' || fail "the GPU is not taken: $(machine)"
 grep -Eq '^memory .*on the device \(weights .*, moments .*, gradients .*, activations .*, logits .*, scratch ' "$SCRATCH/out" ||
     fail "memory: $(grep '^memory' "$SCRATCH/out")"
-read -r _ left peak launches < "$SCRATCH/calls"
+read -r _ left peak launches replays < "$SCRATCH/calls"
 [ "$left" = 0 ] || fail "$left things were not released"
+# Batches are recorded when their shape comes again.
+[ "$replays" -gt 20 ] || fail "$replays passes were replayed"
+grep -q '^a step .*% of [0-9]* passes replayed' "$SCRATCH/out" || fail "nothing is said of replays: $(grep '^a step' "$SCRATCH/out")"
 gpu cpu -- runtime.backend=cpu
 machine | grep -q 'threads\?, .* kernels' || fail "asked for the CPU: $(machine)"
 try "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/other" $short runtime.backend=cuda:1

@@ -10,7 +10,7 @@
  *     STANDIN_WRONG_PAIR=XY  they get a wrong bit
  *     STANDIN_APART=1        no GPU reads another's memory: 20 GB/s, through the host
  *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
- *                            and the number of launches
+ *                            and the numbers of launches and of replayed graphs
  */
 #include <fcntl.h>
 #include <malloc.h>
@@ -27,7 +27,7 @@
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 
-static long calls, held, launches;
+static long calls, held, launches, replays;
 static size_t used_bytes, most_bytes;
 static int has_trapped;
 static double copied_ms;            /* that copies between GPUs have taken */
@@ -46,7 +46,7 @@ __attribute__((destructor)) static void report(void)
     FILE *file = path != NULL ? fopen(path, "w") : NULL;
 
     if (file == NULL) return;
-    fprintf(file, "%ld %ld %zu %ld\n", calls, held, most_bytes, launches);
+    fprintf(file, "%ld %ld %zu %ld %ld\n", calls, held, most_bytes, launches, replays);
     fclose(file);
 }
 
@@ -413,6 +413,7 @@ CALL(cuGraphLaunch, void *graph, void *stream)
 {
     (void)graph;
     (void)stream;
+    replays++;
     return fails_here();
 }
 CALL(cuGraphExecDestroy, void *graph)

@@ -2,12 +2,14 @@
 #include "compute/backends.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
 #include "compute/cuda/backend.h"
 #include "compute/cuda/images.h"
+#include "compute/cuda/replay.h"
 #include "infra/device/cuda.h"
 
 /* Do kernels of one architecture ("90a", "100") run on the GPU? Those with a letter run on no other. */
@@ -109,6 +111,18 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
     facts = ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda));
     snprintf(buf, buf_bytes, "%s (cuda:%d), %s", facts->name, facts->index,
              ash_backend_is_fast(exec->ops) ? "fast (approximate exp, sums in other orders, split k)" : "exact");
+    return buf;
+}
+
+const char *ash_backend_say_replayed(const struct ash_exec *exec, char *buf, size_t buf_bytes)
+{
+    uint64_t begun = 0, replayed = 0;
+
+    if (exec->cuda != NULL) ash_cuda_replayed(exec->cuda, &begun, &replayed);
+    buf[0] = '\0';
+    if (replayed > 0)
+        snprintf(buf, buf_bytes, "%.1f%% of %" PRIu64 " passes replayed", 100.0 * (double)replayed / (double)begun,
+                 begun);
     return buf;
 }
 

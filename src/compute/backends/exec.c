@@ -202,6 +202,11 @@ enum ash_step_way ash_exec_step_begin(struct ash_exec *exec, const struct ash_ex
     return exec->cuda != NULL ? ash_cuda_step_begin(exec, step) : ASH_STEP_RUN;
 }
 
+enum ash_step_way ash_exec_batch_begin(struct ash_exec *exec, const struct ash_exec_step *batch)
+{
+    return exec->cuda != NULL ? ash_cuda_batch_begin(exec, batch) : ASH_STEP_RUN;
+}
+
 bool ash_exec_step_end(struct ash_exec *exec, enum ash_step_way way)
 {
     return exec->cuda == NULL || ash_cuda_step_end(exec, way);

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/attn_decode.h"
+#include "compute/cuda/attn_docs.h"
 
 #define THREADS (ASH_CUDA_ATTN_ROWS * ASH_LANES)
 #define GROUP 16 /* of one step of the tensor cores' sums: dims of a tile are a multiple of it */
@@ -46,9 +47,11 @@ struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args)
 /* The documents, with their block tables, on the GPU. */
 static const struct ash_cuda_attn_seq *upload_seqs(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    struct ash_cuda_attn_seq *seqs = calloc(args->seq_count, sizeof(*seqs));
-    const struct ash_cuda_attn_seq *there;
+    const struct ash_cuda_attn_seq *there = ash_cuda_docs_seqs(exec, args);
+    struct ash_cuda_attn_seq *seqs;
 
+    if (there != NULL) return there;
+    seqs = calloc(args->seq_count, sizeof(*seqs));
     ash_assert(seqs != NULL);
     for (size_t s = 0; s < args->seq_count; s++) {
         const struct ash_attn_seq *seq = &args->seqs[s];
@@ -76,8 +79,9 @@ static size_t upload_tiles(struct ash_exec *exec, const struct ash_attn_args *ar
                            const struct ash_cuda_attn_tile **tiles_out)
 {
     struct ash_cuda_attn_tile *tiles;
-    size_t count = 0, at = 0;
+    size_t count = ash_cuda_docs_tiles(exec, args, rows, tiles_out), at = 0;
 
+    if (count > 0) return count;
     for (size_t s = 0; s < args->seq_count; s++)
         count += ash_div_up(args->seqs[s].q_count, rows);
     if (count == 0) return 0;

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/attn_decode.h"
+#include "compute/cuda/attn_docs.h"
 #include "compute/cuda/fast.h"
 #include "compute/cuda/images.h"
 #include "compute/cuda/library.h"
@@ -105,6 +106,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
     ash_cuda_library_close(backend);
     ash_cuda_replay_close(backend);
+    ash_cuda_docs_close(backend);
     ash_cuda_tables_close(backend);
     ash_buffer_fini(&backend->results);
     ash_buffer_fini(&backend->scratch);

@@ -252,6 +252,11 @@ struct ash_cuda_attn_tile {
     uint32_t seq, first, count;
 };
 
+/* A document of a batch that trains: its first row, and rows. */
+struct ash_cuda_attn_doc {
+    uint32_t row, count;
+};
+
 /* A document as a kernel reads it. */
 struct ash_cuda_attn_seq {
     uint64_t q_row, q_count, pos;
@@ -259,6 +264,16 @@ struct ash_cuda_attn_seq {
     const void *k, *v;
     const int32_t *pages; /* device copy of the block table, or NULL */
     float *dk, *dv;
+};
+
+/* attn_docs.cu: documents, where row 0 of keys, values and their gradients (or NULL) is, and where seqs go. */
+struct ash_cuda_attn_docs {
+    const struct ash_cuda_attn_doc *docs;
+    size_t count;
+    const void *k, *v;
+    float *dk, *dv;
+    size_t k_row_bytes, v_row_bytes, k_stride, v_stride; /* strides: of dk and dv */
+    struct ash_cuda_attn_seq *seqs;
 };
 
 struct ash_cuda_attn {

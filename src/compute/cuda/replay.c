@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "compute/cuda/attn_decode.h"
+#include "compute/cuda/attn_docs.h"
 
 #define STEPS_MAX 32
 
@@ -20,11 +22,13 @@ struct recorded {
     struct step_key key;
     void *graph;
     bool is_hopeless; /* it cannot be recorded */
+    uint64_t used;    /* when it was last */
 };
 
 struct ash_cuda_replay {
     struct recorded steps[STEPS_MAX];
-    size_t count, next;
+    size_t count;
+    uint64_t begun, replayed;
     struct recorded *at_hand; /* being recorded */
 };
 
@@ -40,46 +44,83 @@ static struct recorded *find(struct ash_cuda_replay *replay, const struct step_k
     return NULL;
 }
 
-/* Remember a shape; the oldest one goes. */
+/* Remember a shape; the one that was not used for longest goes. */
 static void remember(struct ash_exec *exec, struct ash_cuda_replay *replay, const struct step_key *key)
 {
-    struct recorded *step = &replay->steps[replay->next];
+    struct recorded *step = replay->steps;
 
-    ash_cuda_graph_free(exec->cuda->cuda, step->graph);
-    *step = (struct recorded){.key = *key};
-    replay->next = (replay->next + 1) % STEPS_MAX;
-    if (replay->count < STEPS_MAX) replay->count++;
+    if (replay->count < STEPS_MAX) {
+        step = &replay->steps[replay->count++];
+    } else {
+        for (size_t i = 1; i < STEPS_MAX; i++)
+            if (replay->steps[i].used < step->used) step = &replay->steps[i];
+        ash_cuda_graph_free(exec->cuda->cuda, step->graph);
+    }
+    *step = (struct recorded){.key = *key, .used = replay->begun};
+}
+
+static bool has_replay(struct ash_cuda_backend *backend)
+{
+    if (backend->replay == NULL) backend->replay = calloc(1, sizeof(*backend->replay));
+    return backend->replay != NULL;
+}
+
+/* How the step with this key is done. */
+static enum ash_step_way begin(struct ash_exec *exec, const struct step_key *key)
+{
+    struct ash_cuda_replay *replay = exec->cuda->replay;
+    struct recorded *known = find(replay, key);
+
+    replay->begun++;
+    if (known == NULL) {
+        remember(exec, replay, key);
+        return ASH_STEP_RUN;
+    }
+    known->used = replay->begun;
+    if (known->is_hopeless) return ASH_STEP_RUN;
+    if (known->graph != NULL) {
+        ash_cuda_graph_run(exec->cuda->cuda, known->graph);
+        replay->replayed++;
+        return ASH_STEP_REPLAYED;
+    }
+    replay->at_hand = known;
+    ash_cuda_graph_begin(exec->cuda->cuda);
+    return ASH_STEP_RECORD;
 }
 
 enum ash_step_way ash_cuda_step_begin(struct ash_exec *exec, const struct ash_exec_step *step)
 {
     struct ash_cuda_backend *backend = exec->cuda;
     struct step_key key = {.shape = step->shape, .count = step->seq_count, .scratch = backend->scratch.data};
-    struct recorded *known;
 
-    if (exec->profile != NULL) return ASH_STEP_RUN;
-    if (backend->replay == NULL) backend->replay = calloc(1, sizeof(*backend->replay));
-    if (backend->replay == NULL || !ash_cuda_tables_refresh(exec, step->seqs, step->seq_count)) return ASH_STEP_RUN;
+    if (exec->profile != NULL || !has_replay(backend)) return ASH_STEP_RUN;
+    if (!ash_cuda_tables_refresh(exec, step->seqs, step->seq_count)) return ASH_STEP_RUN;
     key.place = backend->tables->place.data;
-    known = find(backend->replay, &key);
-    if (known == NULL) {
-        remember(exec, backend->replay, &key);
-        return ASH_STEP_RUN;
-    }
-    if (known->is_hopeless) return ASH_STEP_RUN;
-    if (known->graph != NULL) {
-        ash_cuda_graph_run(backend->cuda, known->graph);
-        return ASH_STEP_REPLAYED;
-    }
-    backend->replay->at_hand = known;
-    ash_cuda_graph_begin(backend->cuda);
-    return ASH_STEP_RECORD;
+    return begin(exec, &key);
+}
+
+enum ash_step_way ash_cuda_batch_begin(struct ash_exec *exec, const struct ash_exec_step *batch)
+{
+    struct ash_cuda_backend *backend = exec->cuda;
+    struct step_key key = {.scratch = backend->scratch.data};
+    struct ash_cuda_docs_key docs;
+    enum ash_step_way way;
+
+    if (exec->profile != NULL || !has_replay(backend)) return ASH_STEP_RUN;
+    if (!ash_cuda_docs_begin(exec, batch->seqs, batch->seq_count, &docs)) return ASH_STEP_RUN;
+    key.shape = ash_hash_mix(batch->shape ^ (uintptr_t)exec->shared.data);
+    key.count = docs.room;
+    key.place = docs.place;
+    way = begin(exec, &key);
+    if (way == ASH_STEP_REPLAYED) ash_cuda_docs_end(exec);
+    return way;
 }
 
 bool ash_cuda_step_end(struct ash_exec *exec, enum ash_step_way way)
 {
     struct recorded *step;
 
+    ash_cuda_docs_end(exec);
     if (way != ASH_STEP_RECORD) return true;
     step = exec->cuda->replay->at_hand;
     if (ash_cuda_graph_end(exec->cuda->cuda, &step->graph) < 0) {
@@ -88,6 +129,12 @@ bool ash_cuda_step_end(struct ash_exec *exec, enum ash_step_way way)
     }
     ash_cuda_graph_run(exec->cuda->cuda, step->graph);
     return true;
+}
+
+void ash_cuda_replayed(const struct ash_cuda_backend *backend, uint64_t *begun_out, uint64_t *replayed_out)
+{
+    *begun_out = backend->replay != NULL ? backend->replay->begun : 0;
+    *replayed_out = backend->replay != NULL ? backend->replay->replayed : 0;
 }
 
 void ash_cuda_replay_close(struct ash_cuda_backend *backend)

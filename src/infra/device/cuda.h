@@ -92,6 +92,8 @@ void *ash_cuda_stream(struct ash_cuda *cuda);
 
 /* From here on work is recorded, not run. Until the end nothing may wait, read or allocate. */
 void ash_cuda_graph_begin(struct ash_cuda *cuda);
+/* Is work being recorded? */
+bool ash_cuda_is_recording(const struct ash_cuda *cuda);
 /* The recorded work becomes *graph_out, which is freed before the GPU is closed. Returns 0; -EAGAIN where there was an
  * upload in it, so that it cannot be replayed; or -EIO. In both cases nothing has run. */
 int ash_cuda_graph_end(struct ash_cuda *cuda, void **graph_out);

@@ -35,16 +35,22 @@ void ash_cuda_graph_begin(struct ash_cuda *cuda)
 {
     cuda->last_is_early = false; /* what came before is not in the graph */
     cuda->graph_bytes = cuda->uploaded_bytes;
+    cuda->is_recording = true;
     if (!cuda->has_failed)
         ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->capture_begin(cuda->stream, CAPTURE_THREAD_LOCAL),
                        "recording work");
+}
+
+bool ash_cuda_is_recording(const struct ash_cuda *cuda)
+{
+    return cuda->is_recording;
 }
 
 int ash_cuda_graph_end(struct ash_cuda *cuda, void **graph_out)
 {
     void *recorded = NULL, *graph = NULL;
 
-    cuda->last_is_early = false;
+    cuda->last_is_early = cuda->is_recording = false;
     if (cuda->has_failed) return -EIO;
     ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->capture_end(cuda->stream, &recorded), "recording work");
     if (!cuda->has_failed)

@@ -26,7 +26,8 @@ struct ash_cuda {
     ash_cuda_ptr upload_device;
     size_t upload_at;
     uint64_t uploaded_bytes, graph_bytes; /* graph_bytes: when a recording began */
-    bool last_is_early;                   /* the last thing on the queue: see ash_cuda_grid */
+    bool is_recording;
+    bool last_is_early; /* the last thing on the queue: see ash_cuda_grid */
     struct ash_cuda_fetch_place fetches[ASH_CUDA_FETCHES];
     struct ash_err failed;         /* the first failure */
     bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */

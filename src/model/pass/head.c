@@ -211,12 +211,9 @@ static const float *normed_rows(const struct ash_pass_step *step)
 /* ---- few targets ------------------------------------------------------------------------------------------------- */
 
 /* Rows without a target add nothing to a sum over rows. In float32 each of them can be left out; in bf16 whole groups
- * of k can, where sequences are made of those. So this changes no bit. Copies cost time: a few rows are not worth
- * it. */
-static bool is_worth_it(size_t count, size_t rows)
-{
-    return 8 * count <= 7 * rows;
-}
+ * of k can, where sequences are made of those. So this changes no bit. Copies cost time: a few rows are not worth it,
+ * and on a GPU, which waits for each of them, neither is a small product. */
+#define RUN_COST ((size_t)1 << 31) /* multiply-adds of a GPU while it copies a run of rows */
 
 /* Rows that are computed or left out together; 0: none can be left out here. */
 static size_t skip_group(const struct ash_pass_step *step)
@@ -244,13 +241,24 @@ static struct ash_range next_run(const struct ash_pass_step *step, size_t group,
     return run;
 }
 
-static size_t count_few(const struct ash_pass_step *step, size_t group)
+/* Rows of groups with a target. runs_out: in how many runs. */
+static size_t count_few(const struct ash_pass_step *step, size_t group, size_t *runs_out)
 {
-    size_t count = 0, found;
+    size_t count = 0, runs = 0, found;
 
-    for (size_t row = 0; (found = next_run(step, group, &row).count) > 0;)
+    for (size_t row = 0; (found = next_run(step, group, &row).count) > 0; runs++)
         count += found;
+    *runs_out = runs;
     return count;
+}
+
+bool ash_head_skips_rows(const struct ash_pass_step *step)
+{
+    size_t runs = 0, count = skip_group(step) > 0 ? count_few(step, 1, &runs) : step->rows;
+
+    if (8 * count > 7 * step->rows) return false;
+    return step->exec->cuda == NULL ||
+           (step->rows - count) * step->model->config.hidden * head_width(step->model) / RUN_COST >= runs;
 }
 
 /* Copy the runs of groups of rows of row_bytes together, or (apart) back to where they were. */
@@ -422,10 +430,10 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
 static void run_head(const struct ash_pass_step *step, const struct wanted *wanted, struct ash_grad_sink *sink)
 {
     const float *x = normed_rows(step);
-    size_t group = skip_group(step);
+    size_t runs;
 
-    if (group > 0 && is_worth_it(count_few(step, 1), step->rows))
-        run_few(step, count_few(step, group), wanted, sink);
+    if (ash_head_skips_rows(step))
+        run_few(step, count_few(step, skip_group(step), &runs), wanted, sink);
     else
         run_rows(step, x, wanted, sink);
 }

@@ -172,7 +172,7 @@ int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struc
     int rc = ash_pass_begin(pass, batch, NULL, err);
 
     if (rc < 0) return rc;
-    ash_pass_run_forward(&pass->step);
+    ash_pass_replay_forward(pass);
     return ash_axes_result(&pass->axes, err);
 }
 
@@ -237,7 +237,7 @@ int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_
     ash_assert(!sink.overwrite || may_overwrite(&pass->axes));
     rc = copy_scales(pass, err);
     if (rc < 0) return rc;
-    ash_pass_run_backward(step, &sink, scale);
+    ash_pass_replay_backward(pass, &sink, scale);
     rc = ash_axes_result(&pass->axes, err);
     if (rc < 0) return rc;
     return ash_pass_has_head(pass) ? copy_losses(pass, losses, err) : 0;

@@ -41,6 +41,10 @@ void ash_pass_run_losses(const struct ash_pass_step *step, bool has_entropies);
 /* The head with the gradient of scale (or the batch's scales) * the sum of losses, then layers and embedding
  * backward. */
 void ash_pass_run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
+/* pass_replay.c: ash_pass_run_forward, or the recorded work of a batch of that shape. */
+void ash_pass_replay_forward(struct ash_pass *pass);
+/* ash_pass_run_backward, likewise. */
+void ash_pass_replay_backward(struct ash_pass *pass, struct ash_grad_sink *sink, float scale);
 /* count rows [count, C] of the stream after the last layer, normed; valid until the next call. */
 const float *ash_pass_run_states(const struct ash_pass_step *step, const float *rows, size_t count);
 /* logits_out [count, vocab] of count rows [count, C] of the stream after the last layer. */

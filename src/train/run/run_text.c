@@ -263,6 +263,7 @@ static void print_spent(const struct ash_run *run, FILE *screen)
                  {"data", ASH_METER_DATA},
                  {"idle", ASH_METER_IDLE}};
     double total = 0, step_s;
+    char replayed[64];
 
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         total += run->spent_s[i];
@@ -274,7 +275,8 @@ static void print_spent(const struct ash_run *run, FILE *screen)
         fprintf(screen, "%-9s %.*f s:", "a step", step_s < 9.995 ? 2 : step_s < 99.95 ? 1 : 0, step_s);
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
-    fprintf(screen, "\n");
+    ash_backend_say_replayed(run->facts.exec, replayed, sizeof(replayed));
+    fprintf(screen, "%s%s\n", replayed[0] != '\0' ? "; " : "", replayed);
 }
 
 /* How to resume: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "compute/backends.h"
 #include "compute/cuda/backend.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
@@ -32,6 +33,38 @@ static void *copy_there(void *x)
 
     ash_memory_cuda.copy(x, host, sizeof(host));
     return NULL;
+}
+
+#define DOCS_MAX 40
+#define DOC_ROWS 2
+
+/* Attention over `count` documents, as a batch that trains: how it was done. */
+static enum ash_step_way attend(struct ash_exec *exec, float *x, size_t count)
+{
+    struct ash_attn_seq seqs[DOCS_MAX] = {0};
+    struct ash_attn_args args = {.heads = 1,
+                                 .kv_heads = 1,
+                                 .dim_k = 1,
+                                 .dim_v = 1,
+                                 .q_stride = 1,
+                                 .k_stride = 1,
+                                 .v_stride = 1,
+                                 .out_stride = 1,
+                                 .q = x,
+                                 .out = x,
+                                 .seqs = seqs,
+                                 .seq_count = count};
+    struct ash_exec_step batch = {.shape = 7, .seqs = seqs, .seq_count = count};
+    enum ash_step_way way;
+
+    for (size_t s = 0; s < count; s++)
+        seqs[s] = (struct ash_attn_seq){
+            .q_row = s * DOC_ROWS, .q_count = DOC_ROWS, .k = x + s * DOC_ROWS, .v = x + s * DOC_ROWS};
+    way = ash_exec_batch_begin(exec, &batch);
+    if (way == ASH_STEP_REPLAYED) return way;
+    exec->ops->attn->forward(exec, &args);
+    if (!ash_exec_step_end(exec, way)) exec->ops->attn->forward(exec, &args);
+    return way;
 }
 
 /* Memory that others can open, opened here. */
@@ -70,6 +103,8 @@ static void use_queue(struct ash_exec *exec, float *x)
     exec->ops->row->scale(exec, x, 2.0f, COUNT);
     if (ash_cuda_graph_end(cuda, &graph) == 0) ash_cuda_graph_run(cuda, graph);
     ash_cuda_graph_free(cuda, graph);
+    for (size_t count = 3; count < 7; count++)
+        attend(exec, x, count);
     share(cuda);
     ash_cuda_mark(cuda, 1);
     ash_cuda_mark_ms(cuda, 0, 1);
@@ -172,10 +207,33 @@ static void test_gpu_numbers(void **state)
     ash_exec_fini(&exec);
 }
 
+/* A batch of a shape runs, is recorded and then replayed, with other documents, too; for more than there is room for it
+ * begins again. */
+static void test_batches_are_replayed(void **state)
+{
+    struct ash_exec exec;
+    struct ash_err err = {0};
+    float *x;
+
+    (void)state;
+    if (ash_exec_init(&exec, "cuda", 1, &err) < 0) fail_msg("%s", err.text);
+    x = ash_memory_cuda.alloc(COUNT * sizeof(*x));
+    assert_non_null(x);
+    assert_int_equal(attend(&exec, x, 3), ASH_STEP_RUN);
+    for (int i = 0; i < 4; i++) /* memory for tables was not there before */
+        attend(&exec, x, 4);
+    assert_int_equal(attend(&exec, x, 16), ASH_STEP_REPLAYED);
+    assert_int_equal(attend(&exec, x, 5), ASH_STEP_REPLAYED);
+    assert_int_equal(attend(&exec, x, DOCS_MAX), ASH_STEP_RUN);
+    assert_int_equal(ash_exec_wait(&exec, &err), 0);
+    ash_memory_cuda.free(x, COUNT * sizeof(*x));
+    ash_exec_fini(&exec);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_call_fails_once),
-                                       cmocka_unit_test(test_gpu_numbers)};
+                                       cmocka_unit_test(test_batches_are_replayed), cmocka_unit_test(test_gpu_numbers)};
 
     /* The stand-in is found by its folder; a program's own search path is read when it starts, so it starts again. */
     (void)argc;
