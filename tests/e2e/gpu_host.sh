@@ -29,7 +29,7 @@ expect 0 "unasked"
 machine | grep -q 'stand-in GPU (cuda:0), exact, bf16' || fail "the GPU is not taken: $(machine)"
 grep -Eq '^memory .*on the device \(weights .*, moments .*, gradients .*, activations .*, logits .*, scratch ' "$SCRATCH/out" ||
     fail "memory: $(grep '^memory' "$SCRATCH/out")"
-read -r _ left peak launches replays < "$SCRATCH/calls"
+read -r _ left peak _ replays < "$SCRATCH/calls"
 [ "$left" = 0 ] || fail "$left things were not released"
 # Batches are recorded when their shape comes again.
 [ "$replays" -gt 20 ] || fail "$replays passes were replayed"
@@ -90,10 +90,11 @@ expect 0 "with $fix"
 # A kernel that traps: the GPU, what ran, and the checkpoint that is left. Nothing hangs, nothing is saved from it.
 gpu traps STANDIN_TRAP_AT=5 --
 error_says "GPU 0 (stand-in GPU): .*kernels (the last is .*CUDA_ERROR_ILLEGAL_ADDRESS" "a trap at once"
-gpu traps -- train.steps=2
+gpu traps STANDIN_CALLS="$SCRATCH/calls" -- train.steps=2
 expect 0 "two steps"
+read -r _ _ _ launches _ < "$SCRATCH/calls"
 sed -i 's/steps: 2$/steps: 8/' "$SCRATCH/traps/job.yaml"
-try env STANDIN_TRAP_AT=$((launches / 2)) "$ASHLAR" train --resume --out "$SCRATCH/traps" --allow-change
+try env STANDIN_TRAP_AT=$launches "$ASHLAR" train --resume --out "$SCRATCH/traps" --allow-change
 error_says "the newest checkpoint is step [0-9]* in .*--resume" "a trap after a checkpoint"
 try "$ASHLAR" train --resume --out "$SCRATCH/traps" --allow-change
 expect 0 "resumed after the trap"

@@ -25,11 +25,12 @@
 #include <unistd.h>
 #include "infra/device/cuda_driver.h"
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, RECORDING = 906 };
 
 static long calls, held, launches, replays;
 static size_t used_bytes, most_bytes;
 static int has_trapped;
+static _Atomic int recording;       /* a queue that waits for the driver's own one, which must not be used then */
 static double copied_ms;            /* that copies between GPUs have taken */
 static _Thread_local void *current; /* a thread that has not taken the GPU cannot use it */
 
@@ -61,6 +62,12 @@ static int fails(void)
 static int fails_here(void)
 {
     return current == NULL ? INVALID_CONTEXT : fails();
+}
+
+/* The same for work on a queue: NULL is the driver's own. */
+static int fails_on(const void *stream)
+{
+    return recording && stream == NULL ? RECORDING : fails_here();
 }
 
 /* Work is done when it is waited for. */
@@ -277,15 +284,13 @@ CALL(cuMemFreeHost, void *ptr)
 }
 CALL(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t bytes, void *stream)
 {
-    (void)stream;
     if (!has_trapped) memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
-    return fails_here();
+    return fails_on(stream);
 }
 CALL(cuMemsetD8Async, uint64_t dst, unsigned char value, size_t bytes, void *stream)
 {
-    (void)stream;
     if (!has_trapped) memset((void *)(uintptr_t)dst, value, bytes);
-    return fails_here();
+    return fails_on(stream);
 }
 CALL(cuStreamCreate, void **stream, unsigned flags)
 {
@@ -295,7 +300,7 @@ CALL(cuStreamCreate, void **stream, unsigned flags)
 CALL(cuStreamSynchronize, void *stream)
 {
     (void)stream;
-    return finish();
+    return recording ? RECORDING : finish();
 }
 CALL(cuStreamDestroy_v2, void *stream)
 {
@@ -394,13 +399,17 @@ CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *functi
 }
 CALL(cuStreamBeginCapture_v2, void *stream, int mode)
 {
+    int rc = fails_here();
+
     (void)stream;
     (void)mode;
-    return fails_here();
+    if (rc == SUCCESS) recording = 1;
+    return rc;
 }
 CALL(cuStreamEndCapture, void *stream, void **recorded)
 {
     (void)stream;
+    recording = 0;
     return take(recorded, 1);
 }
 CALL(cuGraphInstantiateWithFlags, void **graph, void *recorded, unsigned long long flags)
@@ -429,6 +438,7 @@ CALL(cuGetErrorName, int result, const char **name)
     *name = result == OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+            : result == RECORDING       ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
                                         : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }

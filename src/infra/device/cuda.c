@@ -211,13 +211,14 @@ static bool has_failed(void)
     return cuda != NULL && cuda->has_failed;
 }
 
-/* Wait for what was asked of the driver's own queue; a failure there is the GPU's. */
+/* Wait for what was asked of the driver's own queue, and unlock it; a failure there is the GPU's. */
 static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
 {
     struct ash_cuda *cuda = atomic_load(&opened);
     char work[WORK_BYTES];
 
     if (result == 0) result = driver->stream_wait(NULL);
+    ash_cuda_memory_unlock();
     if (cuda != NULL && result != 0) ash_cuda_check(cuda, result, describe_work(cuda, work));
     return result == 0 ? 0 : -EIO;
 }
@@ -227,7 +228,9 @@ static int cuda_zero(void *dst, size_t size_bytes)
     const struct ash_cuda_driver *driver = ash_cuda_memory_driver();
 
     if (has_failed()) return -EIO;
-    return size_bytes == 0 ? 0 : finish(driver, driver->set8(address(dst), 0, size_bytes, NULL));
+    if (size_bytes == 0) return 0;
+    ash_cuda_memory_lock();
+    return finish(driver, driver->set8(address(dst), 0, size_bytes, NULL));
 }
 
 static void *cuda_alloc(size_t size_bytes)
@@ -236,7 +239,10 @@ static void *cuda_alloc(size_t size_bytes)
     ash_cuda_ptr ptr = 0;
     ash_cuda_result result = driver->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN));
 
-    if (result != 0 && result != ASH_CUDA_OUT_OF_MEMORY) finish(driver, result); /* then it is not the memory */
+    if (result != 0 && result != ASH_CUDA_OUT_OF_MEMORY) { /* then it is not the memory */
+        ash_cuda_memory_lock();
+        finish(driver, result);
+    }
     if (result != 0) return NULL;
     if (cuda_zero((void *)(uintptr_t)ptr, size_bytes) == 0) return (void *)(uintptr_t)ptr;
     driver->free(ptr);
@@ -254,7 +260,9 @@ static int cuda_copy(void *dst, const void *src, size_t size_bytes)
     const struct ash_cuda_driver *driver = ash_cuda_memory_driver();
 
     if (has_failed()) return -EIO;
-    return size_bytes == 0 ? 0 : finish(driver, driver->copy(address(dst), address(src), size_bytes, NULL));
+    if (size_bytes == 0) return 0;
+    ash_cuda_memory_lock();
+    return finish(driver, driver->copy(address(dst), address(src), size_bytes, NULL));
 }
 
 const struct ash_memory_ops ash_memory_cuda = {.size = sizeof(ash_memory_cuda),

@@ -1,5 +1,6 @@
 /* Marks in a GPU's queue, for measurements; and graphs: work that was enqueued once and is replayed. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -31,11 +32,26 @@ double ash_cuda_mark_ms(struct ash_cuda *cuda, size_t first, size_t last)
 
 #define CAPTURE_THREAD_LOCAL 1 /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on allocating */
 
+/* Held while work is recorded, and while the driver's own queue is used. */
+static pthread_mutex_t own_queue = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool is_recorder; /* what it must not do then is the driver's to say */
+
+void ash_cuda_memory_lock(void)
+{
+    if (!is_recorder) pthread_mutex_lock(&own_queue);
+}
+
+void ash_cuda_memory_unlock(void)
+{
+    if (!is_recorder) pthread_mutex_unlock(&own_queue);
+}
+
 void ash_cuda_graph_begin(struct ash_cuda *cuda)
 {
     cuda->last_is_early = false; /* what came before is not in the graph */
     cuda->graph_bytes = cuda->uploaded_bytes;
-    cuda->is_recording = true;
+    ash_cuda_memory_lock();
+    cuda->is_recording = is_recorder = true;
     if (!cuda->has_failed)
         ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->capture_begin(cuda->stream, CAPTURE_THREAD_LOCAL),
                        "recording work");
@@ -51,8 +67,9 @@ int ash_cuda_graph_end(struct ash_cuda *cuda, void **graph_out)
     void *recorded = NULL, *graph = NULL;
 
     cuda->last_is_early = cuda->is_recording = false;
-    if (cuda->has_failed) return -EIO;
     ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->capture_end(cuda->stream, &recorded), "recording work");
+    is_recorder = false;
+    ash_cuda_memory_unlock();
     if (!cuda->has_failed)
         ash_cuda_check(cuda, cuda->driver->graph_make(&graph, recorded, 0), "making a graph of recorded work");
     if (recorded != NULL) cuda->driver->graph_forget(recorded);

@@ -42,6 +42,12 @@ const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda);
 /* Keep the first failure of `what`: later ones are its consequences. */
 void ash_cuda_check(struct ash_cuda *cuda, ash_cuda_result result, const char *what);
 
+/* Before and after the driver's own queue is used. It waits for ours, which must not be while that is recorded: so a
+ * thread that saves waits until another one has recorded its work. */
+void ash_cuda_memory_lock(void);
+/* After it. */
+void ash_cuda_memory_unlock(void);
+
 /* Release what fetches hold; nothing runs any more. */
 void ash_cuda_fetches_close(struct ash_cuda *cuda);
 
