@@ -209,23 +209,30 @@ void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
 
+/* Where documents and kv heads are fewer than multiprocessors, each has as many thread blocks as there is room for; else
+ * each multiprocessor has one thread block, which takes one after the other. */
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_cuda_tables *tables)
 {
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, parts = 1;
+    struct ash_cuda_grid grid = {.x = tables->short_count, .y = args->kv_heads, .threads = THREADS, .is_early = true};
+    enum ash_cuda_kernel_id id = ASH_KERNEL_attn_decode_64;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
-    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, units, parts = 1;
-    enum ash_cuda_kernel_id id;
 
-    units = tables->short_count * args->kv_heads;
-    id = units > sm_count ? ASH_KERNEL_attn_decode_many_64 : ASH_KERNEL_attn_decode_64;
-    while (parts < args->dim_k / COLUMNS && 2 * parts * units <= sm_count)
-        parts *= 2;
     op.seqs = tables->seqs;
     op.tiles = tables->short_tiles;
-    ash_cuda_run(
-        exec, id + (args->dim_k == 64 ? 0 : 1),
-        (struct ash_cuda_grid){
-            .x = tables->short_count, .y = args->kv_heads, .z = parts, .threads = THREADS, .is_early = true},
-        &op);
+    op.units = tables->short_count * args->kv_heads;
+    while (parts < args->dim_k / COLUMNS && 2 * parts * op.units <= sm_count)
+        parts *= 2;
+    grid.z = parts;
+    if (op.units > sm_count) {
+        id = ASH_KERNEL_attn_stream_64;
+        grid = (struct ash_cuda_grid){.x = sm_count,
+                                      .y = 1,
+                                      .threads = THREADS + 32,
+                                      .shared_bytes = ASH_CUDA_ATTN_STREAM_BYTES,
+                                      .is_early = true};
+    }
+    ash_cuda_run(exec, id + (args->dim_k == 64 ? 0 : 1), grid, &op);
 }
 
 void ash_cuda_attn_write(struct ash_exec *exec, const struct ash_kv_write_args *args)

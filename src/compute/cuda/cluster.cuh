@@ -69,6 +69,20 @@ static __device__ inline void barrier_wait(unsigned barrier, unsigned parity)
                  : "memory");
 }
 
+/* Arrive at a barrier of this thread block, after what this thread has read. */
+static __device__ inline void barrier_arrive(unsigned barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Enqueue a copy of bytes, which the barrier counts. Addresses and bytes are multiples of 16. */
+static __device__ inline void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
 /* Enqueue a copy of bytes to the same place of the cluster's thread blocks that `blocks` names, bit by bit; each one's
  * barrier counts them. Addresses and bytes are multiples of 16. */
 static __device__ inline void copy_to_all(unsigned to, const void *from, unsigned bytes, unsigned barrier,

@@ -124,6 +124,8 @@ struct ash_cuda_norm_parts {
 #define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
 #define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
 
+#define ASH_CUDA_ATTN_STREAM_BYTES (176 << 10) /* of keys and values on their way to attn_stream.cu */
+
 #define ASH_CUDA_LINE_ALIGN 8 /* values of 16 bytes */
 
 /* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. Or, on the host's side, as columns:
@@ -300,6 +302,7 @@ struct ash_cuda_attn {
     uint16_t *copies, *dout_copy; /* [heads or kv_heads, rows, dim]; copies: of q, k and v, if they need any */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
+    size_t units; /* attn_stream: tiles times kv_heads */
 };
 
 /* Queries and keys are rotated, queries rounded, keys and values go to pages: see ash_kv_write_args. */
