@@ -209,8 +209,8 @@ void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
 
-/* Where documents and kv heads are fewer than multiprocessors, each has as many thread blocks as there is room for; else
- * each multiprocessor has one thread block, which takes one after the other. */
+/* Where documents and kv heads are fewer than multiprocessors, each has as many thread blocks as there is room for;
+ * else each multiprocessor has one thread block, which takes one after the other. */
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_cuda_tables *tables)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, parts = 1;

@@ -1,6 +1,6 @@
-/* attn_stream - attention of one row (attn_row.cuh) where documents are many: what counts is that memory is always busy.
- * Keys and values of a block of keys lie in one piece in their page. One warp copies such pieces to a ring in shared
- * memory, as far ahead as there is room, from one document to the next; eight others compute. */
+/* attn_stream - attention of one row (attn_row.cuh) where documents are many: what counts is that memory is always
+ * busy. Keys and values of a block of keys lie in one piece in their page. One warp copies such pieces to a ring in
+ * shared memory, as far ahead as there is room, from one document to the next; eight others compute. */
 #include "compute/cuda/attn_row.cuh"
 #include "compute/cuda/cluster.cuh"
 #include "compute/cuda/early.cuh"

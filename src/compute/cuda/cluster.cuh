@@ -1,5 +1,5 @@
-/* cluster - thread blocks that run at the same time on neighbouring multiprocessors, and bulk copies that bring the same
- * bytes to all of them: memory is read once. A barrier in shared memory counts arrivals, and bytes of copies. */
+/* cluster - thread blocks that run at the same time on neighbouring multiprocessors, and bulk copies that bring the
+ * same bytes to all of them: memory is read once. A barrier in shared memory counts arrivals, and bytes of copies. */
 #ifndef ASH_COMPUTE_CUDA_CLUSTER_CUH
 #define ASH_COMPUTE_CUDA_CLUSTER_CUH
 
