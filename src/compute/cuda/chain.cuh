@@ -242,7 +242,7 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
 
         chain_sync(CHAIN_FULL + stage);
         add_rows<HAS_X, HAS_MEAN>(&tiles[stage], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight, &bias);
-        if (t + CHAIN_STAGES < count) chain_arrive(CHAIN_EMPTY + stage);
+        if (t + CHAIN_STAGES < count) chain_sync(CHAIN_EMPTY + stage); /* loaders are there already, most times */
     }
     if (!real) return;
     if (dweight != NULL) dweight[c] = weight;
