@@ -152,7 +152,7 @@ static void test_decode(void **state)
 {
     (void)state;
     check_scenario(scenario_decode, 40);
-    check_scenario(scenario_batch, 16);
+    check_scenario(scenario_batch, 10);
 }
 
 static void test_in_place(void **state)
