@@ -194,6 +194,7 @@ static int send_pieces(struct ash_channel *channel, const void *data, size_t siz
         if (rc < 0) return rc;
         if (piece > 0) memcpy(slot, (const char *)data + at, piece);
         rc = post_piece(channel, piece, size_bytes, err);
+        channel->filling = false; /* nobody else has seen the slot: the next message fails by itself */
         if (rc < 0) return rc;
         at += piece;
     } while (at < size_bytes);
