@@ -52,8 +52,8 @@ extern const size_t ash_chaos_fault_count;
 int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps);
 /* Until the job has said something so often. */
 int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t times);
-/* Until it has said so often that it continues with so many ranks. All of them: a process has come back, in an epoch of
- * its own or already in the one after the loss. */
+/* Until it has said this often that it continues with this many ranks. All of them: a process has come back, in an
+ * epoch of its own or already in the one after the loss. */
 int ash_chaos_wait_ranks(struct ash_chaos_cell *cell, size_t ranks, size_t times);
 /* Until the job has taken the last request, and a step later: all ranks know it then. */
 int ash_chaos_wait_taken(struct ash_chaos_cell *cell);

@@ -27,7 +27,7 @@ static size_t seqs_bytes(const struct ash_cuda_docs *docs)
     return (docs->room + 1) * sizeof(struct ash_cuda_attn_seq);
 }
 
-/* At most so many tiles of `rows` rows cover the documents. */
+/* At most this many tiles of `rows` rows cover the documents. */
 static size_t tile_room(const struct ash_cuda_docs *docs, size_t rows)
 {
     return docs->rows / rows + docs->room;

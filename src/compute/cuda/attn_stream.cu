@@ -15,11 +15,6 @@ template <int DIM> struct ring {
     uint64_t full[COUNT], empty[COUNT];
 };
 
-static __device__ inline unsigned shared_address(const void *at)
-{
-    return (unsigned)__cvta_generic_to_shared(at);
-}
-
 /* A document and a kv head. */
 struct unit {
     struct ash_cuda_attn_seq seq;

@@ -111,11 +111,6 @@ template <typename S> struct place {
     }
 };
 
-static __device__ inline unsigned shared_address(const void *at)
-{
-    return (unsigned)__cvta_generic_to_shared(at);
-}
-
 /* Until what was in a slot is used up. */
 template <typename S>
 static __device__ inline void wait_empty(const struct place<S> &place, struct barriers<S> *barriers)
@@ -129,9 +124,7 @@ static __device__ inline void copy_weights(const struct ash_cuda_few &op, unsign
                                            unsigned count)
 {
     struct loader<S> next;
-    struct place<S> to = {
-        0, 0
-    };
+    place<S> to = {};
 
     next.begin(op, base, threadIdx.x - S::WARPS * WARP);
 #pragma unroll 1
@@ -150,9 +143,7 @@ static __device__ inline void copy_x(const struct ash_cuda_few &op, unsigned bas
 {
     constexpr unsigned PART = S::X_BYTES / CLUSTER;
     unsigned at = cluster_rank() * PART;
-    struct place<S> to = {
-        0, 0
-    };
+    place<S> to = {};
 
     if (threadIdx.x % WARP != 0) return;
     for (unsigned i = 0; i < count; i++, to.next()) {
@@ -239,9 +230,7 @@ static __device__ inline void multiply(const struct ash_cuda_few &op, unsigned b
 {
     unsigned own = S::M > WGMMA_M ? __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) * WGMMA_M * LINE : 0;
     uint64_t x = wgmma_operand(base + own), w = wgmma_operand(base + S::X_BYTES);
-    struct place<S> now = {
-        0, 0
-    };
+    place<S> now = {};
 
 #pragma unroll 1
     for (unsigned round = 0; round < rounds; round++) {

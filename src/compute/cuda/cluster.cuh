@@ -5,6 +5,12 @@
 
 #include "compute/cuda/device.cuh"
 
+/* Where something in shared memory is, as instructions want to be told. */
+static __device__ inline unsigned shared_address(const void *at)
+{
+    return (unsigned)__cvta_generic_to_shared(at);
+}
+
 static __device__ inline unsigned cluster_rank(void)
 {
     unsigned rank;

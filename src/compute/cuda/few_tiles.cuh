@@ -27,7 +27,9 @@ static __device__ inline void copy_chunk(unsigned to, const uint16_t *from, int 
 template <typename S> struct loader {
     static constexpr int CHUNKS = S::KT / 8;          /* of 16 bytes, in a row of a tile */
     static constexpr int LINES = S::THREADS / CHUNKS; /* that all threads copy at once */
-    static constexpr int W_LOADS = (S::N + LINES - 1) / LINES, X_LOADS = (S::M + LINES - 1) / LINES;
+    static constexpr int W_LOADS = S::N / LINES, X_LOADS = (S::M + LINES - 1) / LINES;
+
+    static_assert(S::N % LINES == 0, "every thread copies as many rows of weights");
 
     const uint16_t *w[W_LOADS]; /* its rows of weights, at its chunk of k 0 */
     const uint16_t *x;          /* its first row of x, likewise */
@@ -72,8 +74,7 @@ template <typename S> struct loader {
         if (group >= op.groups) return;
 #pragma unroll
         for (int i = 0; i < W_LOADS; i++)
-            if (S::N % LINES == 0 || thread / CHUNKS + i * LINES < S::N)
-                copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
+            copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
     }
 
     __device__ inline void copy_x(const struct ash_cuda_few &op)

@@ -176,7 +176,7 @@ static bool may_go_on(const struct ash_node_watch *watch, int code)
            code != ASH_END_BAD_SETTINGS;
 }
 
-/* The first failure that nobody goes on without decides how the job ends, whatever was made good before it. */
+/* The first failure after which nobody can continue decides how the job ends, whatever was made good before it. */
 static void break_off(struct ash_node_watch *watch, size_t i, int code)
 {
     if (watch->is_broken) return;

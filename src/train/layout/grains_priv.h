@@ -6,7 +6,7 @@
 
 /* ---- grains_stack.c ---------------------------------------------------------------------------------------------- */
 
-/* The grain that a strand's stack goes on with. */
+/* The grain with which a strand's stack continues. */
 size_t ash_grains_next(const struct ash_grains_strand *strand, const struct ash_grains_stack *stack);
 /* Put a subtree, which begins there, on top. */
 void ash_grains_push(struct ash_grains_stack *stack, struct ash_range span);
