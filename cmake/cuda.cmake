@@ -1,12 +1,12 @@
-# The GPU's kernels: every src/compute/cuda/*.cu becomes a fatbin (sm_90a), and the library carries them all. ptxas writes beside
+# The GPU's kernels: every src/compute/cuda/*/*.cu becomes a fatbin (sm_90a), and the library carries them all. ptxas writes beside
 # each image what its kernels take (registers, spills, shared memory); tests/e2e/cuda_report.sh reads it. Where there is no nvcc
 # that knows sm_90a, -DASHLAR_FATBIN=FOLDER takes the fatbins of a build that had one: its generated/kernels, which says in
 # kernels.txt what they are compiled for and from which sources. Without either the library carries none, and `ashlar version`
 # says so.
 set(ASHLAR_CUDA_ARCHS "90a" CACHE STRING "compute capabilities that GPU kernels are compiled for, e.g. 90a;100a")
 set(ASHLAR_FATBIN "" CACHE PATH "folder of GPU kernels that another build compiled (its generated/kernels)")
-file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.cu)
-file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.h)
+file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cu)
+file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.h)
 set(CUDA_SHARED_HEADERS ${CMAKE_SOURCE_DIR}/src/compute/ops.h ${CMAKE_SOURCE_DIR}/src/compute/mathf.h
     ${CMAKE_SOURCE_DIR}/src/base/bits.h ${CMAKE_SOURCE_DIR}/src/base/bf16.h ${CMAKE_SOURCE_DIR}/src/base/device_code.h)
 set(CUDA_TABLE ${CMAKE_BINARY_DIR}/generated/cuda_images.c)

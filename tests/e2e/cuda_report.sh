@@ -11,6 +11,6 @@ awk '
     /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > 255) { print kernel ": " $0; bad++ } }
     END { print kernels + 0 " kernels, " bad + 0 " complaints"; exit kernels == 0 || bad > 0 }' "${reports[@]}"
 # Every kernel of the list is compiled.
-for name in $(sed -n 's/^KERNEL([a-z0-9_]*, \([a-z0-9_]*\))$/\1/p' "$SOURCE/src/compute/cuda/kernels_list.h"); do
+for name in $(sed -n 's/^KERNEL([a-z0-9_]*, \([a-z0-9_]*\))$/\1/p' "$SOURCE/src/compute/cuda/host/kernels_list.h"); do
     grep -q "entry function '$name'" "${reports[@]}" || { echo "kernel $name is in no image"; exit 1; }
 done

@@ -11,6 +11,7 @@
 #include "compute/apart/apart.h"
 #include "compute/backends.h"
 #include "compute/cuda/backend.h"
+#include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/replay.h"
 #include "infra/device/cuda.h"
 

@@ -1,28 +1,23 @@
-/* The GPU backend: loads this build's kernels and launches them in order on one queue. */
-#include "compute/cuda/backend_priv.h"
+/* The GPU backend: opens a GPU, loads this build's kernels, lists the ops. */
+#include "compute/cuda/backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/cuda/attn_decode.h"
-#include "compute/cuda/attn_docs.h"
-#include "compute/cuda/fast.h"
+#include "compute/cuda/attn/attn_decode.h"
+#include "compute/cuda/attn/attn_docs.h"
+#include "compute/cuda/gemm/library.h"
+#include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/images.h"
-#include "compute/cuda/library.h"
 #include "compute/cuda/replay.h"
-
-#define THREADS 256
-#define COLUMN_THREADS 64        /* columns are few: spread them over more multiprocessors */
-#define BLOCKS_MAX 65536         /* of a grid over elements; more of them walk in strides */
-#define REDUCTION_BLOCKS_MAX 528 /* each adds to one place at its end */
 
 static const struct {
     const char *image, *name;
 } kernels[] = {
 #define KERNEL(image, name) {#image, #name},
-#include "compute/cuda/kernels_list.h"
+#include "compute/cuda/host/kernels_list.h"
 #undef KERNEL
 };
 
@@ -31,7 +26,7 @@ bool ash_cuda_backend_built(void)
     return ash_cuda_images[0].name != NULL;
 }
 
-/* Images of kernels that begin early (early.cuh). Those that follow each other share multiprocessors. */
+/* Images of kernels that begin early (ptx/pdl.cuh). Those that follow each other share multiprocessors. */
 static const char *const early_images[] = {"few", "few_quant", "attn_decode"};
 
 static bool is_early(const char *image)
@@ -127,60 +122,6 @@ bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 {
     return backend->cuda;
-}
-
-/* ---- launching --------------------------------------------------------------------------------------------------- */
-
-void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
-{
-    if (exec->cuda->is_fast) id = ash_cuda_fast_kernel(id);
-    ash_cuda_launch(exec->cuda->cuda, exec->cuda->kernels[id], kernels[id].name, grid, args);
-}
-
-struct ash_cuda_grid ash_cuda_grid_elements(size_t count)
-{
-    return (struct ash_cuda_grid){.x = ash_min(ash_div_up(count, THREADS), BLOCKS_MAX), .y = 1, .threads = THREADS};
-}
-
-struct ash_cuda_grid ash_cuda_grid_reduction(size_t count)
-{
-    return (struct ash_cuda_grid){
-        .x = ash_min(ash_div_up(count, 4 * THREADS), REDUCTION_BLOCKS_MAX), .y = 1, .threads = THREADS};
-}
-
-struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
-{
-    return (struct ash_cuda_grid){.x = ash_div_up(rows * ASH_LANES, THREADS), .y = 1, .threads = THREADS};
-}
-
-struct ash_cuda_grid ash_cuda_grid_chains(size_t cols)
-{
-    return (struct ash_cuda_grid){
-        .x = ash_div_up(cols, ASH_CUDA_CHAIN_COLS), .y = 1, .threads = 288, .shared_bytes = ASH_CUDA_CHAIN_BYTES};
-}
-
-struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)
-{
-    return (struct ash_cuda_grid){.x = ash_div_up(cols, COLUMN_THREADS), .y = 1, .threads = COLUMN_THREADS};
-}
-
-void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)
-{
-    struct ash_buffer *scratch = &exec->cuda->scratch;
-
-    if (scratch->size_bytes >= size_bytes) return scratch->data;
-    ash_cuda_wait(exec->cuda->cuda, NULL); /* what it held may still be read; a failure stays until it is asked for */
-    return ash_cuda_backend_grow(exec->cuda, scratch, size_bytes);
-}
-
-void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes)
-{
-    struct ash_err err = {0};
-
-    ash_buffer_fini(buffer);
-    if (ash_buffer_init(buffer, &ash_memory_cuda, size_bytes, "compute scratch", &err) == 0) return buffer->data;
-    ash_cuda_fail(backend->cuda, &err);
-    return backend->results.data; /* no kernel runs any more that would write there */
 }
 
 const struct ash_ops ash_ops_cuda = {

@@ -23,10 +23,6 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
 /* The GPU that it runs on, for timers and facts. Belongs to the backend. */
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
-/* Give buffer other memory of the GPU, of size_bytes; contents undefined. Where the GPU is full, that becomes the
- * failure that the next wait reports, and nothing runs from here on: what is returned is then an address all the
- * same. */
-void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes);
 /* Does it have cuBLASLt? */
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
 /* What a GPU needs: "no", with a reason where there is one, or what was found. */

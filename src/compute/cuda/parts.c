@@ -1,8 +1,9 @@
 /* parts: what of a GPU's needs is here, piece by piece, for people who wonder why it is not used. */
-#include "compute/cuda/backend_priv.h"
+#include "compute/cuda/backend.h"
 
 #include <stdio.h>
 #include <string.h>
+#include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/images.h"
 #include "infra/device/nvml.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
-#include "compute/cuda/attn_decode.h"
-#include "compute/cuda/attn_docs.h"
+#include "compute/cuda/attn/attn_decode.h"
+#include "compute/cuda/attn/attn_docs.h"
 
 #define STEPS_MAX 32
 

@@ -1,0 +1,255 @@
+/* attn_bf16 - what the kernels of bf16 attention share: tiles of rows as bf16 in shared memory, and a warp's products
+ * of them. A tile has 8 values of room after each row, so that eight rows of one column are in different banks. */
+#ifndef ASH_COMPUTE_CUDA_ATTN_BF16_CUH
+#define ASH_COMPUTE_CUDA_ATTN_BF16_CUH
+
+#include "compute/cuda/attn/attn.cuh"
+#include "compute/cuda/host/fast.cuh"
+#include "compute/cuda/ptx/tensor.cuh"
+
+#define GROUP 16                           /* of one step of a sum */
+#define GROUP_KEYS ASH_CUDA_ATTN_KEYS_BF16 /* keys of a tile */
+#define TILE_PAD ASH_CUDA_ATTN_TILE_PAD
+
+/* Dims of a head, up to a multiple of GROUP. DIM is 0 where they are known at run time only. */
+template <int DIM> static __device__ inline int padded(size_t dims)
+{
+    return DIM > 0 ? DIM : (int)((dims + GROUP - 1) / GROUP * GROUP);
+}
+
+/* 2^x of a softmax: the reference's bits, or one instruction. */
+template <bool IS_FAST> static __device__ inline float exp2_softmax(float x)
+{
+    return IS_FAST ? exp2_approx(x) : ash_exp2_weight(x);
+}
+
+/* Keys of a tile, counted from its first. */
+struct seen_keys {
+    int begin, end;
+};
+
+/* Those that a query sees whose position is `ahead` - 1 after the tile's first key. None: end <= begin. */
+static __device__ inline struct seen_keys seen_in_tile(const struct ash_cuda_attn &args, int ahead)
+{
+    struct seen_keys seen = {0, ahead < GROUP_KEYS ? ahead : GROUP_KEYS};
+
+    if (args.window != 0 && ahead > (int)args.window) seen.begin = ahead - (int)args.window;
+    return seen;
+}
+
+/* A tile in shared memory. */
+struct shared_tile {
+    uint16_t *data;
+    int pitch; /* values from row to row */
+};
+
+static __device__ inline unsigned tile_at(const struct shared_tile &tile, int row, int column)
+{
+    return (unsigned)__cvta_generic_to_shared(tile.data + row * tile.pitch + column);
+}
+
+/* A tile of rows rows after *room, which moves on. */
+static __device__ inline struct shared_tile take_tile(unsigned char **room, int rows, int dims)
+{
+    struct shared_tile tile = {(uint16_t *)*room, dims + TILE_PAD};
+
+    *room += rows * tile.pitch * sizeof(uint16_t);
+    return tile;
+}
+
+/* Two tiles that take turns: while one is read the other is filled. */
+static __device__ inline struct shared_tile turn_of(const struct shared_tile &pair, int rows, int turn)
+{
+    struct shared_tile tile = {pair.data + turn * rows * pair.pitch, pair.pitch};
+
+    return tile;
+}
+
+/* rows rows of float32, dims of them real, count rows real; the rest becomes zeros. */
+template <int DIM>
+static __device__ inline void fill_tile(const float *from, size_t stride, int rows, int count, size_t dims,
+                                        const struct shared_tile &tile)
+{
+    int wide = padded<DIM>(dims);
+
+    if (DIM > 0 && dims == DIM && stride % 4 == 0 && (uintptr_t)from % 16 == 0) {
+        constexpr int CHUNKS = DIM > 0 ? DIM / 4 : 1;
+
+#pragma unroll 4
+        for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
+            int row = i / CHUNKS, chunk = i % CHUNKS;
+            float4 x = row < count ? *(const float4 *)(from + row * stride + chunk * 4) : make_float4(0, 0, 0, 0);
+
+            *(uint2 *)(tile.data + row * tile.pitch + chunk * 4) = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
+        int row = i / wide, d = i % wide;
+        float x = row < count && d < dims ? from[row * stride + d] : 0.0f;
+
+        tile.data[row * tile.pitch + d] = ash_f32_to_bf16(x);
+    }
+}
+
+/* Keys (is_key) or values first ... of kv head g, columns from `column` on; zeros from `end` on. */
+template <int DIM>
+static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq,
+                                        bool is_key, size_t g, size_t first, size_t end, size_t column, int wide,
+                                        const struct shared_tile &tile)
+{
+    size_t dim = is_key ? args.dim_k : args.dim_v, stride = is_key ? args.k_stride : args.v_stride;
+    size_t dims = dim - column < wide ? dim - column : wide;
+    int count = end - first < GROUP_KEYS ? (int)(end - first) : GROUP_KEYS;
+
+    if (seq.pages == NULL && args.kv_dtype == ASH_F32) {
+        const float *from = (const float *)(is_key ? seq.k : seq.v) + first * stride + g * dim + column;
+
+        fill_tile<DIM>(from, stride, GROUP_KEYS, count, dims, tile);
+        return;
+    }
+    for (int i = threadIdx.x; i < GROUP_KEYS * wide; i += blockDim.x) {
+        /* Keys of a page are columns: neighbouring threads read neighbouring keys. */
+        int row = is_key && seq.pages != NULL ? i % GROUP_KEYS : i / wide;
+        int d = is_key && seq.pages != NULL ? i / GROUP_KEYS : i % wide;
+        float x = 0.0f;
+
+        if (row < count && d < dims)
+            x = is_key ? read_key(args, seq, first + row, g, column + d)
+                       : read_value(args, seq, first + row, g, column + d);
+        tile.data[row * tile.pitch + d] = ash_f32_to_bf16(x);
+    }
+}
+
+/* Rows of bf16 in memory: the first, and values from row to row. */
+struct bf16_rows {
+    const uint16_t *first;
+    unsigned stride;
+};
+
+/* Enqueue the copy of rows rows of DIM values; zeros from row count on. */
+template <int DIM>
+static __device__ inline void copy_rows(const struct bf16_rows &from, int rows, int count,
+                                        const struct shared_tile &tile)
+{
+    constexpr int CHUNKS = DIM / 8; /* of 16 bytes */
+
+#pragma unroll 4
+    for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
+        int row = i / CHUNKS, chunk = i % CHUNKS;
+        const uint16_t *source = from.first + (row < count ? row * from.stride + chunk * 8 : 0);
+
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(tile_at(tile, row, chunk * 8)), "l"(source),
+                     "r"(row < count ? 16 : 0));
+    }
+}
+
+static __device__ inline void commit_copies(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+static __device__ inline void wait_copies(void)
+{
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+/* Rows of a head from `row` on, as bf16: queries, keys (or values), and the gradient of out. */
+static __device__ inline struct bf16_rows query_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
+{
+    struct bf16_rows rows = {args.q_copy + head * args.copy_head + row * args.copy_row, (unsigned)args.copy_row};
+
+    return rows;
+}
+
+static __device__ inline struct bf16_rows key_rows_at(const struct ash_cuda_attn &args, const uint16_t *copy,
+                                                      size_t head, size_t row)
+{
+    struct bf16_rows rows = {copy + head * args.kv_head + row * args.kv_row, (unsigned)args.kv_row};
+
+    return rows;
+}
+
+template <int DIM>
+static __device__ inline struct bf16_rows dout_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
+{
+    struct bf16_rows rows = {args.dout_copy + (head * args.rows + row) * DIM, DIM};
+
+    return rows;
+}
+
+/* Rows of q for a kernel of any dims: float32, or bf16. */
+static __device__ inline void fill_queries(const struct ash_cuda_attn &args, size_t row, size_t h, int rows, int count,
+                                           const struct shared_tile &tile)
+{
+    size_t at = row * args.q_stride + h * args.dim_k;
+    int wide = padded<0>(args.dim_k);
+
+    if (args.q_bf16 == NULL) {
+        fill_tile<0>(args.q + at, args.q_stride, rows, count, args.dim_k, tile);
+        return;
+    }
+    for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
+        int r = i / wide, d = i % wide;
+
+        tile.data[r * tile.pitch + d] = r < count && d < args.dim_k ? args.q_bf16[at + r * args.q_stride + d] : 0;
+    }
+}
+
+/* sum = a b^T: 16 rows of a from row_a on, N rows of b, over wide columns. */
+template <int N, int DIM>
+static __device__ inline void multiply_rows(const struct shared_tile &a, int row_a, const struct shared_tile &b,
+                                            int wide, float sum[N / 8][4])
+{
+    /* that are unrolled; more take too many registers */
+    constexpr int STEPS = DIM > 64 || (DIM > 0 && N < GROUP_KEYS) ? 2 : DIM > 0 ? DIM / GROUP : 1;
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[n][e] = 0.0f;
+#pragma unroll STEPS
+    for (int k = 0; k < (DIM > 0 ? DIM : wide); k += GROUP) {
+        uint32_t x[4];
+
+        load_matrices(tile_at(a, row_a + lane % 16, k + lane / 16 * 8), x);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            uint32_t y[4];
+
+            load_matrices(tile_at(b, n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8), y);
+            mma(sum[n / 8], x, y);
+            mma(sum[n / 8 + 1], x, y + 2);
+        }
+    }
+}
+
+/* sum += p b: p holds sums of 16 rows by K columns, which become bf16; b has K rows, of which COLS columns from
+ * `column` on are multiplied. */
+template <int K, int COLS>
+static __device__ inline void multiply_columns(const float p[K / 8][4], const struct shared_tile &b, int column,
+                                               int cols, float sum[COLS / 8][4])
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int k = 0; k < K; k += GROUP) {
+        const float *left = p[k / 8], *right = p[k / 8 + 1];
+        uint32_t x[4] = {pack_bf16(left[0], left[1]), pack_bf16(left[2], left[3]), pack_bf16(right[0], right[1]),
+                         pack_bf16(right[2], right[3])};
+
+#pragma unroll
+        for (int n = 0; n < COLS; n += 16) {
+            uint32_t y[4];
+
+            if (n >= cols) break;
+            load_transposed(tile_at(b, k + lane % 16, column + n + lane / 16 * 8), y);
+            mma(sum[n / 8], x, y);
+            mma(sum[n / 8 + 1], x, y + 2);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* attn_decode - attention over the pages of a cache: a batch's documents and block tables are the same in all layers,
+ * so they are copied to the GPU once; rows that decode have a kernel of their own. */
+#ifndef ASH_COMPUTE_CUDA_ATTN_DECODE_H
+#define ASH_COMPUTE_CUDA_ATTN_DECODE_H
+
+#include "compute/cuda/host/backend_priv.h"
+
+/* A batch on the GPU. */
+struct ash_cuda_tables {
+    const struct ash_cuda_attn_seq *seqs;
+    const struct ash_cuda_attn_tile *short_tiles, *long_tiles; /* documents of one row that attn_decode takes; others */
+    size_t short_count, long_count;
+    /* Pages of the other documents, where their keys become rows first; kv_rows: of these. None: long_tiles have 64
+     * query rows; else 128. */
+    const struct ash_cuda_attn_tile *page_tiles;
+    size_t page_count, kv_rows;
+    /* what they were made of, to tell whether they are still right */
+    char *key;
+    size_t key_bytes, key_room;
+    struct ash_attn_args last; /* that asked for them; its seqs may be gone */
+    struct ash_buffer place;   /* where they are on the GPU */
+};
+
+/* What the kernels are told of an attention. */
+struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args);
+/* Are all keys and values in pages? */
+bool ash_cuda_attn_paged(const struct ash_attn_args *args);
+/* The batch's tables: those of the call before, or new ones. Valid until the next call. Aborts without memory. */
+const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args);
+/* New tables for the batch that comes next, before its ops ask. Returns whether all its documents are short. */
+bool ash_cuda_tables_refresh(struct ash_exec *exec, const struct ash_attn_seq *seqs, size_t count);
+/* Enqueue the documents of short_tiles. */
+void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args,
+                          const struct ash_cuda_tables *tables);
+/* ash_attn_ops.kv_write. */
+void ash_cuda_attn_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
+/* Free what the backend remembers of the last batch. Before the first there is nothing. */
+void ash_cuda_tables_close(struct ash_cuda_backend *backend);
+
+#endif

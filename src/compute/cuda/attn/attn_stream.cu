@@ -1,0 +1,204 @@
+/* attn_stream - attention of one row (attn_row.cuh) where documents are many: what counts is that memory is always
+ * busy. Keys and values of a block of keys lie in one piece in their page. One warp copies such pieces to a ring in
+ * shared memory, as far ahead as there is room, from one document to the next; eight others compute. */
+#include "compute/cuda/attn/attn_row.cuh"
+#include "compute/cuda/ptx/cluster.cuh"
+#include "compute/cuda/ptx/pdl.cuh"
+
+#define COPIER WARPS /* the warp that copies */
+#define THREADS (WARPS * WARP)
+
+/* Pieces of a ring: of keys or values of a block. */
+template <int DIM> struct ring {
+    static constexpr int BYTES = BLOCK * DIM * 2, COUNT = ASH_CUDA_ATTN_STREAM_BYTES / BYTES;
+
+    uint64_t full[COUNT], empty[COUNT];
+};
+
+/* A document and a kv head. */
+struct unit {
+    struct ash_cuda_attn_seq seq;
+    struct keys keys;
+    size_t g, first, end; /* first and end: of its blocks of keys */
+};
+
+static __device__ inline struct unit find_unit(const struct ash_cuda_attn &args, size_t number)
+{
+    struct unit unit;
+
+    unit.seq = args.seqs[args.tiles[number / args.kv_heads].seq];
+    unit.g = number % args.kv_heads;
+    unit.keys = visible_keys(args, unit.seq.pos);
+    unit.first = unit.keys.begin / BLOCK;
+    unit.end = (unit.keys.end + BLOCK - 1) / BLOCK;
+    return unit;
+}
+
+static __device__ inline int blocks_of(const struct unit &unit, size_t first)
+{
+    return unit.end - first < WARPS ? (int)(unit.end - first) : WARPS;
+}
+
+/* ---- copying ----------------------------------------------------------------------------------------------------- */
+
+/* Piece `number` of all: when its place is free. */
+template <int DIM>
+static __device__ inline void copy_piece(struct ring<DIM> *ring, const unsigned char *pieces, unsigned number,
+                                         const void *from)
+{
+    unsigned slot = number % ring->COUNT, turn = number / ring->COUNT, full = shared_address(&ring->full[slot]);
+
+    if (turn > 0) barrier_wait(shared_address(&ring->empty[slot]), (turn - 1) % 2);
+    barrier_expect(full, ring->BYTES);
+    copy_bulk(shared_address(pieces) + slot * ring->BYTES, from, ring->BYTES, full);
+}
+
+/* What the copier does: of every turn the keys of its blocks, then their values. */
+template <int DIM>
+static __device__ inline void copy_units(const struct ash_cuda_attn &args, struct ring<DIM> *ring,
+                                         const unsigned char *pieces)
+{
+    unsigned number = 0;
+
+    for (size_t u = blockIdx.x; u < args.units; u += gridDim.x) {
+        struct unit unit = find_unit(args, u);
+
+        for (size_t first = unit.first; first < unit.end; first += WARPS) {
+            int blocks = blocks_of(unit, first), lane = threadIdx.x % WARP % WARPS;
+            int32_t page = lane < blocks ? unit.seq.pages[first + lane] : 0;
+
+            for (int i = 0; i < 2 * blocks; i++, number++) {
+                int block = i < blocks ? i : i - blocks;
+                const char *at = (const char *)args.pool + __shfl_sync(0xffffffffu, page, block) * args.page_bytes;
+                size_t element = (i < blocks ? args.k_page : args.v_page) + unit.g * DIM * BLOCK;
+
+                if (threadIdx.x % WARP == 0) copy_piece<DIM>(ring, pieces, number, (const uint16_t *)at + element);
+                __syncwarp();
+            }
+        }
+    }
+}
+
+/* ---- computing --------------------------------------------------------------------------------------------------- */
+
+/* Until piece `number` is there. Returns it. */
+template <int DIM>
+static __device__ inline const uint16_t *wait_piece(struct ring<DIM> *ring, const unsigned char *pieces,
+                                                    unsigned number)
+{
+    unsigned slot = number % ring->COUNT;
+
+    barrier_wait(shared_address(&ring->full[slot]), number / ring->COUNT % 2);
+    return (const uint16_t *)(pieces + slot * ring->BYTES);
+}
+
+/* This warp has read it: as `count` of the WARPS that its place waits for. */
+template <int DIM> static __device__ inline void free_piece(struct ring<DIM> *ring, unsigned number, int count)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP < count) barrier_arrive(shared_address(&ring->empty[number % ring->COUNT]));
+}
+
+static __device__ inline void sync_warps(void)
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+/* What all warps have of a thread block's work. */
+template <int DIM> struct room {
+    struct turn turns[2]; /* the next one begins while values of this one are added */
+    struct running running;
+    uint4 queries[DIM / 16][WARP];
+};
+
+/* A turn: blocks of keys from `first` on, whose pieces begin with `number`. */
+template <int DIM>
+static __device__ inline void compute_turn(const struct ash_cuda_attn &args, const struct unit &unit, size_t first,
+                                           struct ring<DIM> *ring, const unsigned char *pieces, unsigned number,
+                                           struct turn *turn, struct room<DIM> *room, float acc[2][4])
+{
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, rows = (int)(args.heads / args.kv_heads);
+    int blocks = blocks_of(unit, first);
+    struct in_block own = visible_in(unit.keys, first + warp);
+    float s[8][4];
+
+    if (warp < blocks) {
+        score_keys<DIM, 2>(wait_piece<DIM>(ring, pieces, number + warp), room->queries, s);
+        free_piece<DIM>(ring, number + warp, WARPS);
+        find_max(s, own.begin, own.end, rows, turn->max[warp]);
+    }
+    sync_warps(); /* everybody has read the turn before last, which this one overwrites from here on */
+    if (warp < blocks) soften(turn, &room->running, warp, args.scale * ASH_LOG2E, s, own, rows);
+    sync_warps();
+#pragma unroll 1
+    for (int b = 0; b < blocks; b++) {
+        const uint16_t *values = wait_piece<DIM>(ring, pieces, number + blocks + b) + warp * 16 + lane / 4 * 2;
+        struct in_block in = visible_in(unit.keys, first + b);
+        uint32_t v[16];
+
+        if (warp < DIM / 16) read_values(values, DIM, in.begin, in.end, v);
+        free_piece<DIM>(ring, number + blocks + b, 1);
+        if (warp < DIM / 16) add_values(turn, b, v, rows, acc);
+    }
+    end_turn(turn, blocks, rows, &room->running);
+}
+
+template <int DIM>
+static __device__ inline void compute_units(const struct ash_cuda_attn &args, struct ring<DIM> *ring,
+                                            const unsigned char *pieces, struct room<DIM> *room)
+{
+    int warp = threadIdx.x / WARP, rows = (int)(args.heads / args.kv_heads);
+    unsigned number = 0, turns = 0;
+
+    for (size_t u = blockIdx.x; u < args.units; u += gridDim.x) {
+        struct unit unit = find_unit(args, u);
+        float acc[2][4] = {};
+
+        sync_warps(); /* everybody is done with the unit before */
+        if (threadIdx.x < ROWS) {
+            room->running.max[threadIdx.x] = -INFINITY;
+            room->running.sum[threadIdx.x] = 0.0f;
+        }
+        read_queries<DIM>(args.q + unit.seq.q_row * args.q_stride + unit.g * rows * DIM, rows, room->queries);
+        sync_warps();
+        for (size_t first = unit.first; first < unit.end; first += WARPS) {
+            compute_turn<DIM>(args, unit, first, ring, pieces, number, &room->turns[turns++ % 2], room, acc);
+            number += 2 * blocks_of(unit, first);
+        }
+        sync_warps();
+        if (warp < DIM / 16)
+            put_row<DIM>(args, &room->running, unit.seq.q_row, unit.g * rows, rows, warp * 16 + threadIdx.x % 4 * 4,
+                         acc);
+    }
+}
+
+template <int DIM> static __device__ inline void stream(const struct ash_cuda_attn &args)
+{
+    extern __shared__ __align__(128) unsigned char pieces[];
+    __shared__ struct ring<DIM> ring;
+    __shared__ struct room<DIM> room;
+
+    early_begin();
+    if (threadIdx.x == 0)
+        for (int slot = 0; slot < ring.COUNT; slot++) {
+            barrier_init(shared_address(&ring.full[slot]), 1);
+            barrier_init(shared_address(&ring.empty[slot]), WARPS);
+        }
+    barriers_show();
+    __syncthreads();
+    early_wait();
+    if (threadIdx.x / WARP == COPIER)
+        copy_units<DIM>(args, &ring, pieces);
+    else
+        compute_units<DIM>(args, &ring, pieces, &room);
+}
+
+#define STREAM(DIM)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS + WARP, 1)                                                    \
+        attn_stream_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                           \
+    {                                                                                                                  \
+        stream<DIM>(args);                                                                                             \
+    }
+
+STREAM(64)
+STREAM(128)

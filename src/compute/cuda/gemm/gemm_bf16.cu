@@ -1,0 +1,324 @@
+/* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
+ * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
+ * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
+#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/wgmma.cuh"
+
+#define TILE_K 64
+#define STAGES 4
+#define CHUNK 8 /* values of 16 bytes */
+#define CHUNKS (TILE_K / CHUNK)
+
+/* A thread block's tile of sums: each of its warpgroups has 64 rows of N_SIZE sums. */
+template <int GROUPS, int N_SIZE> struct tile {
+    static constexpr int M = GROUPS * WGMMA_M, N = N_SIZE, PARTS = N_SIZE / WGMMA_N;
+    static constexpr int THREADS = GROUPS * 4 * WARP;
+    static constexpr int LINE_STEP = THREADS / CHUNKS; /* lines between two chunks of a thread */
+    static constexpr int A_BYTES = M * TILE_K * 2;     /* of a stage */
+    static constexpr int STAGE_BYTES = (M + N) * TILE_K * 2;
+};
+using large_tile = tile<2, 256>;
+using small_tile = tile<1, 128>; /* for few sums of long chains: more blocks, so more of the GPU is used */
+
+/* ---- shared memory ----------------------------------------------------------------------------------------------- */
+
+/* Where chunk `chunk` of a line is: chunks are permuted so that 8 lines of one chunk are in different banks, as wgmma
+ * expects them (its 128-byte swizzle). */
+static __device__ inline unsigned chunk_at(unsigned tile, int line, int chunk)
+{
+    return tile + (line * CHUNKS + (chunk ^ (line % CHUNKS))) * 16;
+}
+
+/* Enqueue the copy of 16 bytes, or zeros where there is nothing. */
+static __device__ inline void copy_chunk(unsigned to, const void *from, bool inside)
+{
+    int bytes = inside ? 16 : 0;
+
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+/* What a thread copies of an operand: its chunk of every LINE_STEP-th line. */
+struct source {
+    const uint16_t *from; /* k 0 of its first line */
+    unsigned lines;       /* bit i: line i is there */
+    unsigned stride, k;   /* k that are left from its chunk on */
+};
+
+template <int LINES, int LINE_STEP>
+static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
+{
+    unsigned line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    struct source source;
+
+    source.lines = 0;
+#pragma unroll
+    for (int i = 0; i < LINES / LINE_STEP; i++)
+        if (line0 + line + i * LINE_STEP < lines.count) source.lines |= 1u << i;
+    source.from = lines.data + (source.lines != 0 ? (line0 + line) * lines.stride : 0) + chunk * CHUNK;
+    source.stride = (unsigned)lines.stride;
+    source.k = (unsigned)lines.k > chunk * CHUNK ? (unsigned)lines.k - chunk * CHUNK : 0;
+    return source;
+}
+
+/* Enqueue a tile of LINES lines: TILE_K of k from k0 on. */
+template <int LINES, int LINE_STEP>
+static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
+{
+    int line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+
+#pragma unroll
+    for (int i = 0; i < LINES / LINE_STEP; i++) {
+        bool inside = (source.lines >> i & 1) != 0 && k0 < source.k;
+        const uint16_t *from = source.from + (inside ? (size_t)(i * LINE_STEP) * source.stride + k0 : 0);
+
+        copy_chunk(chunk_at(tile, line + i * LINE_STEP, chunk), from, inside);
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* Add TILE_K of k to a warpgroup's sums: 64 lines of a from `a` on, PARTS times 128 lines of b. The products are only
+ * begun. */
+template <int PARTS> static __device__ inline void begin_products(unsigned a, unsigned b, float sum[PARTS][16][4])
+{
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < TILE_K; k += 16)
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            wgmma(sum[part], wgmma_operand(a + k * 2), wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2));
+    wgmma_commit();
+}
+
+/* The sums of a thread in one of its two rows (half): where they are in c, how many of the row's columns there are from
+ * there on, and of which it has two of every 8. */
+struct sums_row {
+    float *at;
+    int left; /* 0: the row is not there */
+};
+
+static __device__ inline struct sums_row row_of_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                                     int half)
+{
+    int lane = threadIdx.x % WARP;
+    size_t m = m0 + threadIdx.x / WARP * 16 + lane / 4 + half * 8, n = n0 + lane % 4 * 2;
+    struct sums_row row = {args.c + m * args.c_stride + n,
+                           m < args.a.count && n < args.b.count ? (int)(args.b.count - n) : 0};
+
+    return row;
+}
+
+/* What sums start from. */
+template <int PARTS>
+static __device__ inline void read_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                        float sum[PARTS][16][4])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        struct sums_row row = row_of_sums(args, m0, n0, half);
+
+        if (!args.accumulate) row.left = 0;
+#pragma unroll
+        for (int i = 0; i < PARTS * 16; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                sum[i / 16][i % 16][half * 2 + e] = i * 8 + e < row.left ? row.at[i * 8 + e] : 0.0f;
+    }
+}
+
+template <int PARTS>
+static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                         const float sum[PARTS][16][4])
+{
+    const float *bias = args.bias != NULL ? args.bias + n0 + threadIdx.x % 4 * 2 : NULL;
+    bool is_wide = args.c_stride % 2 == 0 && (uintptr_t)args.c % 8 == 0; /* two columns at once */
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        struct sums_row row = row_of_sums(args, m0, n0, half);
+
+#pragma unroll
+        for (int i = 0; i < PARTS * 16; i++) {
+            float low = sum[i / 16][i % 16][half * 2], high = sum[i / 16][i % 16][half * 2 + 1];
+
+            if (bias != NULL && i * 8 < row.left) low = low + bias[i * 8];
+            if (bias != NULL && i * 8 + 1 < row.left) high = high + bias[i * 8 + 1];
+            if (i * 8 + 1 < row.left && is_wide) {
+                *(float2 *)(row.at + i * 8) = make_float2(low, high);
+            } else {
+                if (i * 8 < row.left) row.at[i * 8] = low;
+                if (i * 8 + 1 < row.left) row.at[i * 8 + 1] = high;
+            }
+        }
+    }
+}
+
+template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    unsigned base = ((unsigned)__cvta_generic_to_shared(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
+    unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
+    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
+    struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0),
+                  from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
+    float sum[T::PARTS][16][4];
+
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        copy_tile<T::M, T::LINE_STEP>(from_a, s * TILE_K, base + s * T::STAGE_BYTES);
+        copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
+        asm volatile("cp.async.commit_group;");
+    }
+    read_sums<T::PARTS>(args, m0, n0, sum);
+    for (unsigned t = 0; t < tiles; t++) {
+        unsigned now = base + t % STAGES * T::STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * T::STAGE_BYTES;
+
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        wgmma_see_shared();
+        wgmma_wait();    /* for the products of the tile before, which the next copy overwrites */
+        __syncthreads(); /* the others' copies and products, too */
+        begin_products<T::PARTS>(now + group_a, now + T::A_BYTES, sum);
+        copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, next);
+        copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, next + T::A_BYTES);
+        asm volatile("cp.async.commit_group;");
+    }
+    wgmma_wait();
+    write_sums<T::PARTS>(args, m0, n0, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)
+    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+{
+    multiply<large_tile>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(small_tile::THREADS, 2)
+    gemm_bf16_few(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+{
+    multiply<small_tile>(args);
+}
+
+/* ---- operands as lines of k -------------------------------------------------------------------------------------- */
+
+#define BLOCK 64
+
+static __device__ inline uint16_t read_bf16(const struct ash_cuda_to_lines &op, size_t at)
+{
+    if (op.dtype == ASH_BF16) return ((const uint16_t *)op.data)[at];
+    return ash_f32_to_bf16(read_element(op.data, op.dtype, at));
+}
+
+/* Round an operand to bf16 and lay it out as lines of k, zeros up to the stride. A thread block moves 64 x 64 values,
+ * through shared memory where lines are adjacent in the operand. */
+extern "C" __global__ void __launch_bounds__(256) to_bf16_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    __shared__ uint16_t tile[BLOCK][BLOCK + 2];
+    size_t line0 = (size_t)blockIdx.y * BLOCK, k0 = (size_t)blockIdx.x * BLOCK;
+    int fast = threadIdx.x % BLOCK, slow = threadIdx.x / BLOCK, pair = threadIdx.x % (BLOCK / 2) * 2;
+
+#pragma unroll 8
+    for (int i = slow; i < BLOCK; i += 256 / BLOCK) {
+        int line = op.k_stride == 1 ? i : fast, k = op.k_stride == 1 ? fast : i;
+        bool inside = line0 + line < op.count && k0 + k < op.k;
+
+        tile[line][k] = inside ? read_bf16(op, (line0 + line) * op.line_stride + (k0 + k) * op.k_stride) : 0;
+    }
+    __syncthreads();
+#pragma unroll 8
+    for (int line = threadIdx.x / (BLOCK / 2); line < BLOCK; line += 256 / (BLOCK / 2))
+        if (line0 + line < op.count && k0 + pair < op.stride) /* the stride is even */
+            *(uint32_t *)(op.out + (line0 + line) * op.stride + k0 + pair) =
+                tile[line][pair] | (uint32_t)tile[line][pair + 1] << 16;
+}
+
+/* The same where k is adjacent in float32 already: a thread rounds 8 values. */
+extern "C" __global__ void __launch_bounds__(256) round_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    size_t chunks = op.stride / CHUNK;
+
+    EACH(i, op.count * chunks)
+    {
+        const float4 *from = (const float4 *)((const float *)op.data + i / chunks * op.line_stride) + i % chunks * 2;
+        float4 low = from[0], high = from[1];
+        float x[CHUNK] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        uint32_t words[CHUNK / 2];
+
+#pragma unroll
+        for (int w = 0; w < CHUNK / 2; w++)
+            words[w] = ash_f32_to_bf16(x[2 * w]) | (uint32_t)ash_f32_to_bf16(x[2 * w + 1]) << 16;
+        *(uint4 *)(op.out + i / chunks * op.stride + i % chunks * CHUNK) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+#define PAIRS (BLOCK / 2) /* of k */
+
+/* The same where lines are adjacent in float32, four of them at 16-byte borders: a thread reads four lines of two k,
+ * and writes eight k of a line. A thread block moves 64 x 64 values. */
+extern "C" __global__ void __launch_bounds__(256) transpose_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    __shared__ uint32_t tile[BLOCK][PAIRS + 1];
+    size_t line0 = (size_t)blockIdx.x * BLOCK, k0 = (size_t)blockIdx.y * BLOCK;
+    int four = threadIdx.x % (BLOCK / 4) * 4, chunk = threadIdx.x % (BLOCK / CHUNK);
+    const float *from = (const float *)op.data + line0 + four;
+    float4 rows[2][2]; /* all are on their way before the first is used */
+
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            size_t k = k0 + (threadIdx.x / (BLOCK / 4) + i * (PAIRS / 2)) * 2 + e;
+
+            rows[i][e] = k < op.k && line0 + four < op.count ? *(const float4 *)(from + k * op.k_stride)
+                                                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int pair = threadIdx.x / (BLOCK / 4) + i * (PAIRS / 2);
+
+        tile[four][pair] = pack_bf16(rows[i][0].x, rows[i][1].x);
+        tile[four + 1][pair] = pack_bf16(rows[i][0].y, rows[i][1].y);
+        tile[four + 2][pair] = pack_bf16(rows[i][0].z, rows[i][1].z);
+        tile[four + 3][pair] = pack_bf16(rows[i][0].w, rows[i][1].w);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int line = threadIdx.x / (BLOCK / CHUNK); line < BLOCK; line += 256 / (BLOCK / CHUNK)) {
+        const uint32_t *words = &tile[line][chunk * CHUNK / 2];
+
+        if (line0 + line < op.count && k0 + chunk * CHUNK < op.stride) /* the stride is a multiple of CHUNK */
+            *(uint4 *)(op.out + (line0 + line) * op.stride + k0 + chunk * CHUNK) =
+                make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+/* Of words, not values: a NaN equals itself, and 0 is not -0. A word counts with its place; the sum has no order. */
+extern "C" __global__ void __launch_bounds__(256) checksum(struct ash_cuda_checksum op)
+{
+    unsigned long long sum = 0;
+
+    EACH(i, op.rows * op.cols)
+    {
+        uint64_t h = (ash_f32_bits(op.x[i / op.cols * op.stride + i % op.cols]) ^ i << 32 ^ i) * 0x9e3779b97f4a7c15ull;
+
+        h = (h ^ h >> 32) * 0xbf58476d1ce4e5b9ull;
+        sum += h ^ h >> 29;
+    }
+    for (int half = WARP / 2; half > 0; half /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    if (threadIdx.x % WARP == 0) atomicAdd((unsigned long long *)op.sum, sum);
+}
+
+/* Signs, ten exponents around 1 and all fractions: values whose sums tell every order of adding from every other. */
+extern "C" __global__ void __launch_bounds__(256) draw_bf16(struct ash_cuda_draw op)
+{
+    EACH(i, op.count)
+    {
+        uint32_t h = (uint32_t)i * 2654435761u ^ op.seed;
+
+        h = (h ^ h >> 16) * 0x85ebca6bu;
+        h = (h ^ h >> 13) * 0xc2b2ae35u;
+        h ^= h >> 16;
+        op.out[i] = (uint16_t)((h >> 31) << 15 | (118 + (h >> 8) % 10) << 7 | (h & 127));
+    }
+}

@@ -1,0 +1,227 @@
+/* See library.h. What was found out about a shape is kept in a small table; when it is full, the oldest entry goes. */
+#include "compute/cuda/gemm/library.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+#include "base/math.h"
+#include "infra/device/cublaslt.h"
+
+#define FIRST_MARK (ASH_CUDA_MARKS_MAX - 2) /* the last ones: a profile has the first */
+#define SHAPES_MAX 64
+#define WORTH_MIN ((size_t)1 << 24) /* multiply-adds: below, launching and looking up cost more than is gained */
+#define ROUNDS 5                    /* timed products of an algorithm */
+
+/* A shape, and how the library computes it with our bits. */
+struct known {
+    struct ash_lt_shape shape;
+    struct ash_lt_algo algo;
+    bool agrees; /* in fast mode, all do. false: no algorithm does, or none is faster */
+};
+
+struct ash_cuda_library {
+    struct ash_lt *lt;
+    struct ash_buffer workspace;
+    struct known known[SHAPES_MAX];
+    size_t count, next;
+};
+
+void ash_cuda_library_open(struct ash_cuda_backend *backend)
+{
+    struct ash_cuda_library *library = calloc(1, sizeof(*library));
+
+    if (library == NULL) return;
+    if (ash_lt_open(backend->is_fast, &library->lt, NULL) == 0 &&
+        ash_buffer_init(&library->workspace, &ash_memory_cuda, ASH_LT_WORKSPACE_BYTES, "cuBLASLt", NULL) == 0) {
+        backend->library = library;
+        return;
+    }
+    ash_lt_close(library->lt);
+    free(library);
+}
+
+void ash_cuda_library_close(struct ash_cuda_backend *backend)
+{
+    if (backend->library == NULL) return;
+    ash_buffer_fini(&backend->library->workspace);
+    ash_lt_close(backend->library->lt);
+    free(backend->library);
+    backend->library = NULL;
+}
+
+static struct ash_lt_shape shape_of(const struct ash_cuda_gemm_bf16 *op)
+{
+    return (struct ash_lt_shape){.M = op->a.count,
+                                 .N = op->b.count,
+                                 .K = op->a.k,
+                                 .a_stride = op->a.stride,
+                                 .b_stride = op->b.stride,
+                                 .c_stride = op->c_stride,
+                                 .a_columns = op->a.columns,
+                                 .b_columns = op->b.columns};
+}
+
+static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                    const struct ash_cuda_gemm_bf16 *op)
+{
+    struct ash_cuda_library *library = exec->cuda->library;
+    struct ash_lt_operands operands = {op->a.data, op->b.data, op->c, library->workspace.data};
+
+    return ash_lt_multiply(library->lt, shape, algo, &operands, ash_cuda_stream(exec->cuda->cuda));
+}
+
+/* Of all words of a product. Returns 0, or -EIO. */
+static int checksum_of(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t *sum_out)
+{
+    struct ash_cuda_checksum args = {
+        .x = op->c, .rows = op->a.count, .cols = op->b.count, .stride = op->c_stride, .sum = exec->cuda->results.data};
+
+    ash_cuda_zero(exec->cuda->cuda, args.sum, sizeof(*sum_out));
+    ash_cuda_run(exec, ASH_KERNEL_checksum, ash_cuda_grid_reduction(op->a.count * op->b.count), &args);
+    return ash_cuda_read(exec->cuda->cuda, sum_out, args.sum, sizeof(*sum_out), NULL);
+}
+
+/* Our own kernel for a product. */
+typedef void (*own_kernel)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
+
+/* Milliseconds of one product, by an algorithm, or by our own kernel where there is one. */
+static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                      own_kernel own, const struct ash_cuda_gemm_bf16 *op)
+{
+    ash_cuda_mark(exec->cuda->cuda, FIRST_MARK);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (own != NULL)
+            own(exec, op);
+        else if (multiply(exec, shape, algo, op) < 0)
+            return INFINITY;
+    }
+    ash_cuda_mark(exec->cuda->cuda, FIRST_MARK + 1);
+    return ash_cuda_mark_ms(exec->cuda->cuda, FIRST_MARK, FIRST_MARK + 1) / ROUNDS;
+}
+
+/* Try every algorithm on a product. want is the checksum of our own kernel's result, which takes `best` ms. */
+static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t want, double best,
+                      struct known *known)
+{
+    struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
+    uint64_t sum = 0;
+    size_t count = ash_lt_find(exec->cuda->library->lt, &known->shape, algos);
+
+    for (size_t i = 0; i < count; i++) {
+        double ms;
+
+        if (multiply(exec, &known->shape, &algos[i], op) < 0) continue;
+        if (!exec->cuda->is_fast && (checksum_of(exec, op, &sum) < 0 || sum != want)) continue;
+        ms = time_of(exec, &known->shape, &algos[i], NULL, op);
+        if (ms >= best) continue;
+        best = ms;
+        known->algo = algos[i];
+        known->agrees = true;
+    }
+}
+
+static struct known *remember(struct ash_cuda_library *library, const struct ash_lt_shape *shape)
+{
+    struct known *known = &library->known[library->next];
+
+    library->next = (library->next + 1) % SHAPES_MAX;
+    if (library->count < SHAPES_MAX) library->count++;
+    *known = (struct known){.shape = *shape};
+    return known;
+}
+
+static struct known *look_up(struct ash_cuda_library *library, const struct ash_lt_shape *shape)
+{
+    for (size_t i = 0; i < library->count; i++)
+        if (memcmp(&library->known[i].shape, shape, sizeof(*shape)) == 0) return &library->known[i];
+    return NULL;
+}
+
+/* A product of the same shape, of operands that are drawn: those of a caller may be all zeros, with which every
+ * algorithm agrees. Its results go to the caller's place, which the product at hand overwrites; of each a checksum
+ * stays. So a trial takes no more memory than operands do. */
+struct trial {
+    struct ash_buffer a, b, room;
+};
+
+static void trial_fini(struct trial *trial)
+{
+    ash_buffer_fini(&trial->a);
+    ash_buffer_fini(&trial->b);
+    ash_buffer_fini(&trial->room);
+}
+
+static size_t operand_bytes(size_t count, size_t k, size_t stride, size_t columns)
+{
+    return (columns ? k : count) * stride * sizeof(uint16_t);
+}
+
+/* What our own kernel needs to lay columns out as lines. */
+static size_t room_bytes(const struct ash_lt_shape *shape)
+{
+    return ((shape->a_columns ? shape->M : 0) + (shape->b_columns ? shape->N : 0) + 1) *
+           ash_round_up(shape->K, ASH_CUDA_LINE_ALIGN) * sizeof(uint16_t);
+}
+
+static int trial_init(struct trial *trial, const struct ash_lt_shape *shape)
+{
+    static const char what[] = "a product to compare with";
+    size_t a_bytes = operand_bytes(shape->M, shape->K, shape->a_stride, shape->a_columns),
+           b_bytes = operand_bytes(shape->N, shape->K, shape->b_stride, shape->b_columns);
+    int rc = ash_buffer_init(&trial->a, &ash_memory_cuda, a_bytes, what, NULL);
+
+    if (rc == 0) rc = ash_buffer_init(&trial->b, &ash_memory_cuda, b_bytes, what, NULL);
+    if (rc == 0) rc = ash_buffer_init(&trial->room, &ash_memory_cuda, room_bytes(shape), what, NULL);
+    if (rc < 0) trial_fini(trial);
+    return rc;
+}
+
+static void draw(struct ash_exec *exec, const struct ash_buffer *buffer, uint32_t seed)
+{
+    struct ash_cuda_draw op = {.out = buffer->data, .count = buffer->size_bytes / sizeof(uint16_t), .seed = seed};
+
+    ash_cuda_run(exec, ASH_KERNEL_draw_bf16, ash_cuda_grid_elements(op.count), &op);
+}
+
+/* Find out how the library computes a shape with our bits. Where the GPU has no room for a trial, it does not. */
+static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
+                           own_kernel reference)
+{
+    struct known *known = remember(exec->cuda->library, shape);
+    struct ash_cuda_gemm_bf16 drawn = *op;
+    struct trial trial = {0};
+    uint64_t want = 0;
+    double own_ms;
+
+    if (trial_init(&trial, shape) < 0) return known;
+    draw(exec, &trial.a, 1);
+    draw(exec, &trial.b, 2);
+    drawn.a.data = trial.a.data;
+    drawn.b.data = trial.b.data;
+    drawn.room = trial.room.data;
+    own_ms = time_of(exec, shape, NULL, reference, &drawn);
+    if (checksum_of(exec, &drawn, &want) == 0) try_algos(exec, &drawn, want, own_ms, known);
+    trial_fini(&trial);
+    return known;
+}
+
+bool ash_cuda_library_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+{
+    return exec->cuda->library != NULL && !op->accumulate && op->bias == NULL &&
+           op->a.count * op->b.count * op->a.k >= WORTH_MIN;
+}
+
+bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
+                           void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
+{
+    struct ash_cuda_library *library = exec->cuda->library;
+    struct ash_lt_shape shape = shape_of(op);
+    const struct known *known;
+
+    if (!ash_cuda_library_takes(exec, op)) return false;
+    known = look_up(library, &shape);
+    if (known == NULL && ash_cuda_is_recording(exec->cuda->cuda)) return false; /* a trial waits */
+    if (known == NULL) known = learn(exec, op, &shape, reference);
+    return known->agrees && multiply(exec, &shape, &known->algo, op) == 0;
+}

@@ -1,0 +1,134 @@
+/* quant_types - elements of the quantised types of compute/quant_open.h, one at a time: the same integers. */
+#ifndef ASH_COMPUTE_CUDA_QUANT_TYPES_CUH
+#define ASH_COMPUTE_CUDA_QUANT_TYPES_CUH
+
+#include "compute/cuda/tile/device.cuh"
+
+#define SUB 16 /* elements of the smallest sub-block */
+
+/* Is it one of these types? */
+static __device__ inline bool is_open(int dtype)
+{
+    return dtype >= ASH_Q4_1 && dtype <= ASH_Q6_K;
+}
+
+/* Elements of a block in the file. */
+static __device__ inline size_t file_block(int dtype)
+{
+    return dtype >= ASH_Q2_K && dtype <= ASH_Q6_K ? ASH_QUANT_GROUP : ASH_QUANT_BLOCK;
+}
+
+static __device__ inline size_t file_block_bytes(int dtype)
+{
+    switch (dtype) {
+    case ASH_Q4_0:
+        return 18;
+    case ASH_Q4_1:
+        return 20;
+    case ASH_Q5_0:
+        return 22;
+    case ASH_Q5_1:
+        return 24;
+    case ASH_Q2_K:
+        return 84;
+    case ASH_Q3_K:
+        return 110;
+    case ASH_Q4_K:
+        return 144;
+    case ASH_Q5_K:
+        return 176;
+    case ASH_Q6_K:
+        return 210;
+    default:
+        return 34;
+    }
+}
+
+static __device__ inline bool has_min(int dtype)
+{
+    return dtype == ASH_Q4_1 || dtype == ASH_Q5_1 || dtype == ASH_Q2_K || dtype == ASH_Q4_K || dtype == ASH_Q5_K;
+}
+
+static __device__ inline float half_at(const uint8_t *at)
+{
+    return __half2float(*(const __half *)at);
+}
+
+/* The scale of a block. */
+static __device__ inline float open_scale(const uint8_t *block, int dtype)
+{
+    return half_at(block + (dtype == ASH_Q2_K ? 80 : dtype == ASH_Q3_K ? 108 : dtype == ASH_Q6_K ? 208 : 0));
+}
+
+/* Its minimum, where it has one. */
+static __device__ inline float open_min(const uint8_t *block, int dtype)
+{
+    if (dtype == ASH_Q4_1 || dtype == ASH_Q5_1) return half_at(block + 2);
+    return -half_at(block + (dtype == ASH_Q2_K ? 82 : 2));
+}
+
+/* Element i of a block of 32: nibbles, with a fifth bit in Q5_0 and Q5_1. */
+static __device__ inline int open_nibble(const uint8_t *block, int dtype, int i)
+{
+    const uint8_t *nibbles = block + file_block_bytes(dtype) - 16;
+    int q = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+
+    if (dtype == ASH_Q4_1) return q;
+    q |= (nibbles[i / 8 - 4] >> i % 8 & 1) << 4;
+    return dtype == ASH_Q5_0 ? q - 16 : q;
+}
+
+/* Element i of a block of 256. */
+static __device__ inline int open_wide(const uint8_t *block, int dtype, int i)
+{
+    int b = i / 32, at = i % 32, half = i / 128, q;
+
+    if (dtype == ASH_Q4_K || dtype == ASH_Q5_K) {
+        q = block[(dtype == ASH_Q4_K ? 16 : 48) + b / 2 * 32 + at] >> b % 2 * 4 & 15;
+        return dtype == ASH_Q4_K ? q : q | (block[16 + at] >> b & 1) << 4;
+    }
+    if (dtype == ASH_Q6_K) {
+        q = block[64 * half + b % 2 * 32 + at] >> b % 4 / 2 * 4 & 15;
+        return (q | (block[128 + 32 * half + at] >> b % 4 * 2 & 3) << 4) - 32;
+    }
+    q = block[(dtype == ASH_Q2_K ? 16 : 32) + 32 * half + at] >> b % 4 * 2 & 3;
+    return dtype == ASH_Q2_K ? q : q - 4 + (block[at] >> b & 1) * 4;
+}
+
+static __device__ inline int open_quant(const uint8_t *block, int dtype, int i)
+{
+    return file_block(dtype) == ASH_QUANT_BLOCK ? open_nibble(block, dtype, i) : open_wide(block, dtype, i);
+}
+
+/* The sub-scale and the sub-minimum of sub-block s, of 16 elements. */
+static __device__ inline void open_sub(const uint8_t *block, int dtype, int s, int *scale, int *min)
+{
+    const uint8_t *sixes = block + (dtype == ASH_Q3_K ? 96 : 4);
+    int b = s / 2;
+
+    *scale = *min = 1;
+    if (dtype == ASH_Q2_K) {
+        *scale = block[s] & 15;
+        *min = block[s] >> 4;
+    } else if (dtype == ASH_Q3_K) {
+        *scale = ((s < 8 ? sixes[s] & 15 : sixes[s - 8] >> 4) | (sixes[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;
+    } else if (dtype == ASH_Q6_K) {
+        *scale = (int8_t)block[192 + s];
+    } else if (dtype == ASH_Q4_K || dtype == ASH_Q5_K) {
+        *scale = b < 4 ? sixes[b] & 63 : (sixes[b + 4] & 15) | sixes[b - 4] >> 6 << 4;
+        *min = b < 4 ? sixes[b + 4] & 63 : sixes[b + 4] >> 4 | sixes[b] >> 6 << 4;
+    }
+}
+
+/* Element i of a block as a float. */
+static __device__ inline float open_value(const uint8_t *block, int dtype, int i)
+{
+    int scale, min;
+    float value;
+
+    open_sub(block, dtype, i / SUB, &scale, &min);
+    value = open_scale(block, dtype) * (float)scale * (float)open_quant(block, dtype, i);
+    return has_min(dtype) ? value + open_min(block, dtype) * (float)min : value;
+}
+
+#endif

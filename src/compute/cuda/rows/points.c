@@ -1,0 +1,338 @@
+/* What the GPU does element by element or row by row: embedding, norms, activations, row arithmetic, losses, routing,
+ * the optimizer. Each op fills its kernel's arguments and launches it. */
+#include "compute/cuda/host/backend_priv.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/assert.h"
+#include "base/math.h"
+
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
+
+static void embed_gather(struct ash_exec *exec, const struct ash_embed_args *args)
+{
+    struct ash_cuda_embed op = {.table = args->table,
+                                .dtype = args->dtype,
+                                .cols = args->cols,
+                                .rows = args->rows,
+                                .ids = args->ids,
+                                .add = args->add,
+                                .out = args->out};
+
+    ash_cuda_run(exec, ASH_KERNEL_embed_gather, ash_cuda_grid_elements(args->rows * args->cols), &op);
+}
+
+static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
+                              const float *grad)
+{
+    struct ash_cuda_embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
+
+    ash_cuda_run(exec, ASH_KERNEL_embed_scatter_add,
+                 (struct ash_cuda_grid){.x = rows, .y = ash_div_up(cols, ASH_CUDA_EMBED_COLS), .threads = 256}, &op);
+}
+
+const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+#define NORM_TILE_BYTES ((size_t)72 << 10) /* of shared memory: three thread blocks fit */
+
+/* Can rows come in tiles (norm_tile.cu)? Returns how many, each copied `copies` times; 0: they cannot. */
+static unsigned tile_rows(const struct ash_norm_args *args, size_t copies)
+{
+    uintptr_t places = (uintptr_t)args->x | (uintptr_t)args->y | (uintptr_t)args->y_bf16 | (uintptr_t)args->dy |
+                       (uintptr_t)args->dx | (uintptr_t)args->dx_bf16 | (uintptr_t)args->weight;
+    size_t row_bytes = copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float);
+
+    if (args->cols % ASH_LANES != 0 || args->x_stride % 4 != 0 || args->y_stride % 4 != 0 || places % 16 != 0) return 0;
+    return (unsigned)ash_min(NORM_TILE_BYTES / row_bytes, ASH_CUDA_NORM_ROWS_MAX);
+}
+
+/* A thread block for each tile. */
+static void run_tiles(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct ash_norm_args *args,
+                      unsigned rows, size_t copies)
+{
+    struct ash_cuda_norm op = {.args = *args, .tile_rows = rows};
+
+    ash_cuda_run(
+        exec, id,
+        (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->groups, rows),
+                               .y = 1,
+                               .threads = 256,
+                               .shared_bytes = rows * copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float)},
+        &op);
+}
+
+static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    unsigned rows = tile_rows(args, 1);
+
+    if (rows > 0) {
+        run_tiles(exec, ASH_KERNEL_rms_forward_tile, args, rows, 1);
+        return;
+    }
+    ash_cuda_run(exec, ASH_KERNEL_rms_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+/* The weight's gradient comes first: dx may overwrite dy. */
+static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    size_t copies = args->dx_add ? 3 : 2;
+    unsigned rows = tile_rows(args, copies);
+
+    if (args->dweight != NULL)
+        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_chains(args->cols), args);
+    if (rows > 0) {
+        run_tiles(exec, ASH_KERNEL_rms_backward_tile, args, rows, copies);
+        return;
+    }
+    ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    ash_cuda_run(exec, ASH_KERNEL_layer_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    if (args->dweight != NULL || args->dbias != NULL)
+        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_chains(args->cols), args);
+    ash_cuda_run(exec, ASH_KERNEL_layer_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+const struct ash_norm_ops ash_cuda_norm = {.rms_forward = rms_forward,
+                                           .rms_backward = rms_backward,
+                                           .layer_forward = layer_forward,
+                                           .layer_backward = layer_backward};
+
+/* ---- activations ------------------------------------------------------------------------------------------------- */
+
+static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
+{
+    struct ash_cuda_rows op = {
+        .a = args->gate, .b = args->up, .count = args->count, .out = args->out, .out_bf16 = args->out_bf16};
+
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(ash_div_up(args->count, 2)), &op);
+}
+
+static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
+{
+    struct ash_cuda_rows op = {.a = args->gate,
+                               .b = args->up,
+                               .c = args->dout,
+                               .count = args->count,
+                               .out = args->dgate,
+                               .out2 = args->dup,
+                               .out_bf16 = args->dgate_bf16,
+                               .out2_bf16 = args->dup_bf16};
+
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(ash_div_up(args->count, 2)), &op);
+}
+
+static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .count = count, .out = out, .add = kind == ASH_GELU_ERF};
+
+    ash_cuda_run(exec, ASH_KERNEL_gelu_forward, ash_cuda_grid_elements(count), &op);
+}
+
+static void gelu_backward(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
+                          float *dx)
+{
+    struct ash_cuda_rows op = {.a = x, .c = dout, .count = count, .out = dx, .add = kind == ASH_GELU_ERF};
+
+    ash_cuda_run(exec, ASH_KERNEL_gelu_backward, ash_cuda_grid_elements(count), &op);
+}
+
+const struct ash_act_ops ash_cuda_act = {.swiglu_forward = swiglu_forward,
+                                         .swiglu_backward = swiglu_backward,
+                                         .gelu_forward = gelu_forward,
+                                         .gelu_backward = gelu_backward};
+
+/* ---- row arithmetic ---------------------------------------------------------------------------------------------- */
+
+static void row_copy(struct ash_exec *exec, const struct ash_copy_args *args)
+{
+    ash_cuda_run(exec, ASH_KERNEL_row_copy, ash_cuda_grid_elements(args->rows * args->blocks * args->cols), args);
+}
+
+static void row_add(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = a, .b = b, .count = count, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_add, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_scale(struct ash_exec *exec, float *x, float factor, size_t count)
+{
+    struct ash_cuda_rows op = {.factor = factor, .count = count, .out = x};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_scale, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_round(struct ash_exec *exec, const float *x, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .count = count, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_round, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_gather(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows,
+                       float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .cols = cols, .rows = rows, .index = index, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_gather, ash_cuda_grid_elements(rows * cols), &op);
+}
+
+static void row_combine(struct ash_exec *exec, const struct ash_slots_args *args)
+{
+    struct ash_cuda_rows op = {.a = args->y,
+                               .cols = args->cols,
+                               .rows = args->rows,
+                               .slots = args->slots,
+                               .index = args->where,
+                               .weight = args->weight,
+                               .add = args->add,
+                               .out = args->out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_combine, ash_cuda_grid_elements(args->rows * args->cols), &op);
+}
+
+static void row_slot_dot(struct ash_exec *exec, const struct ash_slots_args *args)
+{
+    struct ash_cuda_rows op = {.a = args->x,
+                               .b = args->y,
+                               .cols = args->cols,
+                               .rows = args->rows,
+                               .slots = args->slots,
+                               .index = args->where,
+                               .out = args->out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_slot_dot, ash_cuda_grid_rows(args->rows * args->slots), &op);
+}
+
+const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
+                                         .add = row_add,
+                                         .scale = row_scale,
+                                         .round_bf16 = row_round,
+                                         .gather = row_gather,
+                                         .combine = row_combine,
+                                         .slot_dot = row_slot_dot};
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+/* A block per row; where a row fits into shared memory, from there. */
+static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    if (part->rows == 0) return;
+    if (part->entropy == NULL && part->entropy_scales == NULL && part->cols <= ASH_CUDA_LOSS_ROW_MAX) {
+        ash_cuda_run(exec, ASH_KERNEL_cross_entropy_row,
+                     (struct ash_cuda_grid){.x = part->rows,
+                                            .y = 1,
+                                            .threads = ASH_CUDA_LOSS_ROW_THREADS,
+                                            .shared_bytes = part->cols * sizeof(float)},
+                     part);
+        return;
+    }
+    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = part->rows, .y = 1, .threads = 256}, part);
+}
+
+static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_top, ash_cuda_grid_rows(part->rows), part);
+}
+
+static void part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_sum, ash_cuda_grid_rows(part->rows), part);
+}
+
+static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_end, ash_cuda_grid_rows(part->rows), part);
+}
+
+const struct ash_loss_ops ash_cuda_loss = {
+    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
+
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
+
+static void check_route(const struct ash_route_args *args)
+{
+    ash_assert(args->experts <= ASH_ROUTE_EXPERTS_MAX && args->choices <= ASH_ROUTE_CHOICES_MAX);
+    ash_assert(args->choices <= args->experts);
+    ash_assert(args->groups <= 1 || (args->experts % args->groups == 0 && args->top_groups <= args->groups));
+}
+
+static void route_forward(struct ash_exec *exec, const struct ash_route_args *args)
+{
+    check_route(args);
+    ash_cuda_run(exec, ASH_KERNEL_route_forward, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 32}, args);
+}
+
+static void route_backward(struct ash_exec *exec, const struct ash_route_args *args)
+{
+    check_route(args);
+    ash_cuda_run(exec, ASH_KERNEL_route_backward, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 32}, args);
+}
+
+/* Waits where the host sizes the products by the offsets. */
+static void route_group(struct ash_exec *exec, const struct ash_route_group_args *args)
+{
+    struct ash_cuda_group op = {.index = args->index,
+                                .rows = args->rows,
+                                .choices = args->choices,
+                                .experts = args->experts,
+                                .order = args->order,
+                                .flat = args->flat,
+                                .where = args->where,
+                                .offsets = exec->cuda->results.data,
+                                .starts = args->starts};
+    size_t offsets_bytes = (args->experts + 1) * sizeof(*args->offsets);
+
+    ash_assert(args->experts <= ASH_ROUTE_EXPERTS_MAX && offsets_bytes <= ASH_CUDA_RESULTS_BYTES);
+    ash_cuda_run(exec, ASH_KERNEL_route_group, (struct ash_cuda_grid){.x = 1, .y = 1, .threads = ASH_ROUTE_EXPERTS_MAX},
+                 &op);
+    if (args->offsets != NULL)
+        ash_cuda_read(exec->cuda->cuda, args->offsets, exec->cuda->results.data, offsets_bytes, NULL);
+}
+
+const struct ash_route_ops ash_cuda_route = {.forward = route_forward,
+                                             .backward = route_backward,
+                                             .group = route_group,
+                                             .grouped = ash_cuda_grouped,
+                                             .grouped_grad = ash_cuda_grouped_grad};
+
+/* ---- optimizer --------------------------------------------------------------------------------------------------- */
+
+static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    struct ash_cuda_adamw op = {
+        .args = *args,
+        .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
+        .grow1 = (float)(1.0 - (double)args->beta1),
+        .grow2 = (float)(1.0 - (double)args->beta2),
+        .step = args->lr / args->correction1,
+        .root2 = sqrtf(args->correction2),
+    };
+
+    ash_cuda_run(exec, ASH_KERNEL_adamw, ash_cuda_grid_elements(args->count), &op);
+}
+
+static void max_abs(struct ash_exec *exec, const float *x, size_t count, uint32_t *max)
+{
+    struct ash_cuda_squares op = {.x = x, .count = count, .max = max};
+
+    ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_reduction(count), &op);
+}
+
+static void sum_squares(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum)
+{
+    struct ash_cuda_squares op = {.x = x, .count = count, .scale = ldexp(1.0, -exponent), .sum = sum};
+
+    ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_reduction(count), &op);
+}
+
+const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};
