@@ -62,19 +62,19 @@ static json_t *join_parts(const json_t *parts, struct ash_api_request *request, 
     return joined;
 }
 
-/* The content of a message as a text; a new reference. */
+/* The content of a message as a text, or null if there is none; a new reference. */
 static json_t *read_content(const json_t *message, struct ash_api_request *request, const char *param)
 {
     const json_t *content = json_object_get(message, "content");
     char name[ASH_API_PARAM_BYTES];
 
     ash_api_param_set(name, "%s.content", param);
-    if (json_is_array(content)) return join_parts(content, request, name);
+    if (json_array_size(content) > 0) return join_parts(content, request, name);
     if (json_is_string(content) && strlen(json_string_value(content)) == json_string_length(content))
         return json_copy((json_t *)(uintptr_t)content);
-    if (content != NULL && !json_is_null(content))
+    if (content != NULL && !json_is_null(content) && !json_is_array(content))
         wrong(request, name, "must be a text without NUL, or a list of parts");
-    return json_string("");
+    return json_null();
 }
 
 /* ---- tool calls -------------------------------------------------------------------------------------------------- */
@@ -242,6 +242,7 @@ static void cut_after_final(const struct ash_conversation *conversation, struct 
     const char *content = json_string_value(json_object_get(last, "content")), *found = NULL;
     size_t bytes;
 
+    if (content == NULL) content = "";
     content += strspn(content, " \t\r\n"); /* templates trim */
     bytes = strlen(content);
     while (bytes > 0 && strchr(" \t\r\n", content[bytes - 1]) != NULL)
@@ -255,6 +256,56 @@ static void cut_after_final(const struct ash_conversation *conversation, struct 
     }
     text->size_bytes = (size_t)(found - text->data) + bytes;
     text->data[text->size_bytes] = '\0';
+}
+
+/* The messages with "" for null, or NULL if no content is null. A new reference. */
+static json_t *fill_contents(const json_t *messages)
+{
+    json_t *filled = NULL;
+
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+
+        if (!json_is_null(json_object_get(message, "content"))) continue;
+        if (filled == NULL) filled = json_copy((json_t *)(uintptr_t)messages);
+        message = json_copy(message);
+        json_object_set_new(message, "content", json_string(""));
+        json_array_set_new(filled, i, message);
+    }
+    return filled;
+}
+
+/* How often a text has Python's word for null. */
+static size_t count_none(const struct ash_str *text)
+{
+    size_t count = 0;
+
+    for (const char *at = text->data; at != NULL && (at = strstr(at, "None")) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* Contents that are null stay null: templates of DeepSeek write tool calls only then. If the template fails or writes
+ * "None" for it, the text is the one that "" gives. */
+static int render(const struct ash_conversation *conversation, const struct ash_chat_template *template,
+                  json_t *variables, struct ash_str *text, struct ash_err *err)
+{
+    json_t *filled = fill_contents(conversation->messages);
+    struct ash_str plain = {0};
+    struct ash_err plain_err = {0};
+    int rc = ash_chat_template_render_json(template, variables, text, err), plain_rc;
+
+    if (filled == NULL) return rc;
+    json_object_set_new(variables, "messages", filled);
+    plain_rc = ash_chat_template_render_json(template, variables, &plain, &plain_err);
+    if (rc < 0 || (plain_rc == 0 && count_none(text) > count_none(&plain))) {
+        rc = plain_rc;
+        *err = plain_err;
+        ash_str_clear(text);
+        if (rc == 0) rc = ash_str_add(text, plain.data, plain.size_bytes);
+    }
+    ash_str_fini(&plain);
+    return rc;
 }
 
 void ash_conversation_render(const struct ash_conversation *conversation, struct ash_api_request *request,
@@ -274,7 +325,7 @@ void ash_conversation_render(const struct ash_conversation *conversation, struct
     variables = variables_of(conversation);
     if (variables == NULL)
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the prompt");
-    else if (ash_chat_template_render_json(engine->chat, variables, text, &err) < 0)
+    else if (render(conversation, engine->chat, variables, text, &err) < 0)
         ash_api_err_take(&request->err, "messages", &err);
     else if (conversation->continues_final)
         cut_after_final(conversation, request, text);

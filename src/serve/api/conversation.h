@@ -6,7 +6,7 @@
 
 /* What a conversation is rendered from; OpenAI's shapes. Zero-initialise; free with ash_conversation_fini. */
 struct ash_conversation {
-    json_t *messages; /* as templates want them: contents are texts, arguments objects */
+    json_t *messages; /* as templates want them: contents are texts or null, arguments objects */
     json_t *tools;    /* NULL: none */
     json_t *kwargs;   /* more variables of the template; NULL: none */
     bool has_no_generation_prompt, continues_final;

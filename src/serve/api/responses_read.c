@@ -37,7 +37,7 @@ static void add_call(struct ash_conversation *conversation, struct ash_api_reque
 {
     size_t count = json_array_size(conversation->messages);
     json_t *last = count > 0 ? json_array_get(conversation->messages, count - 1) : NULL;
-    json_t *message = json_pack("{s:s, s:s, s:[{s:O*, s:s, s:{s:O, s:O}}]}", "role", "assistant", "content", "",
+    json_t *message = json_pack("{s:s, s:n, s:[{s:O*, s:s, s:{s:O, s:O}}]}", "role", "assistant", "content",
                                 "tool_calls", "id", json_object_get(item, "call_id"), "type", "function", "function",
                                 "name", json_object_get(item, "name"), "arguments", json_object_get(item, "arguments"));
     json_t *calls = json_object_get(last, "tool_calls");

@@ -585,12 +585,40 @@ static void test_strict_and_unknown(void **state)
     http_answer_fini(&answer);
 }
 
+/* The second turn of a conversation with tools: a content of null is null to the template, which writes calls only then;
+ * what it would write as "None" is empty. */
+static void test_null_contents(void **state)
+{
+    static const struct {
+        const char *path, *body, *prompt;
+    } cases[] = {
+        {"/apply-template",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
+         "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"content\":\"None\"}]}",
+         "[assistant] calls f[tool] None"},
+        {"/apply-template", "{\"messages\":[{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\"}]}",
+         "[assistant] [user] "},
+        {"/apply-template",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true}", NULL},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        json_t *json = post(cases[i].path, cases[i].body, cases[i].prompt != NULL ? 200 : 400);
+
+        if (cases[i].prompt != NULL) assert_string_equal(text_at(json, "prompt"), cases[i].prompt);
+        json_decref(json);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
     ash_log_set_level(ASH_LOG_WARN);
     api_server_init(&server);
-    server.template = "{# <tool_call> <think> #}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}";
+    server.template = "{# <tool_call> <think> #}{% for m in messages %}[{{ m.role }}] {% if m.content is none and "
+                      "m.tool_calls %}calls {{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %}"
+                      "{% endfor %}";
     server.api_opts.queue_max = 6;
     server.api_opts.stall_seconds = 0.3;
     server.http_opts.stall_seconds = 1;
@@ -621,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_keys_share),
         cmocka_unit_test(test_client_that_does_not_read),
         cmocka_unit_test(test_strict_and_unknown),
+        cmocka_unit_test(test_null_contents),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
