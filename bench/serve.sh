@@ -30,7 +30,7 @@ wait_ready() {
     local i
     for ((i = 0; i < 20 * $1; i++)); do
         exec 3<> "/dev/tcp/127.0.0.1/$port" && {
-            printf 'GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n' >&3
+            printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
             grep -q '^HTTP/1.1 200' <&3 && { exec 3>&-; return 0; }
             exec 3>&-
         }

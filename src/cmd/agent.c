@@ -32,7 +32,7 @@ struct flags {
     int64_t port, nodes;
     int act, scheduler, jobs;
     double judge_seconds, share, slurm_queue;
-    struct ash_opt_list tokens;
+    struct ash_opt_list tokens, allowed_hosts;
     struct ash_node_flags node;
 };
 
@@ -47,6 +47,7 @@ static const struct ash_opt agent_opts[] = {
      .offset = FIELD(address),
      .default_text = "127.0.0.1",
      .help = "address to serve on; 0.0.0.0 or ::: all of this machine, then give --token"},
+    {.name = "allowed_hosts", .type = ASH_OPT_LIST, .offset = FIELD(allowed_hosts), .help = ASH_CMD_HOSTS_HELP},
     {.name = "port",
      .type = ASH_OPT_INT,
      .offset = FIELD(port),
@@ -232,6 +233,14 @@ static void wait_for_end(void)
         poll(NULL, 0, 1000); /* a signal ends it */
 }
 
+static void print_address(const char *node, const char *address, int port)
+{
+    bool is_ipv6 = strchr(address, ':') != NULL;
+
+    printf("agent of %s: http://%s%s%s:%d/\n", node, is_ipv6 ? "[" : "", address, is_ipv6 ? "]" : "", port);
+    fflush(stdout);
+}
+
 static int serve(const struct flags *flags, const char *node, const struct ash_node_marks *marks, struct ash_err *err)
 {
     struct actor actor = {.flags = flags,
@@ -251,6 +260,8 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
                                              .queue_seconds = flags->slurm_queue},
                                   .host = flags->address,
                                   .port = (int)flags->port,
+                                  .names = flags->allowed_hosts.items,
+                                  .name_count = flags->allowed_hosts.count,
                                   .tokens = flags->tokens.items,
                                   .token_count = flags->tokens.count,
                                   .admin_token = flags->admin_token,
@@ -266,9 +277,7 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
 
     if (rc == 0) rc = ash_agent_open(&opts, &agent, err);
     if (rc < 0) return rc;
-    printf("agent of %s: http://%s%s%s:%d/\n", node, strchr(flags->address, ':') != NULL ? "[" : "", flags->address,
-           strchr(flags->address, ':') != NULL ? "]" : "", ash_agent_port(agent));
-    fflush(stdout);
+    print_address(node, flags->address, ash_agent_port(agent));
     wait_for_end();
     ash_agent_close(agent);
     return 0;

@@ -10,6 +10,10 @@
 #include "base/opts.h"
 #include "base/str.h"
 
+#define ASH_CMD_HOSTS_HELP                                                                                             \
+    "names that clients may call it by (Host), next to those of this machine; asked for on 127.0.0.1 without keys; "   \
+    "*: any"
+
 struct ash_cmd {
     const char *name;
     const char *summary; /* one line for `ashlar --help` */

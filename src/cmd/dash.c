@@ -17,7 +17,7 @@
 struct flags {
     const char *address, *token, *pages, *board, *topology;
     int64_t port;
-    struct ash_opt_list agents;
+    struct ash_opt_list agents, allowed_hosts;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -43,6 +43,7 @@ static const struct ash_opt dash_opts[] = {
      .offset = FIELD(address),
      .default_text = "127.0.0.1",
      .help = "address to serve on"},
+    {.name = "allowed_hosts", .type = ASH_OPT_LIST, .offset = FIELD(allowed_hosts), .help = ASH_CMD_HOSTS_HELP},
     {.name = "port",
      .type = ASH_OPT_INT,
      .offset = FIELD(port),
@@ -66,6 +67,8 @@ static int serve(const struct flags *flags, const char *const *runs, size_t run_
 {
     struct ash_board_opts opts = {.host = flags->address,
                                   .port = (int)flags->port,
+                                  .names = flags->allowed_hosts.items,
+                                  .name_count = flags->allowed_hosts.count,
                                   .agents = flags->agents.items,
                                   .agent_count = flags->agents.count,
                                   .token = flags->token,

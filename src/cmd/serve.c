@@ -76,6 +76,7 @@ static const struct ash_opt serve_opts[] = {
      NULL},
     {"cors_origins", ASH_OPT_LIST, FIELD(cors_origins), NULL,
      "pages of these origins may call; *: all; default: those of this machine", 0, 0, NULL},
+    {"allowed_hosts", ASH_OPT_LIST, FIELD(allowed_hosts), NULL, ASH_CMD_HOSTS_HELP, 0, 0, NULL},
     {"pages", ASH_OPT_STRING, FIELD(pages), ASH_METRICS_PAGE_DIR,
      "folder for metrics, requests and passes of this server in mapped files, for `ashlar agent`, `dash` and `trace`; "
      "empty: none",
@@ -85,7 +86,11 @@ static const struct ash_opt serve_opts[] = {
     {"strict", ASH_OPT_BOOL, FIELD(strict), NULL, "refuse requests with unknown fields instead of naming them", 0, 0,
      NULL},
     {"access_log", ASH_OPT_BOOL, FIELD(access_log), "true", "a line per request on standard error", 0, 0, NULL},
-    {"max_connections", ASH_OPT_INT, FIELD(max_connections), "1024", "more get 503", 1, 100000, NULL},
+    {"max_connections", ASH_OPT_INT, FIELD(max_connections), "1024",
+     "if all are taken, the longest idle one is closed for a new one; if all have requests, it gets 503", 1, 100000,
+     NULL},
+    {"max_connections_per_client", ASH_OPT_INT, FIELD(max_connections_per_client), "0",
+     "the same for one address; 0: three quarters of --max-connections, of this machine all", 0, 100000, NULL},
     {"max_queued_requests", ASH_OPT_INT, FIELD(max_queued_requests), "1024",
      "requests that wait for the engine; more get 429; 0: no limit", 0, INFINITY, NULL},
     {"max_body_bytes", ASH_OPT_INT, FIELD(max_body_bytes), "64mi", "of one request; more get 413", 1, 1LL << 40, NULL},
@@ -197,6 +202,7 @@ static int open_http(struct server *server, struct ash_err *err)
     opts.host = flags->host;
     opts.port = (int)flags->port;
     opts.connections_max = (size_t)flags->max_connections;
+    opts.client_connections_max = (size_t)flags->max_connections_per_client;
     opts.body_bytes_max = (size_t)flags->max_body_bytes;
     opts.workers = (size_t)flags->threads_http;
     opts.header_seconds = flags->header_seconds;
@@ -206,6 +212,8 @@ static int open_http(struct server *server, struct ash_err *err)
     opts.key_file = flags->ssl_keyfile;
     opts.origins = flags->cors_origins.items;
     opts.origin_count = flags->cors_origins.count;
+    opts.names = flags->allowed_hosts.items;
+    opts.name_count = flags->allowed_hosts.count;
     opts.logs_access = flags->access_log;
     opts.keys = server->keys;
     opts.routes = ash_api_routes(&opts.route_count);

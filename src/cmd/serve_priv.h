@@ -13,9 +13,10 @@
 struct ash_serve_flags {
     const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
         *reasoning_parser, *pages;
-    struct ash_opt_list served_model_name, lora_modules, verifier, api_key, cors_origins;
+    struct ash_opt_list served_model_name, lora_modules, verifier, api_key, cors_origins, allowed_hosts;
     int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
-        think_min, think_max, max_connections, max_queued_requests, max_body_bytes, max_choices, threads_http;
+        think_min, think_max, max_connections, max_connections_per_client, max_queued_requests, max_body_bytes,
+        max_choices, threads_http;
     int kv_dtype;
     bool enable_prefix_caching, strict, access_log;
     double step_ms, requests_per_minute, tokens_per_minute, header_seconds, body_seconds, stall_seconds,

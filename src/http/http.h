@@ -25,7 +25,8 @@ struct ash_http_route {
     const char *method, *path; /* GET serves HEAD too */
     ash_http_handle_fn handle;
     bool is_open;        /* needs no key */
-    bool is_quick;       /* handled where it was read, also when all workers are busy and while the server drains */
+    bool is_quick;       /* handled where it was read, also when all workers are busy and while the server drains; if
+                          * open too, also beyond the limit of connections */
     bool needs_admin;    /* the admin key alone opens it */
     bool takes_requests; /* counts against the request limits of its key */
 };
@@ -34,6 +35,7 @@ struct ash_http_opts {
     const char *host; /* an IPv4 or IPv6 address, or localhost */
     int port;         /* 0: any */
     size_t connections_max, body_bytes_max, workers;
+    size_t client_connections_max;    /* of one address; 0: three quarters of all, of this machine all */
     double header_seconds;            /* for the request's first byte to the end of its header */
     double body_seconds;              /* for its body */
     double idle_seconds;              /* between the requests of a connection */
@@ -41,6 +43,9 @@ struct ash_http_opts {
     const char *cert_file, *key_file; /* PEM; both or none */
     const char *const *origins;       /* pages of these origins may call ("*": all); none: those of this machine */
     size_t origin_count;
+    const char *const
+        *names; /* without keys on a loopback address: Host names next to those of this machine; "*": all */
+    size_t name_count;
     bool logs_access;
     struct ash_keys *keys; /* borrowed */
     const struct ash_http_route *routes;

@@ -3,6 +3,7 @@
 #define ASH_HTTP_HTTP_PRIV_H
 
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include "http/http.h"
@@ -12,7 +13,7 @@
 #define ASH_HTTP_ID_BYTES 65
 #define ASH_HTTP_PATH_BYTES 128
 
-/* ---- connections (watch.c) --------------------------------------------------------------------------------------- */
+/* ---- connections (connections.c, watch.c) ------------------------------------------------------------------------ */
 
 /* Where a connection is, and by when it must have left that place. */
 enum ash_http_phase {
@@ -28,7 +29,8 @@ struct ash_http_connection {
     int fd; /* -1: free */
     uint32_t generation;
     enum ash_http_phase phase;
-    uint64_t deadline_ns;                  /* 0: none */
+    uint64_t since_ns, deadline_ns;        /* start of the phase; 0: no deadline */
+    struct in6_addr client;                /* its address; IPv4 mapped */
     bool is_over_limit, was_cut, has_left; /* left: it closed its end */
     struct ash_http_exchange *exchange;    /* the one that is being answered, or NULL */
     uint32_t next_free;
@@ -38,10 +40,13 @@ struct ash_http_connection {
 struct ash_http_watch {
     pthread_mutex_t lock;
     struct ash_http_connection *slots;
-    size_t slot_count, used;
+    size_t slot_count;
+    size_t accepted_count; /* handed to libmicrohttpd and not closed yet: at most slot_count */
+    size_t used, cut;      /* slots; those of them that were cut, and will be free soon */
     uint32_t first_free;
     int listen_fd, epoll_fd, wake_fd;
     bool is_listening; /* the socket is in the epoll set */
+    bool is_full;      /* accepting waits for a slot */
     uint64_t resume_accept_ns;
     pthread_t thread;
     bool has_thread;
@@ -49,6 +54,17 @@ struct ash_http_watch {
     _Atomic uint64_t accepted, refused;
 };
 
+/* Reserve a slot for a connection that will be handed to libmicrohttpd. False: all are taken, and wake_fd says when
+ * one is free. libmicrohttpd 0.9.75 hangs once its own limit is reached, so this one must come first. */
+bool ash_http_slot_reserve(struct ash_http_watch *watch);
+/* Give it back: libmicrohttpd did not take the connection. */
+void ash_http_slot_unreserve(struct ash_http_watch *watch);
+/* The value that epoll gives for a connection's socket. */
+uint64_t ash_http_slot_tag(const struct ash_http_watch *watch, const struct ash_http_connection *connection);
+/* Shut a connection's socket down: libmicrohttpd closes it. The lock is held. */
+void ash_http_slot_cut(struct ash_http_watch *watch, struct ash_http_connection *connection);
+/* Make the table. Returns 0 or -ENOMEM. */
+int ash_http_slots_init(struct ash_http *http);
 /* Make the table; the socket listens already. */
 int ash_http_watch_init(struct ash_http *http, struct ash_err *err);
 /* Start the thread; libmicrohttpd runs. */

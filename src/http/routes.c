@@ -101,6 +101,77 @@ static void check_limits(struct ash_http_exchange *exchange)
     ash_http_add_header(exchange, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
+/* ---- other origins ----------------------------------------------------------------------------------------------- */
+
+/* Is host, perhaps with a port, this name? */
+static bool is_named(const char *host, const char *name)
+{
+    size_t bytes = strlen(name);
+    const char *rest = host + bytes;
+
+    if (strncasecmp(host, name, bytes) != 0) return false;
+    return rest[0] == '\0' || (rest[0] == ':' && strspn(rest + 1, "0123456789") == strlen(rest + 1));
+}
+
+static bool is_this_machine(const char *host)
+{
+    return is_named(host, "localhost") || is_named(host, "127.0.0.1") || is_named(host, "[::1]");
+}
+
+/* The part of an origin after http:// or https://, or NULL. */
+static const char *host_of(const char *origin)
+{
+    if (strncmp(origin, "http://", 7) == 0) return origin + 7;
+    return strncmp(origin, "https://", 8) == 0 ? origin + 8 : NULL;
+}
+
+static bool is_allowed(const struct ash_http_opts *opts, const char *origin)
+{
+    const char *host = host_of(origin);
+
+    for (size_t i = 0; i < opts->origin_count; i++)
+        if (strcmp(opts->origins[i], "*") == 0 || strcmp(opts->origins[i], origin) == 0) return true;
+    return opts->origin_count == 0 && host != NULL && is_this_machine(host);
+}
+
+/* Can only programs of this machine connect? */
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "localhost") == 0;
+}
+
+/* A web page whose name was made to lead to this machine (DNS rebinding) calls as a page of this server, but with its
+ * own name in Host. Where keys are needed, it has none. */
+static void check_host(struct ash_http_exchange *exchange, const char *host)
+{
+    const struct ash_http_opts *opts = &exchange->http->opts;
+    char text[192];
+
+    if (host == NULL || !is_loopback(opts->host) || ash_keys_are_needed(opts->keys)) return;
+    if (is_this_machine(host) || is_named(host, opts->host)) return;
+    for (size_t i = 0; i < opts->name_count; i++)
+        if (strcmp(opts->names[i], "*") == 0 || is_named(host, opts->names[i])) return;
+    snprintf(text, sizeof(text),
+             "this server has other names than '%.60s': call it localhost, or allow this one with --allowed-hosts",
+             host);
+    set_refusal(exchange, MHD_HTTP_FORBIDDEN, "host_not_allowed", text);
+}
+
+/* Browsers send a post of plain text without asking first, whatever page it comes from. JSON they ask for. */
+static void check_origin(struct ash_http_exchange *exchange, struct MHD_Connection *connection, const char *host)
+{
+    const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const char *page = origin != NULL ? host_of(origin) : NULL;
+
+    if (origin == NULL || strcmp(exchange->method, MHD_HTTP_METHOD_POST) != 0) return;
+    if (is_allowed(&exchange->http->opts, origin)) return;
+    if (page != NULL && host != NULL && strcasecmp(page, host) == 0) return; /* a page of this server */
+    if (type != NULL && strncasecmp(type, "application/json", strlen("application/json")) == 0) return;
+    set_refusal(exchange, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "content_type_not_allowed",
+                "pages of other origins must post application/json; --cors-origins names those that may call");
+}
+
 /* ---- all together ------------------------------------------------------------------------------------------------ */
 
 static void check_size(struct ash_http_exchange *exchange, struct MHD_Connection *connection)
@@ -119,10 +190,12 @@ static void check_server(struct ash_http_exchange *exchange)
 {
     struct ash_http *http = exchange->http;
 
-    if (exchange->record == NULL || exchange->record->is_over_limit) {
+    bool is_over_limit = exchange->record == NULL || exchange->record->is_over_limit;
+
+    if (is_over_limit) exchange->must_close = true;
+    if (is_over_limit && !(exchange->route->is_quick && exchange->route->is_open)) {
         set_refusal(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "too_many_connections",
                     "too many connections are open: try again after Retry-After");
-        exchange->must_close = true;
     } else if (atomic_load(&http->is_draining) && !exchange->route->is_quick) {
         set_refusal(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, "shutting_down",
                     "the server is shutting down: try again after Retry-After");
@@ -133,6 +206,7 @@ static void check_server(struct ash_http_exchange *exchange)
 void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *connection)
 {
     bool is_preflight = strcmp(exchange->method, MHD_HTTP_METHOD_OPTIONS) == 0;
+    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
 
     if (is_preflight) {
         set_refusal(exchange, MHD_HTTP_NO_CONTENT, "preflight", "");
@@ -140,39 +214,14 @@ void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *c
     }
     find_route(exchange);
     if (exchange->refused_status == 0) check_server(exchange);
+    if (exchange->refused_status == 0) check_host(exchange, host);
+    if (exchange->refused_status == 0) check_origin(exchange, connection, host);
     if (exchange->refused_status == 0) check_key(exchange, connection);
     if (exchange->refused_status == 0) check_size(exchange, connection);
     if (exchange->refused_status == 0) check_limits(exchange);
     if (exchange->refused_status != 0 || exchange->route->is_quick) return;
     exchange->is_counted = true;
     atomic_fetch_add(&exchange->http->exchanges, 1);
-}
-
-/* ---- other origins ----------------------------------------------------------------------------------------------- */
-
-/* http or https, on this machine, at any port. */
-static bool is_local(const char *origin)
-{
-    static const char *const hosts[] = {"localhost", "127.0.0.1", "[::1]"};
-    const char *host = strncmp(origin, "http://", 7) == 0    ? origin + 7
-                       : strncmp(origin, "https://", 8) == 0 ? origin + 8
-                                                             : NULL;
-
-    for (size_t i = 0; host != NULL && i < sizeof(hosts) / sizeof(hosts[0]); i++) {
-        size_t bytes = strlen(hosts[i]);
-
-        if (strncmp(host, hosts[i], bytes) != 0) continue;
-        if (host[bytes] == '\0') return true;
-        if (host[bytes] == ':' && strspn(host + bytes + 1, "0123456789") == strlen(host + bytes + 1)) return true;
-    }
-    return false;
-}
-
-static bool is_allowed(const struct ash_http_opts *opts, const char *origin)
-{
-    for (size_t i = 0; i < opts->origin_count; i++)
-        if (strcmp(opts->origins[i], "*") == 0 || strcmp(opts->origins[i], origin) == 0) return true;
-    return opts->origin_count == 0 && is_local(origin);
 }
 
 void ash_http_add_cors(struct ash_http_exchange *exchange, struct MHD_Connection *connection)

@@ -3,6 +3,7 @@
 #include "http/http_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,7 +84,7 @@ static int start_daemon(struct ash_http *http, struct ash_err *err)
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, ash_http_on_request, http, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, ash_http_on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, ash_http_watch_notify,
-        http, MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->watch.slot_count, MHD_OPTION_CONNECTION_TIMEOUT, backstop,
+        http, MHD_OPTION_CONNECTION_LIMIT, (unsigned)INT_MAX, MHD_OPTION_CONNECTION_TIMEOUT, backstop,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_ARRAY, has_tls ? tls : none, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (http->daemon != NULL) return 0;

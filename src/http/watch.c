@@ -24,108 +24,10 @@
 #define SCAN_MS 250
 #define PAUSE_NS 200000000ull /* without descriptors, accepting waits this long */
 #define EVENTS_MAX 64
-#define ACCEPTS_MAX 64   /* in one go */
-#define REFUSALS_MAX 128 /* connections over the limit that are told so at the same time */
+#define ACCEPTS_MAX 64 /* in one go */
 #define NS_PER_S 1e9
 #define TAG_LISTEN UINT64_MAX
 #define TAG_WAKE (UINT64_MAX - 1)
-#define NONE UINT32_MAX
-
-static uint64_t tag_of(const struct ash_http_watch *watch, const struct ash_http_connection *connection)
-{
-    return (uint64_t)connection->generation << 32 | (uint64_t)(connection - watch->slots);
-}
-
-/* ---- the table --------------------------------------------------------------------------------------------------- */
-
-static struct ash_http_connection *take_slot(struct ash_http *http, int fd)
-{
-    struct ash_http_watch *watch = &http->watch;
-    struct ash_http_connection *connection = NULL;
-
-    pthread_mutex_lock(&watch->lock);
-    if (watch->first_free != NONE) {
-        connection = &watch->slots[watch->first_free];
-        watch->first_free = connection->next_free;
-        *connection = (struct ash_http_connection){.fd = fd,
-                                                   .generation = connection->generation + 1,
-                                                   .deadline_ns = ash_clock_ns() +
-                                                                  (uint64_t)(http->opts.header_seconds * NS_PER_S),
-                                                   .is_over_limit = watch->used >= http->opts.connections_max};
-        watch->used++;
-        if (connection->is_over_limit) atomic_fetch_add(&watch->refused, 1);
-    }
-    pthread_mutex_unlock(&watch->lock);
-    return connection;
-}
-
-static void free_slot(struct ash_http_watch *watch, struct ash_http_connection *connection)
-{
-    pthread_mutex_lock(&watch->lock);
-    connection->fd = -1;
-    connection->exchange = NULL;
-    connection->next_free = watch->first_free;
-    watch->first_free = (uint32_t)(connection - watch->slots);
-    watch->used--;
-    pthread_mutex_unlock(&watch->lock);
-}
-
-void ash_http_watch_notify(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
-                           enum MHD_ConnectionNotificationCode code)
-{
-    struct ash_http *http = ctx;
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET};
-    struct ash_http_connection *connection = *socket_ctx;
-    const union MHD_ConnectionInfo *info;
-
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (connection == NULL) return;
-        epoll_ctl(http->watch.epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
-        free_slot(&http->watch, connection);
-        *socket_ctx = NULL;
-        return;
-    }
-    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info == NULL) return;
-    connection = take_slot(http, info->connect_fd);
-    *socket_ctx = connection;
-    if (connection == NULL) return;
-    event.data.u64 = tag_of(&http->watch, connection);
-    epoll_ctl(http->watch.epoll_fd, EPOLL_CTL_ADD, info->connect_fd, &event);
-}
-
-void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *connection, enum ash_http_phase phase,
-                          double seconds)
-{
-    if (connection == NULL) return;
-    pthread_mutex_lock(&http->watch.lock);
-    connection->phase = phase;
-    connection->deadline_ns = seconds > 0 ? ash_clock_ns() + (uint64_t)(seconds * NS_PER_S) : 0;
-    pthread_mutex_unlock(&http->watch.lock);
-}
-
-bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
-                         struct ash_http_exchange *exchange)
-{
-    bool has_left;
-
-    if (connection == NULL) return false;
-    pthread_mutex_lock(&http->watch.lock);
-    connection->exchange = exchange;
-    has_left = connection->has_left;
-    pthread_mutex_unlock(&http->watch.lock);
-    return has_left;
-}
-
-void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange)
-{
-    struct ash_http_connection *connection = exchange->record;
-
-    if (connection == NULL) return;
-    pthread_mutex_lock(&http->watch.lock);
-    if (connection->fd >= 0 && connection->exchange == exchange) shutdown(connection->fd, SHUT_RDWR);
-    pthread_mutex_unlock(&http->watch.lock);
-}
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
@@ -167,8 +69,7 @@ static void cut_late(struct ash_http *http)
         pthread_mutex_lock(&watch->lock);
         if (connection->fd >= 0 && connection->deadline_ns != 0 && now_ns > connection->deadline_ns &&
             !connection->was_cut) {
-            connection->was_cut = true;
-            shutdown(connection->fd, SHUT_RDWR);
+            ash_http_slot_cut(watch, connection);
             exchange = keep_exchange(connection);
         }
         pthread_mutex_unlock(&watch->lock);
@@ -188,16 +89,6 @@ static void set_listening(struct ash_http_watch *watch, bool wanted)
     epoll_ctl(watch->epoll_fd, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, watch->listen_fd, &event);
 }
 
-static bool has_room(struct ash_http_watch *watch)
-{
-    bool has;
-
-    pthread_mutex_lock(&watch->lock);
-    has = watch->used < watch->slot_count - ACCEPTS_MAX;
-    pthread_mutex_unlock(&watch->lock);
-    return has;
-}
-
 static void pause_accepting(struct ash_http_watch *watch)
 {
     set_listening(watch, false);
@@ -212,8 +103,14 @@ static void accept_all(struct ash_http *http)
 
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         socklen_t bytes = sizeof(address);
-        int fd = accept4(watch->listen_fd, (struct sockaddr *)&address, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd;
 
+        if (!ash_http_slot_reserve(watch)) {
+            pause_accepting(watch);
+            return;
+        }
+        fd = accept4(watch->listen_fd, (struct sockaddr *)&address, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) ash_http_slot_unreserve(watch);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
             ash_log(ASH_LOG_WARN, "cannot accept a connection: %s; trying again in %.1f s", strerror(errno),
                     (double)PAUSE_NS / NS_PER_S);
@@ -222,9 +119,17 @@ static void accept_all(struct ash_http *http)
         if (fd < 0) return;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         atomic_fetch_add(&watch->accepted, 1);
-        (void)MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, bytes); /* closes fd where it fails */
+        if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, bytes) != MHD_YES) /* it closed fd */
+            ash_http_slot_unreserve(watch);
     }
-    if (!has_room(watch)) pause_accepting(watch);
+}
+
+/* A slot is free. */
+static void resume_accepting(struct ash_http_watch *watch)
+{
+    uint64_t count;
+
+    if (read(watch->wake_fd, &count, sizeof(count)) == sizeof(count)) watch->resume_accept_ns = 0;
 }
 
 static void *watch_main(void *arg)
@@ -240,11 +145,12 @@ static void *watch_main(void *arg)
         for (int i = 0; i < count; i++) {
             if (events[i].data.u64 == TAG_LISTEN)
                 accept_all(http);
-            else if (events[i].data.u64 != TAG_WAKE)
+            else if (events[i].data.u64 == TAG_WAKE)
+                resume_accepting(watch);
+            else
                 hang_up(http, events[i].data.u64);
         }
-        if (!watch->is_listening && ash_clock_ns() >= watch->resume_accept_ns && has_room(watch))
-            set_listening(watch, true);
+        if (!watch->is_listening && ash_clock_ns() >= watch->resume_accept_ns) set_listening(watch, true);
         if (ash_clock_ns() - scanned_ns < (uint64_t)SCAN_MS * 1000000) continue;
         scanned_ns = ash_clock_ns();
         cut_late(http);
@@ -254,25 +160,11 @@ static void *watch_main(void *arg)
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-static int init_slots(struct ash_http *http)
-{
-    struct ash_http_watch *watch = &http->watch;
-
-    watch->slot_count = http->opts.connections_max + REFUSALS_MAX + ACCEPTS_MAX;
-    watch->slots = calloc(watch->slot_count, sizeof(*watch->slots));
-    if (watch->slots == NULL) return -ENOMEM;
-    for (size_t i = 0; i < watch->slot_count; i++) {
-        watch->slots[i].fd = -1;
-        watch->slots[i].next_free = i + 1 < watch->slot_count ? (uint32_t)i + 1 : NONE;
-    }
-    return 0;
-}
-
 int ash_http_watch_init(struct ash_http *http, struct ash_err *err)
 {
     struct ash_http_watch *watch = &http->watch;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = TAG_WAKE};
-    int rc = init_slots(http);
+    int rc = ash_http_slots_init(http);
 
     if (rc < 0) return ash_err_set(err, rc, "no memory for %zu connections", http->opts.connections_max);
     watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

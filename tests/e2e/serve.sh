@@ -50,14 +50,14 @@ ask POST /v1/other '{}'; asked 404 "wrong route"
 # A client that closes right after the last byte has had all of it; one that leaves before has not.
 stream='{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "stream": true}'
 exec 4<> "/dev/tcp/127.0.0.1/$port"
-printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nx-request-id: whole\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: whole\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
 while read -r -t 120 line <&4; do case $line in *DONE*) break ;; esac; done
 exec 4>&-
 wait_for_line 'request id=whole .* end=complete' "$SCRATCH/server.log" || fail "a client that had all"
 stream='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
 for try in $(seq 50); do # the answer takes milliseconds: one that is complete before the client leaves proves nothing
     exec 4<> "/dev/tcp/127.0.0.1/$port"
-    printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nx-request-id: leaves-%d\r\nContent-Length: %d\r\n\r\n%s' $try ${#stream} "$stream" >&4
+    printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: leaves-%d\r\nContent-Length: %d\r\n\r\n%s' $try ${#stream} "$stream" >&4
     read -r -t 120 line <&4
     exec 4>&-
     wait_for_line "request id=leaves-$try .* end=" "$SCRATCH/server.log" || fail "a client that left"
@@ -68,7 +68,7 @@ grep -q 'request id=leaves-.* end=client_gone' "$SCRATCH/server.log" || fail "a 
 # SIGTERM: the stream that runs is finished, new requests are refused, and the code is 0.
 exec 4<> "/dev/tcp/127.0.0.1/$port"
 long='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
-printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s' ${#long} "$long" >&4
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#long} "$long" >&4
 read -r -t 120 line <&4
 kill -TERM "$server"
 timeout 120 cat <&4 > "$SCRATCH/stream"
@@ -115,7 +115,7 @@ same "exit code after SIGINT" 0 "$server_code"
 if command -v openssl > /dev/null; then
     openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$SCRATCH/key.pem" -out "$SCRATCH/cert.pem" 2> /dev/null
     start_server --model "$stories" --ssl-certfile "$SCRATCH/cert.pem" --ssl-keyfile "$SCRATCH/key.pem" || exit 1
-    printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" |
+    printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" |
         timeout 120 openssl s_client -quiet -connect "127.0.0.1:$port" -CAfile "$SCRATCH/cert.pem" -verify_return_error > "$SCRATCH/answer" 2> "$SCRATCH/tls.err"
     grep -q 'there was a little' "$SCRATCH/answer" || fail "TLS: $(head -c 300 "$SCRATCH/answer") $(tail -n 2 "$SCRATCH/tls.err")"
     stop_server TERM

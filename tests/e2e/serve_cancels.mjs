@@ -15,7 +15,7 @@ function one(i) {
     });
     return new Promise((resolve, reject) => {
         const socket = net.connect(port, "127.0.0.1", () => {
-            socket.write(`POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+            socket.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
             if (!stays && i % 3 !== 2) setImmediate(() => socket.destroy());
         });
         let text = "";

@@ -32,7 +32,7 @@ ask() {
     shift $(($# < 3 ? $# : 3))
     exec 3<> "/dev/tcp/127.0.0.1/$port" || { status=none; return; }
     {
-        printf '%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n' "$method" "$path" "${#body}"
+        printf '%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n' "$method" "$path" "${#body}"
         for header in "$@"; do printf '%s\r\n' "$header"; done
         printf '\r\n%s' "$body"
     } >&3

@@ -76,7 +76,7 @@ ask POST /v1/load_lora_adapter '{"lora_name": "four"}' "$admin"; asked 400 "no p
 # an answer continues with an adapter that is unloaded meanwhile
 stream='{"model": "three", "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
 exec 4<> "/dev/tcp/127.0.0.1/$port"
-printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
 read -r -t 120 line <&4
 ask POST /v1/unload_lora_adapter '{"lora_name": "three"}' "$admin"; asked 200 "unload" unloaded
 timeout 120 cat <&4 > rest

@@ -53,7 +53,7 @@ static inline bool http_send_request(int fd, const char *method, const char *pat
     struct ash_str text = {0};
     bool is_sent;
 
-    ash_str_addf(&text, "%s %s HTTP/1.1\r\nHost: test\r\n%s", method, path, headers);
+    ash_str_addf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", method, path, headers);
     if (body != NULL) ash_str_addf(&text, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     ash_str_addf(&text, "\r\n%s", body != NULL ? body : "");
     is_sent = send(fd, text.data, text.size_bytes, MSG_NOSIGNAL) == (ssize_t)text.size_bytes;

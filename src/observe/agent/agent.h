@@ -15,8 +15,10 @@ struct ash_agent;
 
 struct ash_agent_opts {
     struct ash_host_files source;
-    const char *host; /* address to listen on */
-    int port;         /* 0: any */
+    const char *host;         /* address to listen on */
+    int port;                 /* 0: any */
+    const char *const *names; /* Host names that it answers to, next to those of this machine (http.h) */
+    size_t name_count;
     const char *const *tokens;
     size_t token_count;
     const char *admin_token;        /* opens POST /v1/clear; NULL: nobody may */

@@ -235,6 +235,8 @@ int ash_agent_serve(struct ash_agent *agent, struct ash_err *err)
     if (rc < 0) return rc;
     opts.host = agent->opts.host;
     opts.port = agent->opts.port;
+    opts.names = agent->opts.names;
+    opts.name_count = agent->opts.name_count;
     opts.connections_max = CONNECTIONS_MAX;
     opts.body_bytes_max = 4096;
     opts.header_seconds = opts.body_seconds = opts.stall_seconds = 10;

@@ -254,6 +254,8 @@ static int serve(struct ash_board *board, struct ash_err *err)
     if (rc < 0) return rc;
     opts.host = board->opts.host;
     opts.port = board->opts.port;
+    opts.names = board->opts.names;
+    opts.name_count = board->opts.name_count;
     opts.connections_max = 64;
     opts.body_bytes_max = 4096;
     opts.logs_access = false;

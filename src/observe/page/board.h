@@ -10,7 +10,9 @@ struct ash_board;
 
 struct ash_board_opts {
     const char *host;
-    int port;                  /* 0: any */
+    int port;                 /* 0: any */
+    const char *const *names; /* Host names that it answers to, next to those of this machine (http.h) */
+    size_t name_count;
     const char *const *agents; /* HOST:PORT */
     size_t agent_count;
     const char *token;       /* of the agents; NULL: none */

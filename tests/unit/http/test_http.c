@@ -213,7 +213,7 @@ static void test_keep_alive_and_sizes(void **state)
     memset(large, 'x', 100001);
     check_status(fixture->port, "POST", "/echo", "", large, 413, "100001");
     fd = http_connect(fixture->port); /* chunked: the size is not known before */
-    assert_true(http_send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n"));
+    assert_true(http_send(fd, "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n"));
     memset(large, 'x', 200000);
     send(fd, large, 200000, MSG_NOSIGNAL);
     http_send(fd, "\r\n0\r\n\r\n");
@@ -382,7 +382,7 @@ static void test_deadlines(void **state)
     stalled = http_connect(fixture->port);
     idle = http_connect(fixture->port);
     assert_true(http_send(header, "GET /echo HTTP/1.1\r\n"));
-    assert_true(http_send(body, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n"));
+    assert_true(http_send(body, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"));
     assert_true(http_send_request(stalled, "POST", "/flood", "", "{}"));
     assert_true(http_send_request(idle, "GET", "/echo", "", NULL));
     answer = http_read(idle, false);
@@ -403,30 +403,151 @@ static void test_deadlines(void **state)
     close_server(fixture);
 }
 
+/* A connection that has a request for good: an answer without end, of which the client reads the first bytes. */
+static int connect_busy(int port)
+{
+    struct ash_str text = {0};
+    int fd = http_connect(port);
+
+    assert_true(http_send_request(fd, "POST", "/flood", "", "{}"));
+    assert_true(http_read_until(fd, "xxx", &text));
+    ash_str_fini(&text);
+    return fd;
+}
+
+static void wait_for_connections(struct fixture *fixture, size_t most)
+{
+    for (int i = 0; i < 6000 && ash_http_get_stats(fixture->http).connections > most; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
 static void test_connections_over_the_limit(void **state)
 {
     struct fixture *fixture = new_fixture();
     struct http_answer answer;
-    int fds[12];
+    int fds[10];
     char value[64];
     (void)state;
 
-    fixture->opts.connections_max = 10;
+    fixture->opts.connections_max = ASH_COUNT(fds);
     open_server(fixture);
-    for (size_t i = 0; i < ASH_COUNT(fds); i++) {
-        fds[i] = http_connect(fixture->port);
-        assert_true(http_send_request(fds[i], "GET", "/echo", "", NULL));
-        answer = http_read(fds[i], false);
-        assert_int_equal(answer.status, i < 10 ? 200 : 503);
-        if (i >= 10) assert_non_null(http_header(&answer, "retry-after: ", value, sizeof(value)));
-        http_answer_fini(&answer);
-    }
+    for (size_t i = 0; i < ASH_COUNT(fds); i++)
+        fds[i] = connect_busy(fixture->port);
+    answer = http_do(fixture->port, "GET", "/echo", "", NULL);
+    assert_int_equal(answer.status, 503);
+    assert_non_null(http_header(&answer, "retry-after: ", value, sizeof(value)));
+    http_answer_fini(&answer);
+    check_status(fixture->port, "GET", "/quick", "", NULL, 200, "GET"); /* health has no limit */
     for (size_t i = 0; i < ASH_COUNT(fds); i++)
         close(fds[i]);
-    for (int i = 0; i < 6000 && ash_http_get_stats(fixture->http).connections > 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    wait_for_connections(fixture, 0);
     check_status(fixture->port, "GET", "/echo", "", NULL, 200, "GET");
     close_server(fixture);
+}
+
+/* Idle connections give way, the longest idle one first; those with a request stay. */
+static void test_idle_connections_give_way(void **state)
+{
+    struct fixture *fixture = new_fixture();
+    struct ash_str text = {0};
+    int busy, first, fds[300];
+    (void)state;
+
+    fixture->opts.connections_max = 8;
+    open_server(fixture);
+    busy = connect_busy(fixture->port);
+    first = http_connect(fixture->port);
+    assert_true(http_send_request(first, "GET", "/echo", "", NULL));
+    assert_true(http_read_until(first, "GET::", &text));
+    for (size_t i = 0; i < ASH_COUNT(fds); i++)
+        fds[i] = http_connect(fixture->port); /* sends nothing */
+    check_status(fixture->port, "GET", "/echo", "", NULL, 200, "GET");
+    assert_false(http_read_until(first, "never", &text)); /* it was closed */
+    ash_str_clear(&text);
+    assert_true(http_read_until(busy, "xxx", &text));
+    for (size_t i = 0; i < ASH_COUNT(fds); i++)
+        close(fds[i]);
+    wait_for_connections(fixture, 1);
+    check_status(fixture->port, "GET", "/echo", "", NULL, 200, "GET");
+    close(busy), close(first);
+    ash_str_fini(&text);
+    close_server(fixture);
+}
+
+static void test_connections_of_one_client(void **state)
+{
+    struct fixture *fixture = new_fixture();
+    struct sockaddr_in other = {.sin_family = AF_INET}, to = {.sin_family = AF_INET};
+    struct http_answer answer;
+    int fds[4], fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)state;
+
+    fixture->opts.client_connections_max = ASH_COUNT(fds);
+    open_server(fixture);
+    for (size_t i = 0; i < ASH_COUNT(fds); i++)
+        fds[i] = connect_busy(fixture->port);
+    check_status(fixture->port, "GET", "/echo", "", NULL, 503, "too_many_connections");
+    other.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons((uint16_t)fixture->port);
+    assert_int_equal(bind(fd, (struct sockaddr *)&other, sizeof(other)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    assert_true(http_send_request(fd, "GET", "/echo", "", NULL));
+    answer = http_read(fd, false);
+    assert_int_equal(answer.status, 200);
+    http_answer_fini(&answer);
+    close(fd);
+    for (size_t i = 0; i < ASH_COUNT(fds); i++)
+        close(fds[i]);
+    close_server(fixture);
+}
+
+/* What a web page can do to a server of this machine: call it by the page's own name, or post without asking. */
+static void test_pages_of_others(void **state)
+{
+    static const struct {
+        const char *host, *headers;
+        int status;
+    } cases[] = {
+        {"localhost:8000", "", 200},
+        {"127.0.0.1", "", 200},
+        {"[::1]:9", "", 200},
+        {"evil.com:8000", "", 403},
+        {"localhost.evil.com", "", 403},
+        {"my.name:80", "", 200}, /* allowed by name */
+        {"localhost", "Origin: http://evil.com\r\nContent-Type: text/plain\r\n", 415},
+        {"localhost", "Origin: http://evil.com\r\n", 415},
+        {"localhost", "Origin: null\r\nContent-Type: text/plain\r\n", 415},
+        {"localhost", "Origin: http://evil.com\r\nContent-Type: application/json\r\n", 200}, /* browsers ask first */
+        {"localhost", "Origin: http://localhost:3000\r\nContent-Type: text/plain\r\n", 200},
+        {"my.name:80", "Origin: http://my.name:80\r\nContent-Type: text/plain\r\n", 200}, /* our own page */
+    };
+    static const char *const names[] = {"my.name"}, *const keys[] = {"k"};
+    struct fixture *fixture = new_fixture();
+    (void)state;
+
+    fixture->opts.names = names;
+    fixture->opts.name_count = ASH_COUNT(names);
+    for (int has_key = 0; has_key < 2; has_key++) {
+        fixture->keys_opts = (struct ash_keys_opts){.keys = keys, .key_count = (size_t)has_key};
+        open_server(fixture);
+        for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+            int fd = http_connect(fixture->port);
+            struct http_answer answer;
+            char text[512];
+
+            snprintf(text, sizeof(text),
+                     "POST /echo HTTP/1.1\r\nHost: %s\r\n%sAuthorization: Bearer k\r\nContent-Length: 2\r\n\r\n{}",
+                     cases[i].host, cases[i].headers);
+            assert_true(http_send(fd, text));
+            answer = http_read(fd, false);
+            if (answer.status != (has_key && cases[i].status == 403 ? 200 : cases[i].status))
+                fail_msg("%s %s: %d", cases[i].host, cases[i].headers, answer.status);
+            http_answer_fini(&answer);
+            close(fd);
+        }
+        close_server(fixture);
+    }
 }
 
 static double cpu_seconds(void)
@@ -568,6 +689,9 @@ int main(void)
         cmocka_unit_test(test_clients_that_leave),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_connections_over_the_limit),
+        cmocka_unit_test(test_idle_connections_give_way),
+        cmocka_unit_test(test_connections_of_one_client),
+        cmocka_unit_test(test_pages_of_others),
         cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_close_with_open_exchanges),

@@ -80,7 +80,8 @@ static void test_metrics(void **state)
     (void)state;
 
     ash_metric_add(&scrapes, 3);
-    answer = exchange(ash_exporter_port(exporter), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    answer =
+        exchange(ash_exporter_port(exporter), "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_non_null(strstr(answer, "HTTP/1.1 200 OK\r\n"));
     assert_non_null(strstr(answer, "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
     assert_non_null(strstr(answer, "# TYPE test_scrapes_total counter\ntest_scrapes_total 3\n"));
