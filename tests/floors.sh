@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # The floor rule: a file may include headers of its own folder and of the floors below it, never above; and folders do not
-# include each other in a circle. Prints each violation.
+# include each other in a circle. Instructions of a GPU and its dynamic shared memory are named in compute/cuda/ptx only: tests/emulate
+# has that folder a second time, for the host. Prints each violation.
 set -u
 cd "$1/src" || exit 1
+if grep -nE '\basm\b|extern __shared__|__cvta_' $(find compute/cuda -name '*.cu' -o -name '*.cuh' | grep -v '^compute/cuda/ptx/'); then
+    echo "the lines above name instructions or dynamic shared memory of a GPU: that is for compute/cuda/ptx"
+    exit 1
+fi
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     BEGIN { # folder -> folders it may include
         may["base"] = ""

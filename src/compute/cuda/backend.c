@@ -26,7 +26,7 @@ bool ash_cuda_backend_built(void)
     return ash_cuda_images[0].name != NULL;
 }
 
-/* Images of kernels that begin early (ptx/pdl.cuh). Those that follow each other share multiprocessors. */
+/* Images of kernels that begin early (ptx/launch.cuh). Those that follow each other share multiprocessors. */
 static const char *const early_images[] = {"few", "few_quant", "attn_decode"};
 
 static bool is_early(const char *image)

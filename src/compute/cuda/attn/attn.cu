@@ -6,7 +6,7 @@
 /* V_EACH columns of the output for each thread. */
 template <int V_EACH> static __device__ inline void forward_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ float shared[];
+    DYNAMIC_SHARED(float, shared, 4);
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
     size_t h = blockIdx.y, g = h / (args.heads / args.kv_heads),

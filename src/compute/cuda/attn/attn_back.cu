@@ -51,7 +51,7 @@ static __device__ inline struct tiles lay_out(const struct ash_cuda_attn &args, 
 
 template <int K_EACH> static __device__ inline void queries_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ float shared[];
+    DYNAMIC_SHARED(float, shared, 4);
     struct tiles t = lay_out(args, shared);
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
@@ -142,7 +142,7 @@ static __device__ inline void keys_add(const struct ash_cuda_attn &args, const s
 
 template <int EACH> static __device__ inline void keys_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ float shared[];
+    DYNAMIC_SHARED(float, shared, 4);
     struct tiles t = lay_out(args, shared);
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];

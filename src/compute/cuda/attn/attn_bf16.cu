@@ -121,7 +121,7 @@ static __device__ inline void put_rows(const struct ash_cuda_attn &args, size_t 
 /* Any dims, keys and values wherever they are. A thread block computes COLS columns of the output. */
 template <int WARPS, int COLS> static __device__ inline void forward_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x]; /* the longest first */
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
@@ -150,7 +150,7 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
 template <int WARPS, int DIM, bool IS_FAST>
 static __device__ inline void forward_copied(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];

@@ -4,8 +4,10 @@
 #define ASH_COMPUTE_CUDA_ATTN_BF16_CUH
 
 #include "compute/cuda/attn/attn.cuh"
-#include "compute/cuda/host/fast.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/math.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define GROUP 16                           /* of one step of a sum */
 #define GROUP_KEYS ASH_CUDA_ATTN_KEYS_BF16 /* keys of a tile */
@@ -20,7 +22,7 @@ template <int DIM> static __device__ inline int padded(size_t dims)
 /* 2^x of a softmax: the reference's bits, or one instruction. */
 template <bool IS_FAST> static __device__ inline float exp2_softmax(float x)
 {
-    return IS_FAST ? exp2_approx(x) : ash_exp2_weight(x);
+    return IS_FAST ? ex2_approx(x) : ash_exp2_weight(x);
 }
 
 /* Keys of a tile, counted from its first. */
@@ -45,7 +47,7 @@ struct shared_tile {
 
 static __device__ inline unsigned tile_at(const struct shared_tile &tile, int row, int column)
 {
-    return (unsigned)__cvta_generic_to_shared(tile.data + row * tile.pitch + column);
+    return shared_address(tile.data + row * tile.pitch + column);
 }
 
 /* A tile of rows rows after *room, which moves on. */
@@ -139,19 +141,18 @@ static __device__ inline void copy_rows(const struct bf16_rows &from, int rows, 
         int row = i / CHUNKS, chunk = i % CHUNKS;
         const uint16_t *source = from.first + (row < count ? row * from.stride + chunk * 8 : 0);
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(tile_at(tile, row, chunk * 8)), "l"(source),
-                     "r"(row < count ? 16 : 0));
+        copy_16(tile_at(tile, row, chunk * 8), source, row < count ? 16 : 0);
     }
 }
 
 static __device__ inline void commit_copies(void)
 {
-    asm volatile("cp.async.commit_group;");
+    copy_commit();
 }
 
 static __device__ inline void wait_copies(void)
 {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    copy_wait<0>();
 }
 
 /* Rows of a head from `row` on, as bf16: queries, keys (or values), and the gradient of out. */

@@ -118,7 +118,7 @@ static __device__ inline void move_sums(float *memory, size_t stride, int count,
 /* Any dims: a thread block computes COLS columns. */
 template <int WARPS, int COLS> static __device__ inline void queries_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x]; /* the longest first */
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
@@ -151,7 +151,7 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
 template <int WARPS, int DIM, bool IS_FAST>
 static __device__ inline void queries_copied(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x];
     size_t q_row = args.seqs[tile.seq].q_row, row = q_row + tile.first, h = blockIdx.y,
@@ -242,7 +242,7 @@ static __device__ inline size_t last_row(const struct ash_cuda_attn &args, const
 /* Any dims: a thread block computes COLS columns of dk and of dv. */
 template <int COLS> static __device__ inline void keys_tile(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     __shared__ float lse[BACK_ROWS], delta[BACK_ROWS];
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
@@ -294,7 +294,7 @@ struct place {
 /* Heads of DIM dims that were copied as bf16: the next query rows are on their way while some are computed. */
 template <int DIM, int ROWS, bool IS_FAST> static __device__ inline void keys_copied(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(16) unsigned char room[];
+    DYNAMIC_SHARED(unsigned char, room, 16);
     __shared__ float lse[2][ROWS], delta[2][ROWS];
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];

@@ -2,7 +2,8 @@
  * their cache page; and attention of one row where documents are few (attn_row.cuh): keys and values go from memory to
  * registers. */
 #include "compute/cuda/attn/attn_row.cuh"
-#include "compute/cuda/ptx/pdl.cuh"
+#include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 /* ---- writing pages ----------------------------------------------------------------------------------------------- */
 

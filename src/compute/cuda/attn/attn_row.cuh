@@ -6,7 +6,8 @@
 #define ASH_COMPUTE_CUDA_ATTN_ROW_CUH
 
 #include "compute/cuda/attn/attn.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define WARPS 8                      /* that compute; blocks of keys of a turn */
 #define BLOCK ASH_ATTN_BLOCK         /* keys */

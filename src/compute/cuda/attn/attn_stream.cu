@@ -2,8 +2,10 @@
  * busy. Keys and values of a block of keys lie in one piece in their page. One warp copies such pieces to a ring in
  * shared memory, as far ahead as there is room, from one document to the next; eight others compute. */
 #include "compute/cuda/attn/attn_row.cuh"
-#include "compute/cuda/ptx/cluster.cuh"
-#include "compute/cuda/ptx/pdl.cuh"
+#include "compute/cuda/ptx/barrier.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define COPIER WARPS /* the warp that copies */
 #define THREADS (WARPS * WARP)
@@ -101,7 +103,7 @@ template <int DIM> static __device__ inline void free_piece(struct ring<DIM> *ri
 
 static __device__ inline void sync_warps(void)
 {
-    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+    named_sync<THREADS>(1);
 }
 
 /* What all warps have of a thread block's work. */
@@ -174,7 +176,7 @@ static __device__ inline void compute_units(const struct ash_cuda_attn &args, st
 
 template <int DIM> static __device__ inline void stream(const struct ash_cuda_attn &args)
 {
-    extern __shared__ __align__(128) unsigned char pieces[];
+    DYNAMIC_SHARED(unsigned char, pieces, 128);
     __shared__ struct ring<DIM> ring;
     __shared__ struct room<DIM> room;
 

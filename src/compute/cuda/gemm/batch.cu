@@ -8,11 +8,13 @@
  *
  * Every thread block needs all of x. So batch_image lays x out in memory as tiles lie in shared memory, each thread
  * block of a cluster copies a part of a tile to all of them, and x is read once per cluster. */
-#include "compute/cuda/ptx/cluster.cuh"
-#include "compute/cuda/ptx/pdl.cuh"
 #include "compute/cuda/gemm/few_tiles.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/barrier.cuh"
+#include "compute/cuda/ptx/cluster.cuh"
+#include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/ptx/wgmma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define CLUSTER ASH_CUDA_BATCH_CLUSTER
 #define LINE_K ASH_CUDA_BATCH_LINE_K /* k of the lines that wgmma reads: a tile has one or two after another */
@@ -72,7 +74,7 @@ static __device__ inline float find_rstd(const struct ash_cuda_batch_x &op, cons
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS)
     batch_image(const __grid_constant__ struct ash_cuda_batch_x op)
 {
-    extern __shared__ __align__(16) float staged[];
+    DYNAMIC_SHARED(float, staged, 16);
     __shared__ float shared;
     size_t r = blockIdx.x, chunks = op.tiles * op.tile_k / 8;
     const float *row = op.x + r * op.x_stride;
@@ -258,7 +260,7 @@ static __device__ inline void multiply(const struct ash_cuda_few &op, unsigned b
 template <int GROUPS, int N> static __device__ inline void multiply_batch(const struct ash_cuda_few &op)
 {
     using S = struct shape<GROUPS, N>;
-    extern __shared__ __align__(128) unsigned char shared[];
+    DYNAMIC_SHARED(unsigned char, shared, 128);
     __shared__ struct barriers<S> barriers;
     unsigned base = (shared_address(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
     unsigned tiles = ((unsigned)op.K + S::KT - 1) / S::KT, rounds = (op.groups + gridDim.x - 1) / gridDim.x;

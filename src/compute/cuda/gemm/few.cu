@@ -2,11 +2,13 @@
  * of the tensor cores: a warp owns 16 rows of them, copies tiles of k to shared memory several ahead of their use, and
  * adds them to one chain per output, k ascending (ref/wgmma.h). All rows of x lie in shared memory as bf16: normed,
  * where the op norms. What depends on the sums (bias, SwiGLU, residual) is done as they are written. The first tiles
- * are on their way before the kernel before this one ends (early.cuh): weights do not depend on it. */
-#include "compute/cuda/ptx/pdl.cuh"
+ * are on their way before the kernel before this one ends (ptx/launch.cuh): weights do not depend on it. */
 #include "compute/cuda/gemm/few_rows.cuh"
 #include "compute/cuda/gemm/few_sums.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
 
@@ -66,15 +68,13 @@ template <int KT, int STAGES> struct loader {
     /* Enqueue chunk i. */
     __device__ inline void copy(const struct ash_cuda_few &op, int i)
     {
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0;\n"
-                     "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2; }" ::"r"(to + i * R::STEP * R::PITCH),
-                     "l"(bytes != 0 ? from[i] : op.outs[0].w), "r"(bytes), "r"(is_on));
+        copy_16_ahead_if(is_on, to + i * R::STEP * R::PITCH, bytes != 0 ? from[i] : op.outs[0].w, bytes);
     }
 
     /* All chunks are enqueued: on to the next tile. */
     __device__ inline void end(const struct ash_cuda_few &op)
     {
-        asm volatile("cp.async.commit_group;");
+        copy_commit();
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         k += KT;
 #pragma unroll
@@ -196,12 +196,12 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
 template <int KT, int STAGES, int NB> static __device__ inline void multiply_few(const struct ash_cuda_few &op)
 {
     using R = ring<KT, STAGES>;
-    extern __shared__ __align__(128) unsigned char shared[];
+    DYNAMIC_SHARED(unsigned char, shared, 128);
     unsigned warp = threadIdx.x / WARP, tiles = ((unsigned)op.K + KT - 1) / KT, pitch = tiles * KT + 8, slot = 0;
-    unsigned ring_at = (unsigned)__cvta_generic_to_shared(shared) + warp * STAGES * R::TILE_BYTES;
+    unsigned ring_at = shared_address(shared) + warp * STAGES * R::TILE_BYTES;
     uint16_t *x = (uint16_t *)(shared + op.warps * STAGES * R::TILE_BYTES);
     float *floats = (float *)(x + op.M * pitch);
-    unsigned x_at = (unsigned)__cvta_generic_to_shared(x);
+    unsigned x_at = shared_address(x);
     struct loader<KT, STAGES> next;
 
     early_begin();
@@ -224,7 +224,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
 
 #pragma unroll 1
         for (unsigned t = 0; t < tiles; t++) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            copy_wait<STAGES - 2>();
             __syncwarp(); /* the other lanes' copies; and they have read the tile before, which the next overwrites */
             add_tile<KT, NB>(op, ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, next, sum);
             slot = slot + 1 == STAGES ? 0 : slot + 1;

@@ -3,7 +3,7 @@
 #define ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 
 #include "compute/cuda/tile/device.cuh"
-#include "compute/cuda/ptx/pdl.cuh"
+#include "compute/cuda/ptx/launch.cuh"
 
 #define FEW_THREADS (ASH_CUDA_FEW_WARPS * WARP)
 

@@ -5,6 +5,8 @@
 #define ASH_COMPUTE_CUDA_FEW_TILES_CUH
 
 #include "compute/cuda/gemm/few_sums.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define PAIR_ROWS 16 /* of weights; with SwiGLU 8 of gate and the same 8 of up */
 
@@ -15,11 +17,6 @@ static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, c
     size_t n = rows.n + (op.swiglu ? r / PAIR_ROWS * 8 + r % 8 : r);
 
     return out.w + (n < out.N ? n : out.N - 1) * out.stride;
-}
-
-static __device__ inline void copy_chunk(unsigned to, const uint16_t *from, int bytes)
-{
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
 /* What a thread copies next: its chunk of some rows of a tile. The shape S says how many k a tile has, where chunk c of
@@ -74,7 +71,7 @@ template <typename S> struct loader {
         if (group >= op.groups) return;
 #pragma unroll
         for (int i = 0; i < W_LOADS; i++)
-            copy_chunk(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
+            copy_16_ahead(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
     }
 
     __device__ inline void copy_x(const struct ash_cuda_few &op)
@@ -89,7 +86,8 @@ template <typename S> struct loader {
 
             /* rows that are not there stay as they are: nobody reads their sums */
             if (line < op.M)
-                copy_chunk(to + i * LINES * S::LINE_BYTES, x + (bytes != 0 ? i * LINES * op.x_stride + k : 0), bytes);
+                copy_16_ahead(to + i * LINES * S::LINE_BYTES, x + (bytes != 0 ? i * LINES * op.x_stride + k : 0),
+                              bytes);
         }
     }
 
@@ -108,7 +106,7 @@ template <typename S> struct loader {
 /* Until the oldest of the tiles on their way has come, as far as this thread copies it. */
 template <typename S> static __device__ inline void wait_tile(void)
 {
-    asm volatile("cp.async.wait_group %0;" ::"n"(S::STAGES - 2) : "memory");
+    copy_wait<S::STAGES - 2>();
 }
 
 #endif

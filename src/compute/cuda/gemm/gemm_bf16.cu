@@ -1,8 +1,10 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/ptx/wgmma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define TILE_K 64
 #define STAGES 4
@@ -27,14 +29,6 @@ using small_tile = tile<1, 128>; /* for few sums of long chains: more blocks, so
 static __device__ inline unsigned chunk_at(unsigned tile, int line, int chunk)
 {
     return tile + (line * CHUNKS + (chunk ^ (line % CHUNKS))) * 16;
-}
-
-/* Enqueue the copy of 16 bytes, or zeros where there is nothing. */
-static __device__ inline void copy_chunk(unsigned to, const void *from, bool inside)
-{
-    int bytes = inside ? 16 : 0;
-
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
 /* What a thread copies of an operand: its chunk of every LINE_STEP-th line. */
@@ -71,7 +65,7 @@ static __device__ inline void copy_tile(const struct source &source, unsigned k0
         bool inside = (source.lines >> i & 1) != 0 && k0 < source.k;
         const uint16_t *from = source.from + (inside ? (size_t)(i * LINE_STEP) * source.stride + k0 : 0);
 
-        copy_chunk(chunk_at(tile, line + i * LINE_STEP, chunk), from, inside);
+        copy_16(chunk_at(tile, line + i * LINE_STEP, chunk), from, inside ? 16 : 0);
     }
 }
 
@@ -155,8 +149,8 @@ static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, 
 
 template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
 {
-    extern __shared__ __align__(128) unsigned char shared[];
-    unsigned base = ((unsigned)__cvta_generic_to_shared(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
+    DYNAMIC_SHARED(unsigned char, shared, 128);
+    unsigned base = (shared_address(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
     unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
     unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
     struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0),
@@ -167,20 +161,20 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
     for (int s = 0; s < STAGES - 1; s++) {
         copy_tile<T::M, T::LINE_STEP>(from_a, s * TILE_K, base + s * T::STAGE_BYTES);
         copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
-        asm volatile("cp.async.commit_group;");
+        copy_commit();
     }
     read_sums<T::PARTS>(args, m0, n0, sum);
     for (unsigned t = 0; t < tiles; t++) {
         unsigned now = base + t % STAGES * T::STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * T::STAGE_BYTES;
 
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        copy_wait<STAGES - 2>();
         wgmma_see_shared();
         wgmma_wait();    /* for the products of the tile before, which the next copy overwrites */
         __syncthreads(); /* the others' copies and products, too */
         begin_products<T::PARTS>(now + group_a, now + T::A_BYTES, sum);
         copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, next);
         copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, next + T::A_BYTES);
-        asm volatile("cp.async.commit_group;");
+        copy_commit();
     }
     wgmma_wait();
     write_sums<T::PARTS>(args, m0, n0, sum);

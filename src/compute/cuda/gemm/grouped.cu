@@ -1,11 +1,12 @@
 /* Products of rows that are sorted by group with their group's matrix. The grid is for the most tiles there can be;
  * a thread block finds its group from the offsets, and returns where there is no such tile. Sums are the chains of
  * gemm.cu and gemm_bf16.cu. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define TILE ASH_CUDA_GROUPED_TILE /* rows, and columns */
 #define THREADS ASH_CUDA_GROUPED_THREADS
-#define DEPTH 32         /* k in shared memory at a time */
+#define DEPTH 32          /* k in shared memory at a time */
 #define PITCH (DEPTH + 8) /* values of a line there: no two of a warp's are in one bank */
 
 /* The rows of a tile, and its group. */
@@ -53,7 +54,7 @@ static __device__ inline float weight_at(const struct ash_cuda_grouped_args *op,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-grouped_f32(const __grid_constant__ struct ash_cuda_grouped_args op)
+    grouped_f32(const __grid_constant__ struct ash_cuda_grouped_args op)
 {
     __shared__ float x[DEPTH][TILE + 1], w[DEPTH][TILE + 1];
     struct tile tile = find_tile(&op);
@@ -99,7 +100,7 @@ grouped_f32(const __grid_constant__ struct ash_cuda_grouped_args op)
 
 /* A warp has 16 rows and all columns of the tile. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
+    grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
 {
     __shared__ __align__(16) uint16_t x[TILE][PITCH], w[TILE][PITCH];
     struct tile tile = find_tile(&op);
@@ -125,9 +126,8 @@ grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
             unsigned line = i / DEPTH, k = i % DEPTH;
             bool is_k = k0 + k < op.K;
 
-            x[line][k] = is_k && line < tile.count
-                             ? ash_f32_to_bf16(op.x[(tile.first + line) * op.x_stride + k0 + k])
-                             : 0;
+            x[line][k] =
+                is_k && line < tile.count ? ash_f32_to_bf16(op.x[(tile.first + line) * op.x_stride + k0 + k]) : 0;
             w[line][k] = is_k && n0 + line < op.N ? ash_f32_to_bf16(weight_at(&op, matrix, n0 + line, k0 + k)) : 0;
         }
         __syncthreads();
@@ -157,7 +157,7 @@ grouped_bf16(const __grid_constant__ struct ash_cuda_grouped_args op)
 
 /* Group blockIdx.z: its rows are the k of a product, one chain, ascending. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-grouped_grad(const __grid_constant__ struct ash_cuda_grouped_grad_args op)
+    grouped_grad(const __grid_constant__ struct ash_cuda_grouped_grad_args op)
 {
     __shared__ float dy[DEPTH][TILE + 1], x[DEPTH][TILE + 1];
     size_t first = (size_t)op.starts[blockIdx.z], rows = (size_t)op.starts[blockIdx.z + 1] - first;
@@ -199,6 +199,5 @@ grouped_grad(const __grid_constant__ struct ash_cuda_grouped_grad_args op)
     for (int i = 0; i < 8; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            if (m0 + tm + i < op.M && n0 + tn + 16 * j < op.N)
-                dw[(m0 + tm + i) * op.N + n0 + tn + 16 * j] = sum[i][j];
+            if (m0 + tm + i < op.M && n0 + tn + 16 * j < op.N) dw[(m0 + tm + i) * op.N + n0 + tn + 16 * j] = sum[i][j];
 }

@@ -2,9 +2,10 @@
  * weights, all of x with each: tiles of k of both come to shared memory several ahead of their use. A warp has 16 rows
  * of weights (with SwiGLU 8 of gate and the same 8 of up) and some of x; one chain per output, k ascending
  * (ref/wgmma.h). What depends on the sums is done as they are written. x is bf16 already, and nobody writes it. */
-#include "compute/cuda/ptx/pdl.cuh"
 #include "compute/cuda/gemm/few_tiles.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define STEP 16                     /* k of one product */
 #define PITCH ASH_CUDA_SKINNY_PITCH /* bytes from row to row: rows in different banks */
@@ -94,9 +95,8 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
 template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_skinny(const struct ash_cuda_few &op)
 {
     using S = struct shape<WN, WM, M_BLOCKS>;
-    extern __shared__ __align__(128) unsigned char shared[];
-    unsigned shared_at = (unsigned)__cvta_generic_to_shared(shared), slot = 0,
-             tiles = ((unsigned)op.K + S::KT - 1) / S::KT;
+    DYNAMIC_SHARED(unsigned char, shared, 128);
+    unsigned shared_at = shared_address(shared), slot = 0, tiles = ((unsigned)op.K + S::KT - 1) / S::KT;
     unsigned warp_n = threadIdx.x / WARP / WM, warp_m = threadIdx.x / WARP % WM;
     unsigned w_at = shared_at + warp_n * WARP_ROWS * PITCH, x_at = shared_at + (S::N + warp_m * M_BLOCKS * 16) * PITCH;
     struct loader<S> next, late; /* weights do not depend on the kernel before this one; x comes after it */
@@ -114,7 +114,7 @@ template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_s
     for (int s = 0; s < S::STAGES - 1; s++) {
         late.copy_x(op);
         late.end(op);
-        asm volatile("cp.async.commit_group;");
+        copy_commit();
     }
 #pragma unroll 1
     for (unsigned group = blockIdx.x; group < op.groups; group += gridDim.x) {
@@ -127,7 +127,7 @@ template <int WN, int WM, int M_BLOCKS> static __device__ inline void multiply_s
             next.copy_w(op);
             next.copy_x(op);
             next.end(op);
-            asm volatile("cp.async.commit_group;");
+            copy_commit();
             add_tile<M_BLOCKS>(w_at + slot * S::TILE_BYTES, x_at + slot * S::TILE_BYTES, sum);
             slot = slot + 1 == S::STAGES ? 0 : slot + 1;
         }

@@ -3,7 +3,7 @@
 #ifndef ASH_COMPUTE_CUDA_WGMMA_CUH
 #define ASH_COMPUTE_CUDA_WGMMA_CUH
 
-#include "compute/cuda/tile/device.cuh"
+#include <stdint.h>
 
 #define WGMMA_M 64
 #define WGMMA_N 128

@@ -2,9 +2,11 @@
  * into shared memory. A warp owns 8 rows of weights and copies tiles of 16 blocks ahead: half a warp has a row, a lane
  * a block. Its dot product is an exact integer; then a lane per output adds what the tile's groups give, ascending, as
  * compute/ops.h says. */
-#include "compute/cuda/ptx/pdl.cuh"
 #include "compute/cuda/gemm/few_rows.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/quant/quant_scales.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define ROWS 8    /* of weights, that a warp has at a time */
 #define BLOCKS 16 /* of 32 k, of a tile */
@@ -69,9 +71,7 @@ static __device__ inline void load_tile(const struct ash_cuda_few_quant &op, str
 #pragma unroll
             for (int first = 0; first < T::CHUNKS; first += WARP)
                 if (first + LANE < T::CHUNKS && (first + LANE) * 16 < left)
-                    asm volatile(
-                        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + r * T::PITCH + first * 16),
-                        "l"(from + first * 16));
+                    copy_16_ahead(to + r * T::PITCH + first * 16, from + first * 16);
         }
         if (++next.tile == op.tiles) {
             next.tile = 0;
@@ -80,7 +80,7 @@ static __device__ inline void load_tile(const struct ash_cuda_few_quant &op, str
         }
     }
     next.slot = next.slot + 1 == STAGES ? 0 : next.slot + 1;
-    asm volatile("cp.async.commit_group;");
+    copy_commit();
 }
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
@@ -231,10 +231,10 @@ static __device__ inline void put_sums(const struct ash_cuda_few_quant &op, unsi
 template <int DTYPE, int STAGES> static __device__ inline void multiply_quant(const struct ash_cuda_few_quant &op)
 {
     using T = kind<DTYPE>;
-    extern __shared__ __align__(128) unsigned char shared[];
+    DYNAMIC_SHARED(unsigned char, shared, 128);
     unsigned warp = threadIdx.x / WARP, slot = 0, blocks = (unsigned)op.K / ASH_QUANT_BLOCK;
     unsigned char *ring = shared + warp * STAGES * T::TILE_BYTES, *at = shared + op.warps * STAGES * T::TILE_BYTES;
-    unsigned ring_at = (unsigned)__cvta_generic_to_shared(ring);
+    unsigned ring_at = shared_address(ring);
     struct parts *parts = (struct parts *)at + warp * op.M;
     struct quants x;
     struct tile_loader next = {NULL, warp * gridDim.x + blockIdx.x, 0, 0};
@@ -261,7 +261,7 @@ template <int DTYPE, int STAGES> static __device__ inline void multiply_quant(co
         for (unsigned t = 0; t < op.tiles; t++) {
             unsigned real = blocks - t * BLOCKS < BLOCKS ? blocks - t * BLOCKS : BLOCKS;
 
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            copy_wait<STAGES - 2>();
             __syncwarp(); /* the other lanes' copies; they have read the tile and the parts that are overwritten next */
             load_tile<T, STAGES>(op, next, ring_at);
             find_parts<DTYPE>(op, ring + slot * T::TILE_BYTES, t, real, x, parts);

@@ -1,5 +1,6 @@
 /* act - SwiGLU and both forms of GELU, element by element. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 #include "compute/gelu.h"
 
 /* Elements 2 i and 2 i + 1, if there is one. */

@@ -1,8 +1,10 @@
 /* loss_fast - cross_entropy_row for runtime.mode=fast: exponentials in one instruction each, and sums by all threads of
  * the block. A thread reads and writes the columns that it copied itself, so the block meets only for its two
  * reductions. */
-#include "compute/cuda/host/fast.cuh"
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/math.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define THREADS ASH_CUDA_LOSS_ROW_THREADS
 
@@ -34,15 +36,15 @@ static __device__ inline void store_columns(float *to, const struct columns<STEP
 template <int STEP>
 static __device__ inline void copy_columns(const float *from, unsigned first, unsigned end, float *to)
 {
-    unsigned place = (unsigned)__cvta_generic_to_shared(to);
+    unsigned place = shared_address(to);
 
     for (unsigned v = first + threadIdx.x * STEP; v < end; v += THREADS * STEP) {
         if constexpr (STEP == 4)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + v * 4), "l"(from + v));
+            copy_16(place + v * 4, from + v);
         else
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + v * 4), "l"(from + v));
+            copy_4(place + v * 4, from + v);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copy_commit();
 }
 
 template <int STEP> static __device__ inline float max_columns(const float *x, unsigned first, unsigned end, float top)
@@ -81,7 +83,7 @@ template <int STEP> static __device__ inline float sum_powers(float *x, unsigned
 
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            some.x[i] = exp2_approx(fmaf(some.x[i], factor, off));
+            some.x[i] = ex2_approx(fmaf(some.x[i], factor, off));
             sum[i] = sum[i] + some.x[i];
         }
         store_columns<STEP>(x + v, some);
@@ -122,9 +124,9 @@ template <int STEP> static __device__ inline void loss_of_row(const struct ash_l
     static_assert(THREADS / WARP == WARP, "a warp joins what all warps found");
     copy_columns<STEP>(row, 0, half, x);
     copy_columns<STEP>(row, half, cols, x);
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    copy_wait<1>();
     max = max_columns<STEP>(x, 0, half, -INFINITY);
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    copy_wait<0>();
     max = max_columns<STEP>(x, half, cols, max);
     max = join_block(max, tops, [](float a, float b) { return fmaxf(a, b); }) * sharpness;
     sum = sum_powers<STEP>(x, cols, sharpness * ASH_LOG2E, -max * ASH_LOG2E);
@@ -139,7 +141,7 @@ template <int STEP> static __device__ inline void loss_of_row(const struct ash_l
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     cross_entropy_fast(const __grid_constant__ struct ash_loss_part part)
 {
-    extern __shared__ __align__(16) float x[];
+    DYNAMIC_SHARED(float, x, 16);
     float *row = part.logits + blockIdx.x * part.cols;
 
     if (part.targets[blockIdx.x] < 0) {

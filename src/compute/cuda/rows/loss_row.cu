@@ -1,6 +1,8 @@
 /* loss_row - cross-entropy of rows that fit into shared memory, where no entropy is wanted: a row is read once, its
  * exponentials are computed once, and its gradient is written once. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define THREADS ASH_CUDA_LOSS_ROW_THREADS
 #define WORKERS (THREADS - WARP) /* threads that compute exponentials; the others add them up */
@@ -26,15 +28,16 @@ static __device__ inline float max_block(float value, float *tops)
 static __device__ inline void copy_row(const float *from, unsigned cols, float *to)
 {
     bool is_wide = cols % 4 == 0 && (uintptr_t)from % 16 == 0;
-    unsigned step = is_wide ? 4 : 1, place = (unsigned)__cvta_generic_to_shared(to);
+    unsigned step = is_wide ? 4 : 1, place = shared_address(to);
 
     for (unsigned v = threadIdx.x * step; v < cols; v += THREADS * step) {
         if (is_wide)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + v * 4), "l"(from + v));
+            copy_16(place + v * 4, from + v);
         else
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + v * 4), "l"(from + v));
+            copy_4(place + v * 4, from + v);
     }
-    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+    copy_commit();
+    copy_wait<0>();
     __syncthreads();
 }
 
@@ -133,7 +136,7 @@ static __device__ inline void put_gradients(const struct ash_loss_part &part, co
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     cross_entropy_row(const __grid_constant__ struct ash_loss_part part)
 {
-    extern __shared__ __align__(16) float x[];
+    DYNAMIC_SHARED(float, x, 16);
     __shared__ float tops[THREADS / WARP], total, at_target;
     size_t r = blockIdx.x;
     unsigned cols = (unsigned)part.cols;

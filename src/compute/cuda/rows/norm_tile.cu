@@ -1,7 +1,9 @@
 /* norm_tile - RMS norm of rows whose columns are a multiple of 16, at 16-byte borders: a thread block copies a few rows
  * to shared memory, so that they are read once. Four threads add a row up, each four of the lanes of the canonical
  * order; then all threads compute its elements. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/copy.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define THREADS 256
 #define QUAD 4 /* threads that add up a row */
@@ -39,16 +41,16 @@ static __device__ inline void copy_rows(const struct ash_norm_args &args, const 
 {
     for (unsigned i = threadIdx.x; i < rows.count * rows.fours; i += THREADS) {
         unsigned r = i / rows.fours, c = i % rows.fours * 4;
-        unsigned place = (unsigned)__cvta_generic_to_shared(to + r * pitch_of(args) + c);
+        unsigned place = shared_address(to + r * pitch_of(args) + c);
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place),
-                     "l"(from + offset_of(args, stride, rows.first + r) + c));
+        copy_16(place, from + offset_of(args, stride, rows.first + r) + c);
     }
 }
 
 static __device__ inline void wait_copies(void)
 {
-    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+    copy_commit();
+    copy_wait<0>();
     __syncthreads();
 }
 
@@ -74,7 +76,7 @@ static __device__ inline void put4(float *plain, uint16_t *rounded, size_t at, f
 
 extern "C" __global__ void __launch_bounds__(THREADS) rms_forward_tile(const __grid_constant__ struct ash_cuda_norm op)
 {
-    extern __shared__ __align__(16) float shared[];
+    DYNAMIC_SHARED(float, shared, 16);
     __shared__ float scales[THREADS / QUAD];
     const struct ash_norm_args &args = op.args;
     struct rows rows = own_rows(op);
@@ -114,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_forward_tile(const __g
 
 extern "C" __global__ void __launch_bounds__(THREADS) rms_backward_tile(const __grid_constant__ struct ash_cuda_norm op)
 {
-    extern __shared__ __align__(16) float shared[];
+    DYNAMIC_SHARED(float, shared, 16);
     __shared__ float scales[THREADS / QUAD], means[THREADS / QUAD];
     const struct ash_norm_args &args = op.args;
     struct rows rows = own_rows(op);

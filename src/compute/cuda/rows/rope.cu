@@ -1,5 +1,6 @@
 /* rope - rotary positions. A warp owns a head of a row. In place all of it is read before any of it is written. */
-#include "compute/cuda/ptx/tensor.cuh"
+#include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define PAIRS_MAX (ASH_ATTN_HEAD_MAX / 2 / WARP) /* of a thread */
 

@@ -5,6 +5,9 @@
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
+#include "compute/cuda/ptx/barrier.cuh"
+#include "compute/cuda/ptx/ldst.cuh"
+#include "compute/cuda/ptx/math.cuh"
 #include "compute/cuda/tile/device.cuh"
 
 #define CHAIN_COLS ASH_CUDA_CHAIN_COLS /* of a block */
@@ -37,12 +40,12 @@ static_assert(ASH_CUDA_CHAIN_BYTES == CHAIN_STAGES * sizeof(struct chain_tile), 
 /* Wait for all threads at a barrier of a tile, or say only that this one is there. */
 static __device__ inline void chain_sync(int barrier)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(CHAIN_THREADS) : "memory");
+    named_sync<CHAIN_THREADS>(barrier);
 }
 
 static __device__ inline void chain_arrive(int barrier)
 {
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(CHAIN_THREADS) : "memory");
+    named_arrive<CHAIN_THREADS>(barrier);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -165,28 +168,21 @@ struct chain_four {
 
 /* Instructions stay in the order in which they stand here: a read after every few additions, in the cycles in which an
  * addition waits for the one before it. */
-static __device__ inline void read_four(const float *from, float to[4])
-{
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-                 : "r"((unsigned)__cvta_generic_to_shared(from)));
-}
-
 template <bool HAS_X>
 static __device__ inline void read_rows(const struct chain_tile *tile, int first, struct chain_four *to)
 {
     int c = threadIdx.x % CHAIN_COLS;
 
-    read_four(&tile->dy[c][first], to->dy);
-    if (HAS_X) read_four(&tile->xhat[c][first], to->xhat);
+    load_four_here(&tile->dy[c][first], to->dy);
+    if (HAS_X) load_four_here(&tile->xhat[c][first], to->xhat);
 }
 
 /* weight += dy xhat and bias += dy. */
 template <bool HAS_X, bool HAS_MEAN>
 static __device__ inline void add_row(const struct chain_four &rows, int i, float *weight, float *bias)
 {
-    if (HAS_X) asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(*weight) : "f"(rows.dy[i]), "f"(rows.xhat[i]));
-    if (!HAS_X || HAS_MEAN) asm volatile("add.rn.f32 %0, %0, %1;" : "+f"(*bias) : "f"(rows.dy[i]));
+    if (HAS_X) add_product_here(weight, rows.dy[i], rows.xhat[i]);
+    if (!HAS_X || HAS_MEAN) add_here(bias, rows.dy[i]);
 }
 
 /* The same over the rows of a tile, of which count are real: one that is not adds nothing, not even 0 to -0. */
@@ -225,7 +221,7 @@ static __device__ inline void add_rows(const struct chain_tile *tile, int count,
 template <bool HAS_X, bool HAS_MEAN, typename Offset>
 static __device__ inline void column_chains(const struct chain_rows &of, float *dweight, float *dbias, Offset at)
 {
-    extern __shared__ __align__(16) unsigned char shared[];
+    DYNAMIC_SHARED(unsigned char, shared, 16);
     struct chain_tile *tiles = (struct chain_tile *)shared;
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS,
            count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;

@@ -9,6 +9,7 @@
 #include "base/bf16.h"
 #include "base/dtype.h"
 #include "compute/cuda/host/kernel_args.h"
+#include "compute/cuda/ptx/shared.cuh"
 #include "compute/mathf.h"
 
 #define WARP 32

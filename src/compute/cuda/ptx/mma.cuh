@@ -1,9 +1,9 @@
-/* tensor - the tensor cores' instructions for bf16, as ref/wgmma.h describes what they compute, and how matrices come
+/* mma - the tensor cores' instructions for bf16, as ref/wgmma.h describes what they compute, and how matrices come
  * to them from shared memory. */
-#ifndef ASH_COMPUTE_CUDA_TENSOR_CUH
-#define ASH_COMPUTE_CUDA_TENSOR_CUH
+#ifndef ASH_COMPUTE_CUDA_MMA_CUH
+#define ASH_COMPUTE_CUDA_MMA_CUH
 
-#include "compute/cuda/tile/device.cuh"
+#include <stdint.h>
 
 /* Four 8 x 8 matrices of bf16, of which each thread gets two values each. `at` is an address in shared memory. */
 static __device__ inline void load_matrices(unsigned at, uint32_t out[4])
