@@ -212,14 +212,16 @@ enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
 /* out = silu(gate) * up; all [count]. */
 struct ash_swiglu_args {
     size_t count;
+    size_t cols, stride; /* gate and up: rows of cols elements, stride apart (count is whole rows); 0: all adjacent */
     const float *gate, *up;
-    float *out;         /* may be gate or up */
+    float *out;         /* may be gate or up where these are adjacent */
     uint16_t *out_bf16; /* instead of out, rounded to bf16; or NULL */
 };
 
-/* The gradient of swiglu; all [count]. Outputs may alias gate, up or dout element by element. */
+/* The gradient of swiglu; all [count]. Outputs may alias gate, up or (all adjacent) dout element by element. */
 struct ash_swiglu_grad_args {
     size_t count;
+    size_t cols, stride; /* of gate, up and their gradients, as in ash_swiglu_args */
     const float *gate, *up, *dout;
     float *dgate, *dup;
     uint16_t *dgate_bf16, *dup_bf16; /* instead of dgate and dup, rounded to bf16, aliasing nothing; or NULL */

@@ -84,29 +84,33 @@ static void scenario_norm(struct ash_exec *exec, struct tape *tape)
 
 static void scenario_swiglu(struct ash_exec *exec, struct tape *tape)
 {
-    size_t count = draw_size(tape, 400) * draw_size(tape, 33);
-    struct ash_swiglu_args args = {
-        .count = count, .gate = draw_floats(tape, count, 3.0f), .up = draw_floats(tape, count, 1.0f)};
+    size_t cols = draw_size(tape, 400), count = cols * draw_size(tape, 33);
+    bool in_rows = draw_bool(tape); /* gate and up as columns of one matrix; else one after the other */
+    size_t apart = in_rows ? cols : count;
+    float *both = draw_floats(tape, 2 * count, 3.0f), *out = draw_floats(tape, count, 1.0f),
+          *grads = draw_floats(tape, 2 * count, 1.0f);
+    uint16_t *out_bf16 = room16(tape, count), *grads_bf16 = room16(tape, 2 * count);
+    struct ash_swiglu_args args = {.count = count, .gate = both, .up = both + apart};
     struct ash_swiglu_grad_args grad = {
-        .count = count, .gate = args.gate, .up = args.up, .dout = draw_floats(tape, count, 1.0f)};
-    float *out = draw_floats(tape, count, 1.0f), *dgate = draw_floats(tape, count, 1.0f),
-          *dup = draw_floats(tape, count, 1.0f);
-    uint16_t *out_bf16 = room16(tape, count), *dgate_bf16 = room16(tape, count), *dup_bf16 = room16(tape, count);
+        .count = count, .gate = both, .up = both + apart, .dout = draw_floats(tape, count, 1.0f)};
 
+    if (in_rows) {
+        args.cols = grad.cols = cols;
+        args.stride = grad.stride = 2 * cols;
+    }
     args.out = out;
     exec->ops->act->swiglu_forward(exec, &args);
     args.out = NULL;
     args.out_bf16 = out_bf16;
     exec->ops->act->swiglu_forward(exec, &args);
-    grad.dgate = dgate;
-    grad.dup = dup;
+    grad.dgate = grads;
+    grad.dup = grads + apart;
     exec->ops->act->swiglu_backward(exec, &grad);
-    grad.dgate_bf16 = dgate_bf16;
-    grad.dup_bf16 = dup_bf16;
+    grad.dgate_bf16 = grads_bf16;
+    grad.dup_bf16 = grads_bf16 + apart;
     exec->ops->act->swiglu_backward(exec, &grad);
     check_rounded(tape, out_bf16, out, count, "swiglu");
-    check_rounded(tape, dgate_bf16, dgate, count, "swiglu's gate");
-    check_rounded(tape, dup_bf16, dup, count, "swiglu's up");
+    check_rounded(tape, grads_bf16, grads, 2 * count, "swiglu's gradients");
 }
 
 static void scenario_rope(struct ash_exec *exec, struct tape *tape)

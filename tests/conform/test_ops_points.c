@@ -16,6 +16,34 @@ static void salt(struct tape *tape, float *x, size_t count)
         x[draw_below(tape, count)] = grains[n];
 }
 
+/* gate and up as columns of one matrix, what lies between them untouched; their gradients in its place. */
+static void swiglu_in_rows(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 40), cols = draw_size(tape, 70), gap = draw_below(tape, 3);
+    size_t stride = 2 * cols + gap, count = rows * cols, all = rows * stride;
+    float *both = draw_floats(tape, all, 4.0f), *dout = draw_floats(tape, count, 1.0f),
+          *out = draw_floats(tape, count, 1.0f), *grads = draw_floats(tape, all, 1.0f);
+    struct ash_swiglu_args args = {
+        .count = count, .cols = cols, .stride = stride, .gate = both, .up = both + cols + gap, .out = out};
+    struct ash_swiglu_grad_args grad = {.count = count,
+                                        .cols = cols,
+                                        .stride = stride,
+                                        .gate = both,
+                                        .up = both + cols + gap,
+                                        .dout = dout,
+                                        .dgate = grads,
+                                        .dup = grads + cols + gap};
+
+    exec->ops->act->swiglu_forward(exec, &args);
+    exec->ops->act->swiglu_backward(exec, &grad);
+    grad.dgate = both;
+    grad.dup = both + cols + gap;
+    exec->ops->act->swiglu_backward(exec, &grad);
+    tape_words(tape, out, count);
+    tape_words(tape, grads, all);
+    tape_words(tape, both, all);
+}
+
 static void scenario_act(struct ash_exec *exec, struct tape *tape)
 {
     size_t count = draw_size(tape, 400) * (1 + draw_below(tape, 20));
@@ -31,6 +59,7 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
                                    .count = count, .gate = gate, .up = up, .dout = dout, .dgate = out, .dup = dup});
     tape_words(tape, out, count);
     tape_words(tape, dup, count);
+    swiglu_in_rows(exec, tape);
     for (int kind = ASH_GELU_TANH; kind <= ASH_GELU_ERF; kind++) {
         act->gelu_forward(exec, (enum ash_gelu)kind, gate, count, out);
         tape_words(tape, out, count);

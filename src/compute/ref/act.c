@@ -10,21 +10,36 @@ struct act {
     const float *x, *up, *dout; /* x: the gate of SwiGLU */
     float *out, *dx, *dup;
     uint16_t *out_bf16, *dx_bf16, *dup_bf16; /* instead of these, or NULL */
+    size_t cols, stride;                     /* of x, up and their gradients; 0: adjacent */
     enum ash_gelu kind;
 };
+
+/* Where element i of what may lie in rows is. */
+static size_t place_of(const struct act *op, size_t i)
+{
+    return op->cols == 0 ? i : i / op->cols * op->stride + i % op->cols;
+}
 
 static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct act *op = ctx;
 
     (void)worker;
-    for (size_t i = begin; i < end; i++)
-        ash_ref_put(op->out, op->out_bf16, i, (op->x[i] * ash_sigmoidf(op->x[i])) * op->up[i]);
+    for (size_t i = begin; i < end; i++) {
+        float gate = op->x[place_of(op, i)], up = op->up[place_of(op, i)];
+
+        ash_ref_put(op->out, op->out_bf16, i, (gate * ash_sigmoidf(gate)) * up);
+    }
 }
 
 static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct act op = {.x = args->gate, .up = args->up, .out = args->out, .out_bf16 = args->out_bf16};
+    struct act op = {.x = args->gate,
+                     .up = args->up,
+                     .out = args->out,
+                     .out_bf16 = args->out_bf16,
+                     .cols = args->cols,
+                     .stride = args->stride};
 
     ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
@@ -35,10 +50,11 @@ static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worke
 
     (void)worker;
     for (size_t i = begin; i < end; i++) {
-        float gate = op->x[i], up = op->up[i], dout = op->dout[i], s = ash_sigmoidf(gate);
+        size_t at = place_of(op, i);
+        float gate = op->x[at], up = op->up[at], dout = op->dout[i], s = ash_sigmoidf(gate);
 
-        ash_ref_put(op->dx, op->dx_bf16, i, (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f)));
-        ash_ref_put(op->dup, op->dup_bf16, i, dout * (gate * s));
+        ash_ref_put(op->dx, op->dx_bf16, at, (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f)));
+        ash_ref_put(op->dup, op->dup_bf16, at, dout * (gate * s));
     }
 }
 
@@ -50,7 +66,9 @@ static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_
                      .dx = args->dgate,
                      .dup = args->dup,
                      .dx_bf16 = args->dgate_bf16,
-                     .dup_bf16 = args->dup_bf16};
+                     .dup_bf16 = args->dup_bf16,
+                     .cols = args->cols,
+                     .stride = args->stride};
 
     ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_backward_range, &op);
 }

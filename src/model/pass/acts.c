@@ -214,10 +214,12 @@ struct ash_ffn_acts ash_acts_dffn(const struct ash_acts *acts, const struct ash_
                                   size_t width)
 {
     struct ash_ffn_acts d = acts->scratch.dffn;
-    size_t skip = axes->shared_grads ? first_row * width : 0;
+    float *first;
 
     ash_assert(d.up != NULL && d.hidden != NULL);
-    if (d.gate != NULL) d.gate += skip;
-    d.up += skip;
+    d.stride = d.gate != NULL ? 2 * width : width;
+    first = (d.gate != NULL ? d.gate : d.up) + (axes->shared_grads ? first_row * d.stride : 0);
+    if (d.gate != NULL) d.gate = first;
+    d.up = d.gate != NULL ? first + width : first;
     return d;
 }

@@ -53,6 +53,7 @@ struct ash_attn_acts {
 
 struct ash_ffn_acts {
     float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
+    size_t stride;             /* between rows of gate and of up: 2 F where they are columns of one matrix; else F */
     uint16_t *hidden_bf16;     /* instead of hidden, or NULL */
     float *hidden_all;         /* [batch rows, F] where ranks of cp share gradients */
 };
@@ -168,7 +169,8 @@ void ash_acts_close(struct ash_acts *acts);
  * of the stream along tp. */
 void ash_acts_bind(struct ash_acts *acts, const struct ash_model *model, const struct ash_axes *axes, size_t first_row,
                    size_t own_first);
-/* Where the gradients of a feed-forward of this width are: gate and up at this rank's rows. */
+/* Where the gradients of a feed-forward of this width are: gate and up at this rank's rows, laid out like the
+ * activations. */
 struct ash_ffn_acts ash_acts_dffn(const struct ash_acts *acts, const struct ash_axes *axes, size_t first_row,
                                   size_t width);
 

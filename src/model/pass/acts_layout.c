@@ -196,34 +196,42 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
         a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
 }
 
-static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+/* Experts' gate and up are matrices of their own: their rows are found without F. */
+static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
 {
     ffn->gate = l->model->config.mlp == ASH_MLP_GATED ? act(l, ASH_KEEP_COSTLY, rows * width) : NULL;
     ffn->up = act(l, ASH_KEEP_COSTLY, rows * width);
+    ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
+    ffn->stride = width;
 }
 
-static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+/* gate and up of all tokens: columns of one matrix, so that one product makes both. */
+static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
-    lay_inner(l, ffn, rows, width);
-    ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
+    bool is_gated = l->model->config.mlp == ASH_MLP_GATED;
+
+    ffn->stride = is_gated ? 2 * width : width;
+    ffn->up = act(l, ASH_KEEP_COSTLY, l->rows * ffn->stride);
+    if (!is_gated) return;
+    ffn->gate = ffn->up;
+    ffn->up = ash_acts_layout_columns(ffn->gate, width);
 }
 
 /* The dense feed-forward. */
 static void lay_dense(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
-    lay_inner(l, ffn, l->rows, width);
+    lay_inner(l, ffn, width);
     ffn->hidden_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->rows * width);
 }
 
 /* A feed-forward of all tokens. */
 static void lay_ffn(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
-    if (!l->axes->shared_grads) {
-        lay_expert(l, ffn, l->rows, width);
-        return;
-    }
-    lay_inner(l, ffn, l->rows, width);
-    ffn->hidden = ffn->hidden_all = act_in(l, ASH_SPACE_CP, ASH_KEEP_CHEAP, l->batch_rows * width);
+    lay_inner(l, ffn, width);
+    if (l->axes->shared_grads)
+        ffn->hidden = ffn->hidden_all = act_in(l, ASH_SPACE_CP, ASH_KEEP_CHEAP, l->batch_rows * width);
+    else
+        ffn->hidden = act(l, ASH_KEEP_CHEAP, l->rows * width);
 }
 
 static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)

@@ -88,8 +88,8 @@ static void lay_ffn_gradients(struct ash_acts_layout *l)
     enum ash_space space = l->axes->shared_grads ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->shared_grads ? l->batch_rows : l->rows;
 
-    s->dffn.gate = c->mlp == ASH_MLP_GATED ? ash_acts_layout_keep_floats(l, space, rows * wide) : NULL;
-    s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * wide);
+    if (c->mlp == ASH_MLP_GATED) s->dffn.gate = s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * 2 * wide);
+    if (c->mlp != ASH_MLP_GATED) s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * wide);
     s->dffn.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
 }
 
@@ -103,6 +103,7 @@ static void lay_moe_gradients(struct ash_acts_layout *l)
     if (l->axes->ep.size == 1) {
         s->dexpert.gate = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
         s->dexpert.up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.stride = c->expert.ffn;
         s->dexpert.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
     }
     s->dpair = ash_acts_layout_keep_floats(

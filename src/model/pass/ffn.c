@@ -11,13 +11,16 @@ static enum ash_gelu gelu_kind(const struct ash_pass_step *step)
     return step->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
 }
 
-void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t count)
+void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows, size_t width)
 {
     const struct ash_act_ops *act = step->exec->ops->act;
+    size_t count = rows * width;
 
     ash_assert(acts->up != NULL && (acts->hidden != NULL || acts->hidden_bf16 != NULL));
     if (acts->gate != NULL)
         act->swiglu_forward(step->exec, &(struct ash_swiglu_args){.count = count,
+                                                                  .cols = acts->stride == width ? 0 : width,
+                                                                  .stride = acts->stride,
                                                                   .gate = acts->gate,
                                                                   .up = acts->up,
                                                                   .out = acts->hidden,
@@ -38,12 +41,15 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
                                      .out_count = acts->gate != NULL ? 2 : 1};
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && params->width > 0);
-    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, params->width};
-    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, params->width};
+    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, acts->stride};
+    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, acts->stride};
     group.swiglu = acts->gate != NULL && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
-    if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
+    if (group.swiglu) { /* nobody reads gate and up */
+        group.outs[0].y = acts->hidden;
+        group.outs[0].y_stride = params->width;
+    }
     ash_linear_project(step, &group);
-    if (!group.swiglu) ash_ffn_activate(step, acts, io->rows * params->width);
+    if (!group.swiglu) ash_ffn_activate(step, acts, io->rows, params->width);
 }
 
 void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params, const struct ash_ffn_io *io)
@@ -70,14 +76,19 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
 {
     const struct ash_ffn_acts *acts = &io->acts, *dacts = &io->dacts;
     bool is_bf16 = acts->hidden_bf16 != NULL && params->gate_bias == ASH_NO_PARAM && params->up_bias == ASH_NO_PARAM;
-    struct ash_swiglu_grad_args args = {
-        .count = io->rows * params->width, .gate = acts->gate, .up = acts->up, .dout = dacts->hidden};
-    struct ash_column_output gate = {params->gate, params->gate_bias, NULL, params->width, NULL};
-    struct ash_column_output up = {params->up, params->up_bias, NULL, params->width, NULL};
+    struct ash_swiglu_grad_args args = {.count = io->rows * params->width,
+                                        .cols = acts->stride == params->width ? 0 : params->width,
+                                        .stride = acts->stride,
+                                        .gate = acts->gate,
+                                        .up = acts->up,
+                                        .dout = dacts->hidden};
+    struct ash_column_output gate = {params->gate, params->gate_bias, NULL, dacts->stride, NULL};
+    struct ash_column_output up = {params->up, params->up_bias, NULL, dacts->stride, NULL};
 
+    ash_assert(acts->stride == dacts->stride);
     if (is_bf16) {
         gate.dy_bf16 = args.dgate_bf16 = (void *)dacts->gate;
-        up.dy_bf16 = args.dup_bf16 = (void *)dacts->up;
+        up.dy_bf16 = args.dup_bf16 = args.dgate_bf16 + (dacts->up - dacts->gate);
     } else {
         gate.dy = args.dgate = dacts->gate;
         up.dy = args.dup = dacts->up;

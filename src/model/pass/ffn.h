@@ -37,7 +37,7 @@ void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_para
 /* Gradients of the matrices to sink, and dx, from dy. */
 void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
                       const struct ash_ffn_io *io);
-/* hidden from gate and up, count elements, as forward does. */
-void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t count);
+/* hidden [rows, width] from gate and up, as forward does. */
+void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows, size_t width);
 
 #endif

@@ -86,7 +86,7 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
                             .dy_bf16 = step->acts->scratch.dx_bf16,
                             .dx = step->acts->scratch.dnorm};
 
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows * params.width);
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows, params.width);
     ash_ffn_backward(step, sink, &params, &io);
 }
 

@@ -18,6 +18,29 @@ bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b)
            ash_weight_for(model, step->exec, a, &in).packed == ash_weight_for(model, step->exec, b, &in).packed;
 }
 
+/* Does next continue out, in its weights and in its columns of y? Then one product makes both: outputs have chains of
+ * their own. */
+static bool continues(const struct ash_project_out *out, const struct ash_project_out *next, size_t K)
+{
+    const struct ash_mat *w = &out->w.mat, *after = &next->w.mat;
+
+    if (out->w.packed || next->w.packed || ash_dtype_block(w->dtype) > 1 || w->dtype != after->dtype) return false;
+    if (w->row_stride != 1 || w->col_stride != K || after->row_stride != 1 || after->col_stride != K) return false;
+    return out->bias == NULL && next->bias == NULL && next->y == out->y + out->w.N && next->y_stride == out->y_stride &&
+           after->data == (const char *)w->data + ash_dtype_size(w->dtype, out->w.N * K);
+}
+
+/* One more out of a group; outs that continue each other become one. */
+static void add_out(struct ash_project_args *args, struct ash_project_out out)
+{
+    struct ash_project_out *last = args->out_count > 0 ? &args->outs[args->out_count - 1] : NULL;
+
+    if (last != NULL && !args->swiglu && continues(last, &out, args->K))
+        last->w.N += out.w.N;
+    else
+        args->outs[args->out_count++] = out;
+}
+
 void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group)
 {
     const struct ash_model *model = step->model;
@@ -39,9 +62,8 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
 
         ash_prefetcher_wait(model->prefetcher, model->params[out->weight].data);
         ash_load_wait(model->load, out->weight);
-        args.outs[args.out_count++] =
-            (struct ash_project_out){ash_weight_for(model, exec, out->weight, &args.K),
-                                     ash_model_vector(model, out->bias), out->y, out->y_stride};
+        struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
+        add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride});
         if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;
@@ -83,6 +105,30 @@ static struct ash_mat transposed(struct ash_mat mat)
     return (struct ash_mat){mat.data, mat.dtype, mat.col_stride, mat.row_stride};
 }
 
+bool ash_linear_joins_next(const struct ash_pass_step *step, int32_t weight)
+{
+    const struct ash_model *model = step->model;
+    const struct ash_param *one = &model->params[weight], *next = one + 1;
+    struct ash_weight_shape shape = ash_weight_shape_of(model, weight);
+
+    if ((size_t)weight + 1 >= model->param_count || next->dim_count != 2) return false;
+    if (shape.transposed || one->dtype != next->dtype || one->dims[1] != next->dims[1]) return false;
+    if (ash_dtype_block(one->dtype) > 1 || ash_adapter_applies(step, weight) || ash_adapter_applies(step, weight + 1))
+        return false;
+    return (!model->round_bf16 || shape.out % ASH_K_GROUP == 0) &&
+           next->data == (const char *)one->data + ash_dtype_size(one->dtype, one->count);
+}
+
+/* Outputs of a weight and of those that are joined to it. */
+static size_t joined_outs(const struct ash_model *model, int32_t weight, size_t joined)
+{
+    size_t outs = 0;
+
+    for (size_t i = 0; i <= joined; i++)
+        outs += ash_weight_shape_of(model, weight + (int32_t)i).out;
+    return outs;
+}
+
 /* Over all of io's rows, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
                              const struct ash_weight_grad *grad)
@@ -122,7 +168,9 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
     bool is_one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
     struct ash_linear_io sequence = *io;
 
-    ash_assert(grad.dweight != NULL && ash_range_end(grad.rows) <= model->params[grad.weight].dims[0]);
+    ash_assert(grad.dweight != NULL);
+    ash_assert(ash_range_end(grad.rows) <=
+               (io->joined > 0 ? joined_outs(model, grad.weight, io->joined) : model->params[grad.weight].dims[0]));
     ash_assert(is_one || io->rows % io->seq_rows == 0);
     sequence.rows = is_one ? io->rows : io->seq_rows;
     for (size_t done = 0; done < io->rows; done += sequence.rows) {
@@ -148,7 +196,7 @@ void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, con
     struct ash_weight_shape shape = ash_weight_shape_of(model, weight);
     struct ash_gemm_args args = {.M = io->rows,
                                  .N = shape.in,
-                                 .K = shape.out,
+                                 .K = joined_outs(model, weight, io->joined),
                                  .a = rows_of(io->dy, io->dy_bf16, 0, io->dy_stride),
                                  .b = ash_weight_dense(model, exec, weight),
                                  .c = io->dx,

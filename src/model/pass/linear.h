@@ -31,6 +31,8 @@ struct ash_linear_io {
                          sequence and ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of
                          which other calls have more */
     bool shared_rows; /* backward: x and dy lie among the rows of all ranks of cp, which share gradients */
+    size_t joined;    /* backward: how many weights that follow this one in memory (ash_linear_joins_next), as their
+                         gradients do, are multiplied with it as one matrix: dy has their columns, too */
 };
 
 /* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
@@ -60,12 +62,16 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
 /* Can one call read both weights, as swiglu demands? */
 bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b);
 
+/* May a product read this weight and the parameter after it as one matrix [outputs of both, in]? The gradient of their
+ * input is then one chain over the outputs of both, the same as that of two products. */
+bool ash_linear_joins_next(const struct ash_pass_step *step, int32_t weight);
+
 /* The gradient of some rows of a weight, as it is stored. */
 struct ash_weight_grad {
     int32_t weight;
-    struct ash_range rows;
-    float *dweight; /* all of it */
-    bool overwrite; /* dweight = the gradient; else += */
+    struct ash_range rows; /* of joined weights, of all of them */
+    float *dweight;        /* all of it */
+    bool overwrite;        /* dweight = the gradient; else += */
 };
 /* All rows of it. */
 struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_t weight, float *dweight,

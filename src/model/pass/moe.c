@@ -70,7 +70,8 @@ static struct ash_ffn_acts acts_from(const struct ash_ffn_acts *acts, size_t fir
 {
     return (struct ash_ffn_acts){.gate = rows_from(acts->gate, first, width),
                                  .up = rows_from(acts->up, first, width),
-                                 .hidden = rows_from(acts->hidden, first, width)};
+                                 .hidden = rows_from(acts->hidden, first, width),
+                                 .stride = width};
 }
 
 /* What one expert computes for one source. */
@@ -203,7 +204,7 @@ static void recompute_cheap(const struct ash_pass_step *step, size_t layer, cons
     struct ash_ffn_acts acts = acts_from(&work.acts, first, c->expert.ffn);
 
     if (step->axes->ep.size == 1) ash_moe_dispatch(step, layer, x);
-    if (count > 0) ash_ffn_activate(step, &acts, count * c->expert.ffn);
+    if (count > 0) ash_ffn_activate(step, &acts, count, c->expert.ffn);
 }
 
 /* Gradients of the router's logits, from those of the chosen weights. */
@@ -269,7 +270,7 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
     }
     if (step->rows == 0) return;
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE && has_shared)
-        ash_ffn_activate(step, &moe->shared, step->rows * c->expert.shared_ffn);
+        ash_ffn_activate(step, &moe->shared, step->rows, c->expert.shared_ffn);
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
         struct ash_ffn_io io = {.rows = step->rows,

@@ -134,7 +134,7 @@ void ash_moe_grouped_forward(const struct ash_pass_step *step, size_t layer, con
     ash_moe_gather_rows(step, layer, x, (struct ash_range){0, pairs}, false, moe->x);
     multiply(step, layer, ASH_ROLE_EXPERT_GATE, moe->x, moe->expert.gate);
     multiply(step, layer, ASH_ROLE_EXPERT_UP, moe->x, moe->expert.up);
-    ash_ffn_activate(step, &moe->expert, pairs * step->model->config.expert.ffn);
+    ash_ffn_activate(step, &moe->expert, pairs, step->model->config.expert.ffn);
     multiply(step, layer, ASH_ROLE_EXPERT_DOWN, moe->expert.hidden, moe->y);
 }
 
@@ -150,7 +150,7 @@ void ash_moe_grouped_backward(const struct ash_pass_step *step, struct ash_grad_
 
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) {
         ash_moe_gather_rows(step, layer, x, pairs, false, moe->x);
-        ash_ffn_activate(step, acts, count);
+        ash_ffn_activate(step, acts, pairs.count, step->model->config.expert.ffn);
     }
     ash_moe_gather_rows(step, layer, dy, pairs, true, dpair);
     weight_grad(step, &own, layer, ASH_ROLE_EXPERT_DOWN, dpair, acts->hidden);

@@ -108,11 +108,50 @@ void ash_column_parallel_backward_with(const struct ash_pass_step *step, struct 
     if (dx_first) weight_grads(step, sink, &adapted);
 }
 
+/* Does the next output's gradient lie in the columns after this one's? */
+static bool dy_continues(const struct ash_column_output *output, size_t outs)
+{
+    const struct ash_column_output *next = output + 1;
+
+    if (next->dy_stride != output->dy_stride || (next->dy == NULL) != (output->dy == NULL) ||
+        (next->dy_bf16 == NULL) != (output->dy_bf16 == NULL))
+        return false;
+    return (output->dy == NULL || next->dy == output->dy + outs) &&
+           (output->dy_bf16 == NULL || next->dy_bf16 == output->dy_bf16 + outs);
+}
+
+/* And the gradient of its weight after that of this one's? */
+static bool grads_continue(const struct ash_grad_sink *sink, int32_t weight)
+{
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, weight), next = ash_grad_sum_of(sink, weight + 1);
+
+    return sum.data == NULL ? next.data == NULL : next.data == sum.data + sum.count;
+}
+
+/* How many outputs after output i are computed with it, as those of one matrix. */
+static size_t joined_after(const struct ash_pass_step *step, const struct ash_grad_sink *sink,
+                           const struct ash_column_parallel *columns, size_t i)
+{
+    size_t joined = 0;
+
+    if (step->axes->cp.size > 1 || columns->shared_rows) return 0;
+    for (; i + 1 < columns->count; i++, joined++) {
+        const struct ash_column_output *output = &columns->outputs[i];
+
+        if (output->bias != ASH_NO_PARAM || output[1].bias != ASH_NO_PARAM || output[1].weight != output->weight + 1 ||
+            !ash_linear_joins_next(step, output->weight) || !grads_continue(sink, output->weight) ||
+            !dy_continues(output, ash_weight_shape_of(step->model, output->weight).out))
+            break;
+    }
+    return joined;
+}
+
 /* Everything but dx (NULL), or with it. */
 static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                           const struct ash_column_parallel *columns, float *dx)
 {
-    for (size_t i = 0; i < columns->count; i++)
+    for (size_t i = 0, joined; i < columns->count; i += joined + 1) {
+        joined = joined_after(step, sink, columns, i);
         ash_linear_backward(step, sink, columns->outputs[i].weight, columns->outputs[i].bias,
                             &(struct ash_linear_io){.rows = columns->rows,
                                                     .x = columns->x,
@@ -126,7 +165,9 @@ static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink
                                                     .dx_add = i > 0,
                                                     .dlow = columns->dlow[i],
                                                     .seq_rows = columns->seq_rows,
-                                                    .shared_rows = columns->shared_rows});
+                                                    .shared_rows = columns->shared_rows,
+                                                    .joined = joined});
+    }
 }
 
 static void weight_grads_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,

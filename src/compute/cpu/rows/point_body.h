@@ -18,8 +18,15 @@
 struct act_op {
     const float *x, *up, *dout; /* x: the gate of SwiGLU */
     float *out, *dx, *dup;
+    size_t cols, stride; /* of SwiGLU's x, up, dx and dup where they lie in rows */
     enum ash_gelu kind;
 };
+
+/* Rows that are worth a thread. */
+static size_t act_min_rows(size_t cols)
+{
+    return ash_div_up(ACT_MIN_COUNT, cols);
+}
 
 INLINE void swiglu_step(const struct act_op *op, size_t i, size_t count)
 {
@@ -39,11 +46,26 @@ static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker
     if (i < end) swiglu_step(&op, i, end - i);
 }
 
+static void swiglu_forward_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act_op *op = ctx;
+
+    for (size_t r = begin; r < end; r++) {
+        struct act_op row = {.x = op->x + r * op->stride, .up = op->up + r * op->stride, .out = op->out + r * op->cols};
+
+        swiglu_forward_range(&row, 0, op->cols, worker);
+    }
+}
+
 static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct act_op op = {.x = args->gate, .up = args->up, .out = args->out};
+    struct act_op op = {.x = args->gate, .up = args->up, .out = args->out, .cols = args->cols, .stride = args->stride};
 
     ash_assert(args->out_bf16 == NULL);
+    if (args->cols != 0) {
+        ash_workers_run(exec->workers, args->count / args->cols, act_min_rows(args->cols), swiglu_forward_rows, &op);
+        return;
+    }
     ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
 
@@ -68,10 +90,36 @@ static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worke
     if (i < end) swiglu_back_step(&op, i, end - i);
 }
 
+static void swiglu_backward_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act_op *op = ctx;
+
+    for (size_t r = begin; r < end; r++) {
+        size_t skip = r * op->stride;
+        struct act_op row = {.x = op->x + skip,
+                             .up = op->up + skip,
+                             .dout = op->dout + r * op->cols,
+                             .dx = op->dx + skip,
+                             .dup = op->dup + skip};
+
+        swiglu_backward_range(&row, 0, op->cols, worker);
+    }
+}
+
 static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
-    struct act_op op = {.x = args->gate, .up = args->up, .dout = args->dout, .dx = args->dgate, .dup = args->dup};
+    struct act_op op = {.x = args->gate,
+                        .up = args->up,
+                        .dout = args->dout,
+                        .dx = args->dgate,
+                        .dup = args->dup,
+                        .cols = args->cols,
+                        .stride = args->stride};
 
+    if (args->cols != 0) {
+        ash_workers_run(exec->workers, args->count / args->cols, act_min_rows(args->cols), swiglu_backward_rows, &op);
+        return;
+    }
     ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_backward_range, &op);
 }
 

@@ -3,27 +3,60 @@
 #include "compute/cuda/tile/device.cuh"
 #include "compute/gelu.h"
 
-/* Elements 2 i and 2 i + 1, if there is one. */
-static __device__ inline float2 read_pair(const float *from, size_t i, size_t count)
+/* Where two neighbours are, and whether the second one is. */
+struct pair {
+    size_t first, second;
+    bool both;
+};
+
+/* Elements 2 i and 2 i + 1 of what is adjacent. */
+static __device__ inline pair pair_at(size_t i, size_t count)
 {
-    if (2 * i + 1 < count && (uintptr_t)from % 8 == 0) return ((const float2 *)from)[i];
-    return make_float2(from[2 * i], 2 * i + 1 < count ? from[2 * i + 1] : 0.0f);
+    return {2 * i, 2 * i + 1, 2 * i + 1 < count};
 }
 
-static __device__ inline void put_pair(float *plain, uint16_t *rounded, size_t i, size_t count, float2 value)
+/* The same elements where rows of cols lie `stride` (op.slots) apart. */
+static __device__ inline size_t place_of(const struct ash_cuda_rows &op, size_t i)
 {
-    bool both = 2 * i + 1 < count;
+    size_t row = i <= UINT32_MAX ? (uint32_t)i / (uint32_t)op.cols : i / op.cols;
 
-    if (rounded != NULL && both && (uintptr_t)rounded % 4 == 0) {
-        ((uint32_t *)rounded)[i] = pack_bf16(value.x, value.y);
+    return row * op.slots + (i - row * op.cols);
+}
+
+static __device__ inline pair pair_in_rows(const struct ash_cuda_rows &op, size_t i)
+{
+    pair at = pair_at(i, op.count);
+
+    if (op.cols == 0) return at;
+    at.first = place_of(op, at.first);
+    at.second = op.cols % 2 == 0 ? at.first + 1 : place_of(op, at.second);
+    return at;
+}
+
+static __device__ inline bool is_whole(const void *base, pair at, size_t element_bytes)
+{
+    return at.both && at.second == at.first + 1 &&
+           ((uintptr_t)base + at.first * element_bytes) % (2 * element_bytes) == 0;
+}
+
+static __device__ inline float2 read_pair(const float *from, pair at)
+{
+    if (is_whole(from, at, sizeof(float))) return *(const float2 *)(from + at.first);
+    return make_float2(from[at.first], at.both ? from[at.second] : 0.0f);
+}
+
+static __device__ inline void put_pair(float *plain, uint16_t *rounded, pair at, float2 value)
+{
+    if (rounded != NULL && is_whole(rounded, at, sizeof(uint16_t))) {
+        *(uint32_t *)(rounded + at.first) = pack_bf16(value.x, value.y);
     } else if (rounded != NULL) {
-        rounded[2 * i] = ash_f32_to_bf16(value.x);
-        if (both) rounded[2 * i + 1] = ash_f32_to_bf16(value.y);
-    } else if (both && (uintptr_t)plain % 8 == 0) {
-        ((float2 *)plain)[i] = value;
+        rounded[at.first] = ash_f32_to_bf16(value.x);
+        if (at.both) rounded[at.second] = ash_f32_to_bf16(value.y);
+    } else if (is_whole(plain, at, sizeof(float))) {
+        *(float2 *)(plain + at.first) = value;
     } else {
-        plain[2 * i] = value.x;
-        if (both) plain[2 * i + 1] = value.y;
+        plain[at.first] = value.x;
+        if (at.both) plain[at.second] = value.y;
     }
 }
 
@@ -32,14 +65,15 @@ static __device__ inline float swiglu(float gate, float up)
     return (gate * ash_sigmoidf(gate)) * up;
 }
 
-/* a: gate, b: up; two elements at a time. */
+/* a: gate, b: up, in rows of cols that lie `slots` apart (cols 0: adjacent); two elements at a time. */
 extern "C" __global__ void swiglu_forward(struct ash_cuda_rows op)
 {
     EACH(i, (op.count + 1) / 2)
     {
-        float2 gate = read_pair(op.a, i, op.count), up = read_pair(op.b, i, op.count);
+        pair at = pair_in_rows(op, i);
+        float2 gate = read_pair(op.a, at), up = read_pair(op.b, at);
 
-        put_pair(op.out, op.out_bf16, i, op.count, make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)));
+        put_pair(op.out, op.out_bf16, pair_at(i, op.count), make_float2(swiglu(gate.x, up.x), swiglu(gate.y, up.y)));
     }
 }
 
@@ -56,12 +90,12 @@ extern "C" __global__ void swiglu_backward(struct ash_cuda_rows op)
 {
     EACH(i, (op.count + 1) / 2)
     {
-        float2 gate = read_pair(op.a, i, op.count), up = read_pair(op.b, i, op.count),
-               dout = read_pair(op.c, i, op.count), first = swiglu_gradients(gate.x, up.x, dout.x),
-               second = swiglu_gradients(gate.y, up.y, dout.y);
+        pair at = pair_in_rows(op, i);
+        float2 gate = read_pair(op.a, at), up = read_pair(op.b, at), dout = read_pair(op.c, pair_at(i, op.count)),
+               first = swiglu_gradients(gate.x, up.x, dout.x), second = swiglu_gradients(gate.y, up.y, dout.y);
 
-        put_pair(op.out, op.out_bf16, i, op.count, make_float2(first.x, second.x));
-        put_pair(op.out2, op.out2_bf16, i, op.count, make_float2(first.y, second.y));
+        put_pair(op.out, op.out_bf16, at, make_float2(first.x, second.x));
+        put_pair(op.out2, op.out2_bf16, at, make_float2(first.y, second.y));
     }
 }
 

@@ -110,8 +110,13 @@ const struct ash_norm_ops ash_cuda_norm = {.rms_forward = rms_forward,
 
 static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct ash_cuda_rows op = {
-        .a = args->gate, .b = args->up, .count = args->count, .out = args->out, .out_bf16 = args->out_bf16};
+    struct ash_cuda_rows op = {.a = args->gate,
+                               .b = args->up,
+                               .count = args->count,
+                               .cols = args->cols,
+                               .slots = args->stride,
+                               .out = args->out,
+                               .out_bf16 = args->out_bf16};
 
     ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(ash_div_up(args->count, 2)), &op);
 }
@@ -122,6 +127,8 @@ static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_
                                .b = args->up,
                                .c = args->dout,
                                .count = args->count,
+                               .cols = args->cols,
+                               .slots = args->stride,
                                .out = args->dgate,
                                .out2 = args->dup,
                                .out_bf16 = args->dgate_bf16,

@@ -12,7 +12,7 @@
 
 #include "base/bf16.h"
 #include "base/rng.h"
-#include "model/model.h"
+#include "model/model_priv.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
@@ -138,7 +138,11 @@ static float *unclear_grads(struct fixture *f)
 static float *train(struct fixture *f, enum ash_recompute recompute, bool split, size_t head_rows, bool starts,
                     float *losses)
 {
-    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = recompute, .head_rows = head_rows};
+    struct ash_pass_opts opts = {.max_rows = ROWS,
+                                 .backward = true,
+                                 .recompute = recompute,
+                                 .head_rows = head_rows,
+                                 .bf16_acts = f->exec.ops->takes_bf16};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
     struct ash_doc docs[3] = {
@@ -220,6 +224,72 @@ static void test_gradients(void **state)
             check_gradients(golden_models[i], bf16);
 }
 
+static size_t products; /* that were asked for */
+
+static void counted_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+{
+    products++;
+    exec->ops->reference->matrix->gemm(exec, args);
+}
+
+/* Gradients with weights that lie in memory as they are laid out, or each elsewhere; how many products they took. */
+static float *train_counted(const char *name, const char *backend, bool bf16, bool is_scattered, float *losses,
+                            size_t *count_out, size_t *bytes_out)
+{
+    struct ash_matrix_ops matrix;
+    struct fixture f = {0};
+    struct ash_ops ops;
+    float *grads;
+
+    fixture_open(&f, name, backend, 2, bf16);
+    ops = *f.exec.ops;
+    matrix = *ops.matrix;
+    matrix.gemm = counted_gemm;
+    ops.matrix = &matrix;
+    f.exec.ops = &ops;
+    void **copies = calloc(f.model->param_count, sizeof(*copies));
+    for (size_t i = 0; is_scattered && i < f.model->param_count; i++) {
+        struct ash_param *param = &f.model->params[i];
+
+        copies[i] = malloc(ash_dtype_size(param->dtype, param->count));
+        memcpy(copies[i], param->data, ash_dtype_size(param->dtype, param->count));
+        param->data = copies[i];
+    }
+    products = 0;
+    grads = train(&f, ASH_RECOMPUTE_SELECTIVE, false, 0, true, losses);
+    *count_out = products;
+    *bytes_out = ash_model_size(f.model) * sizeof(float);
+    for (size_t i = 0; i < f.model->param_count; i++)
+        free(copies[i]);
+    free(copies);
+    fixture_close(&f);
+    return grads;
+}
+
+/* Weights of one input that lie one after the other are multiplied as one: fewer products, the same bits. */
+static void test_joined_weights(void **state)
+{
+    static const char *const backends[] = {"ref", "ref-wgmma"};
+    size_t saved = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
+        float losses[ROWS], other_losses[ROWS];
+        size_t count, other_count, bytes;
+        float *grads = train_counted(golden_models[i / 2], backends[i % 2], i % 2, false, losses, &count, &bytes),
+              *other =
+                  train_counted(golden_models[i / 2], backends[i % 2], i % 2, true, other_losses, &other_count, &bytes);
+
+        assert_memory_equal(losses, other_losses, sizeof(losses));
+        assert_memory_equal(grads, other, bytes);
+        assert_true(count <= other_count);
+        saved += other_count - count;
+        free(grads);
+        free(other);
+    }
+    assert_true(saved > 0);
+}
+
 /* A bf16 working copy and rounding on read are the same arithmetic. */
 static void test_bf16_copy(void **state)
 {
@@ -299,9 +369,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_and_pieces),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_bf16_copy),
+        cmocka_unit_test(test_batch_and_pieces), cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_joined_weights),   cmocka_unit_test(test_bf16_copy),
         cmocka_unit_test(test_refusals),
     };
 
