@@ -14,10 +14,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/own_dir.h"
 #include "base/math.h"
 #include "base/rng.h"
 #include "train/run/control.h"
 
+#define KIND "chaos-campaign"
 #define RUN_LIMIT_S 120.0
 #define START_LIMIT_S 60.0
 #define LOG_BYTES_MAX ((size_t)64 << 20)
@@ -32,8 +34,8 @@ struct flags {
 static const struct ash_opt campaign_opts[] = {
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "of the first run; the next ones have the next seeds", 0, 9e15, NULL},
     {"runs", ASH_OPT_INT, FIELD(runs), "10", "jobs that are drawn", 1, 1e9, NULL},
-    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
-     NULL},
+    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL,
+     "a new folder for data and runs is made in this one; default: in /tmp", 0, 0, NULL},
     {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave the folders of runs that failed", 0, 0, NULL},
 };
 
@@ -341,7 +343,7 @@ static int run_all(const struct flags *flags, const char *scratch)
                flags->seed + i);
     }
     printf("%" PRId64 " of %" PRId64 " runs have the bits of one process\n", flags->runs - failed, flags->runs);
-    if (failed == 0 || !flags->keep) ash_dir_remove(scratch, NULL);
+    if (failed == 0 || !flags->keep) ash_own_dir_remove(scratch, KIND, NULL);
     return failed == 0 ? 0 : 1;
 }
 
@@ -357,7 +359,7 @@ static int run_campaign(int argc, char **argv)
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, "chaos", scratch, &err) < 0)
+    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0)
         code = ash_cmd_misuse("chaos campaign", "%s", err.text);
     if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);

@@ -15,10 +15,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/own_dir.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "train/run/control.h"
 
+#define KIND "chaos-matrix"
 #define STEPS_MORE 100 /* of the undisturbed run, beyond those of the cell that needed it: others are longer */
 #define FAULT_STEP 20
 #define STEPS_AFTER 10
@@ -38,8 +40,8 @@ static const struct ash_opt matrix_opts[] = {
     {"nodes", ASH_OPT_INT, FIELD(nodes), "2", "nodes: four ranks on 2 or 4 of them, six ranks on 3", 2, 4, NULL},
     {"netns", ASH_OPT_BOOL, FIELD(netns), NULL,
      "each node has a network namespace of its own (needs root and iproute2); rows about links always do", 0, 0, NULL},
-    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
-     NULL},
+    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL,
+     "a new folder for data and runs is made in this one; default: in /tmp", 0, 0, NULL},
     {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave that folder where a cell has failed", 0, 0, NULL},
 };
 static const struct ash_opt_table matrix_table = {
@@ -282,7 +284,7 @@ static int run_all(const struct flags *flags, const char *scratch)
            "|---|---|---|---|---|---|---|\n");
     for (size_t row = 0; row < ash_chaos_fault_count && (failed == 0 || !flags->keep); row++)
         failed += run_row(flags, scratch, row);
-    if (failed == 0 || !flags->keep) ash_dir_remove(scratch, NULL);
+    if (failed == 0 || !flags->keep) ash_own_dir_remove(scratch, KIND, NULL);
     return failed == 0 ? 0 : 1;
 }
 
@@ -312,7 +314,7 @@ static int run_matrix(int argc, char **argv)
                               "--layout is '%.60s': give dp, fsdp 1, fsdp 2, fsdp 3, tp*pp, cp*dp, "
                               "dp*fsdp or ep",
                               flags.layout);
-    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, "matrix", scratch, &err) < 0)
+    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0)
         code = ash_cmd_misuse("chaos matrix", "%s", err.text);
     if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);

@@ -6,10 +6,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/own_dir.h"
 #include "cmd/chaos_job.h"
 
 #define DATA_LIMIT_S 120.0
@@ -41,16 +41,9 @@ void ash_chaos_add_all(struct ash_chaos_words *words, const char *text)
     }
 }
 
-int ash_chaos_scratch(const char *wanted, const char *name, char path[ASH_CHAOS_SCRATCH_BYTES], struct ash_err *err)
+int ash_chaos_scratch(const char *wanted, const char *kind, char path[ASH_CHAOS_SCRATCH_BYTES], struct ash_err *err)
 {
-    if (wanted != NULL && strlen(wanted) >= ASH_CHAOS_SCRATCH_BYTES)
-        return ash_err_set(err, -ENAMETOOLONG, "--scratch: the path is longer than %d bytes",
-                           ASH_CHAOS_SCRATCH_BYTES - 1);
-    if (wanted != NULL)
-        snprintf(path, ASH_CHAOS_SCRATCH_BYTES, "%s", wanted);
-    else
-        snprintf(path, ASH_CHAOS_SCRATCH_BYTES, "/tmp/ashlar-%s-%d", name, (int)getpid());
-    return 0;
+    return ash_own_dir_new(wanted != NULL ? wanted : "/tmp", kind, path, ASH_CHAOS_SCRATCH_BYTES, NULL, err);
 }
 
 int ash_chaos_prepare(const char *scratch, struct ash_err *err)

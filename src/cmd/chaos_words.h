@@ -20,9 +20,9 @@ __attribute__((format(printf, 2, 3))) void ash_chaos_add(struct ash_chaos_words 
 /* Words that are separated by spaces. */
 void ash_chaos_add_all(struct ash_chaos_words *words, const char *text);
 #define ASH_CHAOS_SCRATCH_BYTES (ASH_CHAOS_WORD_BYTES - 64) /* paths below it are words */
-/* The folder for a command's data and runs: wanted, or (NULL) a new one below /tmp with name in it. Returns 0, or
- * -ENAMETOOLONG. */
-int ash_chaos_scratch(const char *wanted, const char *name, char path[ASH_CHAOS_SCRATCH_BYTES], struct ash_err *err);
+/* Make a new folder for a command's data and runs in the folder `wanted` (NULL: /tmp), of this kind (base/own_dir.h).
+ * Returns 0 or a negative errno. */
+int ash_chaos_scratch(const char *wanted, const char *kind, char path[ASH_CHAOS_SCRATCH_BYTES], struct ash_err *err);
 /* Make a folder with data (`data`) and a job (`job.yaml`) for small models of 128 tokens. Returns 0 or a negative
  * errno. */
 int ash_chaos_prepare(const char *scratch, struct ash_err *err);

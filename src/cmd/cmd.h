@@ -115,6 +115,10 @@ int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, 
 /* Print json on one object's lines and drop the reference to it; NULL is memory that ran out. Returns 0 or -ENOMEM. */
 int ash_cmd_print_json(json_t *json, struct ash_err *err);
 
+/* The process ends: if it is a rank of `ashlar launch`, it holds the job's temporary folder no more. The last one
+ * removes it, if the launcher was killed. */
+void ash_cmd_leave_launch(void);
+
 #define ASH_CMD_EXIT_SIGNAL 128 /* plus a signal's number: what shells and schedulers expect */
 /* The exit code of a command that ends early because it was asked to: ASH_CMD_EXIT_SIGNAL plus the signal, or plus
  * SIGTERM where another process of the job was asked. */

@@ -1,10 +1,14 @@
 /* ashlar data chat: conversations, completions and pairs as examples with marked targets. */
 #include "cmd/data_priv.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "post/chat/file.h"
+#include "storage/commit.h"
+#include "train/data/examples.h"
 
 #define FILES_MAX 256
 
@@ -25,6 +29,7 @@ static const char *const on_error_names[] = {"stop", "skip", NULL};
 struct settings {
     const char *tokenizer, *out, *eos;
     int on_error;
+    bool overwrite;
 };
 
 static const struct ash_opt opts_list[] = {
@@ -35,7 +40,19 @@ static const struct ash_opt opts_list[] = {
      "token after texts and completions; default: the tokenizer's own", 0, 0, NULL},
     {"on_error", ASH_OPT_CHOICE, offsetof(struct settings, on_error), "stop",
      "a line that cannot be used: end, or leave it out", 0, 0, on_error_names},
+    {"overwrite", ASH_OPT_BOOL, offsetof(struct settings, overwrite), NULL,
+     "replace examples that are there; a folder with anything else in it is never replaced", 0, 0, NULL},
 };
+
+/* Before the first line is read: may the folder be written? */
+static int check_folder(const struct settings *settings, struct ash_err *err)
+{
+    int rc = ash_commit_check_replace(settings->out, ASH_EXAMPLES_FILE, err);
+
+    if (rc < 0 || settings->overwrite || !ash_path_exists(settings->out) || ash_dir_is_empty(settings->out)) return rc;
+    return ash_err_set(err, -EEXIST, "'%s' holds examples already: choose another folder, or give --overwrite",
+                       settings->out);
+}
 
 static int write_folder(const struct settings *settings, const char *const *paths, size_t count)
 {
@@ -44,6 +61,7 @@ static int write_folder(const struct settings *settings, const char *const *path
     struct ash_chat_file_result result = {0};
     struct ash_err err = {0};
 
+    if (check_folder(settings, &err) < 0) return ash_cmd_fail(&err);
     if (ash_chat_write(paths, count, &opts, settings->out, &result, &err) < 0) return ash_cmd_fail(&err);
     printf("%s: %zu %s, %zu tokens, %zu of them learned (%.1f %%)\n", settings->out,
            result.pairs > 0 ? result.pairs : result.examples, result.pairs > 0 ? "pairs" : "examples", result.tokens,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -25,6 +26,7 @@ struct settings {
     const char *out, *column;
     double near;
     int64_t words;
+    bool overwrite;
 };
 
 static const struct ash_opt opts_list[] = {
@@ -34,6 +36,8 @@ static const struct ash_opt opts_list[] = {
     {"near", ASH_OPT_DOUBLE, offsetof(struct settings, near), "0",
      "texts that share this part of their runs of words are the same; 0: only equal ones", 0, 1, NULL},
     {"words", ASH_OPT_INT, offsetof(struct settings, words), "5", "words in a run", 1, 64, NULL},
+    {"overwrite", ASH_OPT_BOOL, offsetof(struct settings, overwrite), NULL,
+     "replace the file that --out names; never one that is read", 0, 0, NULL},
 };
 
 struct counts {
@@ -89,6 +93,20 @@ static int take_file(struct work *work, const char *path, struct ash_err *err)
     return rc;
 }
 
+/* Nothing is replaced unasked, and no input ever. */
+static int check_out(const struct settings *settings, const char *const *paths, size_t count, struct ash_err *err)
+{
+    struct stat out, in;
+
+    if (stat(settings->out, &out) < 0) return 0;
+    for (size_t i = 0; i < count; i++)
+        if (stat(paths[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+            return ash_err_set(err, -EEXIST, "--out is '%s', which is read: name another file", settings->out);
+    if (settings->overwrite && S_ISREG(out.st_mode)) return 0;
+    return ash_err_set(err, -EEXIST, "'%s' exists already: name another file%s", settings->out,
+                       S_ISREG(out.st_mode) ? ", or give --overwrite" : "");
+}
+
 /* The file appears whole or not at all. */
 static int take_all(struct work *work, const char *const *paths, size_t count, struct ash_err *err)
 {
@@ -114,8 +132,9 @@ static int dedup(const struct settings *settings, const char *const *paths, size
     struct ash_dedup_opts opts = {.near = settings->near, .words = (size_t)settings->words};
     struct work work = {.settings = settings};
     struct ash_err err = {0};
-    int rc = ash_dedup_open(&opts, &work.dedup, &err);
+    int rc = check_out(settings, paths, count, &err);
 
+    if (rc == 0) rc = ash_dedup_open(&opts, &work.dedup, &err);
     if (rc == 0) rc = take_all(&work, paths, count, &err);
     ash_dedup_close(work.dedup);
     if (rc < 0) return ash_cmd_fail(&err);

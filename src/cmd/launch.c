@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/opts.h"
 #include "base/file.h"
+#include "base/own_dir.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "collective/member/membership.h"
@@ -31,6 +32,10 @@ struct launch_flags {
 };
 
 static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as enum ash_spec_check */
+#define KIND "launch"                                                     /* of folders (base/own_dir.h) */
+#define TEMP "/tmp"
+#define HOLD "ASHLAR_LAUNCH_HOLD" /* to ranks: the descriptor that holds the job's folder in TEMP */
+#define MEMBERS "members"         /* in the folder that nodes share */
 #define CHECK_LIMIT_S 300.0
 #define ANSWER_S 1.0            /* for ranks elsewhere to answer, once their hosts have */
 #define LEAVE_NS 60000000000ull /* for ranks that leave to end */
@@ -68,8 +73,9 @@ static const struct ash_opt launch_opts[] = {
     {"master", ASH_OPT_STRING, FIELD(master), NULL, "HOST:PORT where the first rank listens, with --node-rank", 0, 0,
      NULL},
     {"job_dir", ASH_OPT_STRING, FIELD(job_dir), NULL,
-     "with --node-rank: folder that all nodes share. Where ranks of the job run already, processes here join them", 0,
-     0, NULL},
+     "with --node-rank: folder that all nodes share, such as that of the run; `members` is made in it. If ranks of the "
+     "job run already, processes here join them",
+     0, 0, NULL},
     {"check", ASH_OPT_CHOICE, FIELD(check), "none",
      "look at this machine before anything starts (ashlar check node); one that is not fit ends with exit code 78", 0,
      0, check_names},
@@ -161,7 +167,9 @@ static char **words_again(char *const *argv, bool is_program)
 /* What the supervisor asks about a job. */
 struct job_facts {
     char dir[PATH_MAX]; /* the job's folder; empty: it has none */
+    int hold;           /* of a folder in /tmp; -1: none */
     int64_t resizes;    /* of that run that have been heeded */
+    int64_t process;    /* whose status was there before; 0: nobody's */
     uint64_t waits_ns;  /* until when the next one waits for ranks that are leaving; 0: none does */
     const char *out;    /* of a training run; NULL: it is none, or does not say */
 };
@@ -171,10 +179,11 @@ struct job_facts {
 static int renew_folder(void *ctx)
 {
     struct job_facts *facts = ctx;
+    int rc;
 
     if (facts->dir[0] == '\0') return 0;
-    ash_dir_remove(facts->dir, NULL);
-    return ash_membership_make_job_dir(facts->dir, NULL);
+    rc = ash_own_dir_renew(facts->dir, KIND, NULL);
+    return rc < 0 ? rc : ash_membership_make_job_dir(facts->dir, NULL);
 }
 
 static uint64_t read_progress(void *ctx)
@@ -182,6 +191,16 @@ static uint64_t read_progress(void *ctx)
     const struct job_facts *facts = ctx;
 
     return ash_run_newest_step(facts->out, NULL, NULL);
+}
+
+/* Has the run ended, in this launch? Whoever reports for all ranks writes so at its very end. */
+static bool is_over(void *ctx)
+{
+    const struct job_facts *facts = ctx;
+    struct ash_run_status status = {0};
+
+    return ash_run_status_read(facts->out, &status, NULL) == 0 && status.process != facts->process &&
+           (strcmp(status.state, "finished") == 0 || strcmp(status.state, "stopped") == 0);
 }
 
 /* How often its ranks have changed. */
@@ -233,14 +252,13 @@ static int use_shared_folder(const char *shared, struct ash_launch *launch, stru
 {
     int rc;
 
-    if (snprintf(facts->dir, sizeof(facts->dir), "%s", shared) >= (int)sizeof(facts->dir))
+    if (ash_path_join(facts->dir, sizeof(facts->dir), shared, MEMBERS) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--job-dir: the path is too long");
     launch->has_others = has_others;
     launch->joins = has_others(facts);
     if (launch->joins) ash_log(ASH_LOG_INFO, "ranks of the job run already: this node joins them");
     if (launch->joins || launch->node_rank > 0) return 0;
-    ash_dir_remove(facts->dir, NULL);
-    rc = ash_dir_make(facts->dir, err);
+    rc = ash_own_dir_renew(facts->dir, KIND, err);
     return rc < 0 ? rc : ash_membership_make_job_dir(facts->dir, err);
 }
 
@@ -254,20 +272,39 @@ static const char *find_out(char *const *argv)
     return NULL;
 }
 
-/* A folder of this machine, for a job whose ranks are all here. */
+static void remove_own_folder(struct job_facts *facts)
+{
+    if (facts->hold < 0) return;
+    ash_own_dir_remove(facts->dir, KIND, NULL);
+    close(facts->hold);
+    facts->dir[0] = '\0';
+}
+
+/* A folder of this machine, for a job whose ranks are all here. It is held until they have ended: what killed launchers
+ * have left is swept before. */
 static void make_own_folder(const struct ash_launch *launch, bool is_program, struct job_facts *facts)
 {
-    bool wants_one = launch->master == NULL && launch->procs > 1 && !is_program;
+    char hold[24];
 
-    snprintf(facts->dir, sizeof(facts->dir), "/tmp/ashlar-job-XXXXXX");
-    if (!wants_one || mkdtemp(facts->dir) == NULL || renew_folder(facts) < 0) facts->dir[0] = '\0';
+    facts->dir[0] = '\0';
+    facts->hold = -1;
+    if (launch->master != NULL || launch->procs == 1 || is_program) return;
+    ash_own_dir_sweep(TEMP, KIND);
+    if (ash_own_dir_new(TEMP, KIND, facts->dir, sizeof(facts->dir), &facts->hold, NULL) < 0) return;
+    if (ash_membership_make_job_dir(facts->dir, NULL) < 0) {
+        remove_own_folder(facts);
+        return;
+    }
+    snprintf(hold, sizeof(hold), "%d", facts->hold);
+    setenv(HOLD, hold, 1);
 }
 
 static int run_with_folder(const struct ash_launch *asked, const struct launch_flags *flags, struct ash_err *err)
 {
     struct ash_launch launch = *asked;
-    struct job_facts facts = {.out = flags->program ? NULL : find_out(launch.argv)};
+    struct job_facts facts = {.hold = -1, .out = flags->program ? NULL : find_out(launch.argv)};
     bool is_shared = flags->job_dir != NULL && launch.is_one_node;
+    struct ash_run_status before;
     int rc = 0;
 
     if (is_shared)
@@ -283,9 +320,11 @@ static int run_with_folder(const struct ash_launch *asked, const struct launch_f
     launch.renew = renew_folder;
     launch.ctx = &facts;
     launch.saves_alone = facts.out != NULL;
+    launch.is_over = facts.out != NULL ? is_over : NULL;
     if (facts.out != NULL) read_wanted(&facts, 0); /* what an earlier part of the run was asked for is over */
+    if (facts.out != NULL && ash_run_status_read(facts.out, &before, NULL) == 0) facts.process = before.process;
     rc = ash_launch_run(&launch, err);
-    if (facts.dir[0] != '\0' && !is_shared) ash_dir_remove(facts.dir, NULL);
+    remove_own_folder(&facts);
     return rc;
 }
 
@@ -346,3 +385,10 @@ static int run_launch(int argc, char **argv)
 }
 
 const struct ash_cmd ash_cmd_launch = {"launch", "run a command as several processes that work together", run_launch};
+
+void ash_cmd_leave_launch(void)
+{
+    const char *hold = ash_env_get(HOLD);
+
+    if (hold != NULL) ash_own_dir_leave(atoi(hold), TEMP, KIND);
+}

@@ -64,9 +64,12 @@ static int flush_output(int code)
 int main(int argc, char **argv)
 {
     static char version[] = "version";
+    int code;
 
     prctl(PR_SET_NAME, "ashlar"); /* where it was started as /proc/self/exe it would be called exe */
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) argv[1] = version;
-    return flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));
+    code = flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));
+    ash_cmd_leave_launch();
+    return code;
 }

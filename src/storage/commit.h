@@ -58,6 +58,10 @@ int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struc
  * save. A missing one is success. */
 int ash_commit_discard(const char *path, struct ash_err *err);
 
+/* May a save with this file in it replace dir? Returns 0 if dir is missing, empty, or an older save that has the file
+ * and holds nothing else than its manifest lists; -EEXIST with a sentence if anything in it would be lost. */
+int ash_commit_check_replace(const char *dir, const char *file, struct ash_err *err);
+
 /* Is dir a save that was killed: no manifest, and a mark or nothing at all in it? */
 bool ash_commit_is_unfinished(const char *dir);
 

@@ -1,6 +1,7 @@
 /* Manifests, read: does a committed folder still hold what was saved? */
 #include "storage/commit_priv.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -263,5 +264,43 @@ int ash_commit_verify(const char *dir, bool deep, json_t **manifest_out, struct 
         *manifest_out = manifest;
     else
         json_decref(manifest);
+    return rc;
+}
+
+/* Does a manifest list this file, or files of a folder of this name? */
+static bool is_listed(const json_t *manifest, const char *name)
+{
+    const json_t *files = json_object_get(manifest, "files"), *entry;
+    size_t length = strlen(name), i;
+
+    json_array_foreach(files, i, entry) {
+        const char *listed = json_string_value(json_object_get(entry, "name"));
+
+        if (listed != NULL && strncmp(listed, name, length) == 0 && (listed[length] == '\0' || listed[length] == '/'))
+            return true;
+    }
+    return false;
+}
+
+int ash_commit_check_replace(const char *dir, const char *file, struct ash_err *err)
+{
+    DIR *listing = opendir(dir);
+    json_t *manifest = NULL;
+    struct dirent *entry;
+    int rc = 0;
+
+    if (listing == NULL && errno == ENOENT) return 0;
+    if (listing == NULL) return ash_io_fail(err, -errno, dir, "write to");
+    if (!ash_dir_is_empty(dir) && (ash_commit_verify(dir, false, &manifest, NULL) < 0 || !is_listed(manifest, file)))
+        rc = ash_err_set(err, -EEXIST, "'%s' holds other files, which would be lost: choose another folder", dir);
+    while (rc == 0 && manifest != NULL && (entry = readdir(listing)) != NULL) {
+        const char *name = entry->d_name;
+
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ASH_COMMIT_MANIFEST) == 0) continue;
+        if (!is_listed(manifest, name))
+            rc = ash_err_set(err, -EEXIST, "'%s' holds %.200s, which would be lost: choose another folder", dir, name);
+    }
+    json_decref(manifest);
+    closedir(listing);
     return rc;
 }

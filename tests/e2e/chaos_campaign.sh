@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # ashlar chaos campaign and run: drawn jobs whose ranks are killed by real signals end with the bits of one process; a job of one's own can be disturbed.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+mkdir "$SCRATCH/campaign" && echo important > "$SCRATCH/campaign/thesis.txt"
 try "$ASHLAR" chaos campaign --seed 1 --runs 8 --scratch "$SCRATCH/campaign" --keep
 expect 0 "8 drawn runs: $(cat "$SCRATCH/out")"
 grep -q '^8 of 8 runs have the bits of one process$' "$SCRATCH/out" || fail "campaign: $(tail -n 3 "$SCRATCH/out")"
-[ -e "$SCRATCH/campaign" ] && fail "the campaign leaves its folder"
+same "what is in the folder afterwards" thesis.txt "$(ls "$SCRATCH/campaign")"
 
 train straight train.steps=200 train.valid_every=0
 expect 0 "one process"

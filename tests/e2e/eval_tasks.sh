@@ -58,7 +58,11 @@ printf '%s\n' '{"text": "a b c d e f g"}' '{"text": "other"}' '{"text": "a b c d
 try "$ASHLAR" data dedup --out clean.jsonl lines.jsonl
 expect 0 "dedup"
 same "equal lines" 3 "$(wc -l < clean.jsonl)"
-try "$ASHLAR" data dedup --near 0.9 --out clean.jsonl lines.jsonl
+try "$ASHLAR" data dedup --out clean.jsonl lines.jsonl
+expect_error 1 "lines over a file" "--overwrite"
+try "$ASHLAR" data dedup --overwrite --out lines.jsonl clean.jsonl lines.jsonl
+expect_error 1 "lines over an input" "which is read"
+try "$ASHLAR" data dedup --near 0.9 --overwrite --out clean.jsonl lines.jsonl
 same "near lines" 2 "$(wc -l < clean.jsonl)"
 echo '{"text": ' >> lines.jsonl
 try "$ASHLAR" data dedup --out damaged.jsonl lines.jsonl

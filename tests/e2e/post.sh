@@ -27,6 +27,23 @@ grep -q '\[\[8<|im_end|>' "$SCRATCH/out" || fail "data show marks no answer: $(c
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/pairs" "$SCRATCH/pairs.jsonl"
 expect 0 "pairs"
 
+# a folder is replaced only on request, and only one that this command wrote
+mkdir "$SCRATCH/notes" && echo important > "$SCRATCH/notes/thesis.tex"
+cp -r "$SCRATCH/tok" "$SCRATCH/model_there"
+for there in notes model_there; do
+    try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/$there" --overwrite "$SCRATCH/chat.jsonl"
+    expect_error 1 "examples into a folder of other files" "$there" "choose another folder"
+done
+[ -e "$SCRATCH/notes/thesis.tex" ] || fail "data chat removed a file of the user's"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/chat" "$SCRATCH/chat.jsonl"
+expect_error 1 "examples over examples" "--overwrite"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/chat" --overwrite "$SCRATCH/chat.jsonl"
+expect 0 "examples over examples, on request"
+echo notes > "$SCRATCH/chat/notes.txt"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/chat" --overwrite "$SCRATCH/chat.jsonl"
+expect_error 1 "examples with a file of the user's" "notes.txt"
+rm "$SCRATCH/chat/notes.txt"
+
 # mistakes in data
 echo '{"messages": [{"role": "user", "content": "Hello"}]}' > "$SCRATCH/bad.jsonl"
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/bad" "$SCRATCH/bad.jsonl"

@@ -38,6 +38,56 @@ for signal in TERM INT; do
     expect 0 "SIG$signal: resumed"
 done
 
+# A rank under `ashlar launch` is stopped for good (or hangs): the others finish without it, and it is killed after the grace.
+ASHLAR_GROUP_SILENT_TIMEOUT=1 "$ASHLAR" launch --procs 2 --grace 0.5 train "$SCRATCH/job.yaml" --out "$SCRATCH/hung" $endless > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hung/log.jsonl"
+kill -STOP "$(pgrep -P $launcher | tail -n 1)"
+wait_for "the loss" grep -q 'rank 1 .* silent' "$SCRATCH/err"
+try "$ASHLAR" run stop "$SCRATCH/hung" --wait 60
+expect 0 "a run without its stopped rank is told to stop"
+ended() { ! kill -0 $launcher 2> /dev/null; }
+wait_for "the launcher's end" ended || kill -9 $launcher
+wait $launcher
+same "exit code without a rank that hangs" 0 $?
+grep -q '1 of its processes did not end' "$SCRATCH/err" || fail "it does not say what it killed: $(cat "$SCRATCH/err")"
+
+# A launcher that is killed leaves nothing in /tmp: its last rank, or the next launcher, removes its folder.
+job_folder() { # of a launcher's ranks
+    local rank
+    rank=$(pgrep -P "$1" | head -n 1)
+    tr '\0' '\n' < "/proc/$rank/environ" | sed -n 's/^ASHLAR_GROUP_JOB_DIR=//p'
+}
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/killed" $endless > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/killed/log.jsonl"
+folder=$(job_folder $launcher)
+[ -d "$folder" ] || fail "no folder of the job: $folder"
+kill -9 $launcher
+swept() { [ ! -e "$folder" ]; }
+wait_for "the end of its ranks" swept || fail "a killed launcher leaves $folder"
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/all_killed" $endless > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/all_killed/log.jsonl"
+folder=$(job_folder $launcher)
+kill -9 $launcher $(pgrep -P $launcher)
+[ -d "$folder" ] || fail "nothing is left to be removed: $folder"
+try "$ASHLAR" launch --procs 2 version
+[ -e "$folder" ] && fail "the next launcher leaves $folder"
+
+# Nodes may share the run's own folder: nothing in it is removed.
+port=$((port + 1))
+train shared
+echo notes > "$SCRATCH/shared/my-notes.txt"
+try "$ASHLAR" launch --procs 1 --nodes 1 --node-rank 0 --job-dir "$SCRATCH/shared" --master 127.0.0.1:$port train "$SCRATCH/job.yaml" --resume --out "$SCRATCH/shared"
+expect 0 "the run's folder as --job-dir"
+grep -q 'step 40 of 40' "$SCRATCH/out" || fail "--job-dir: the run is not resumed: $(cat "$SCRATCH/out")"
+[ -e "$SCRATCH/shared/my-notes.txt" ] || fail "--job-dir empties a folder of the user's"
+mkdir -p "$SCRATCH/mine/members"
+echo notes > "$SCRATCH/mine/members/list.txt"
+try "$ASHLAR" launch --procs 1 --nodes 1 --node-rank 0 --job-dir "$SCRATCH/mine" --master 127.0.0.1:$port version
+expect_error 1 "members that launch did not make" "mine/members" "choose another folder"
+
 # Nobody comes to meet: a stop request ends that, too.
 (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 1)) RANK=0
     exec "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/alone") > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &

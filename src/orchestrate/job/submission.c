@@ -38,7 +38,7 @@ static void add_setting(struct ash_submission_words *words, const char *key, int
 /* Commands that keep a folder of the run and continue from it. */
 static bool has_run(const char *command)
 {
-    static const char *const names[] = {"train", "sft", "dpo", "reward", "rl"};
+    static const char *const names[] = {"train", "sft", "dpo", "reward", "distill", "rl"};
 
     for (size_t i = 0; i < ASH_COUNT(names); i++)
         if (strcmp(command, names[i]) == 0) return true;
@@ -46,19 +46,16 @@ static bool has_run(const char *command)
 }
 
 /* Where the node stands among others; runs have a folder by which ranks that are lost come back. */
-static int add_place(const struct ash_submission *submission, const struct ash_submission_place *place,
-                     struct ash_submission_words *words)
+static void add_place(const struct ash_submission *submission, const struct ash_submission_place *place,
+                      struct ash_submission_words *words)
 {
-    int used = snprintf(words->job_dir, sizeof(words->job_dir), "%s/" ASH_SUBMISSION_MEMBERS, submission->out);
-
     add(words, "--node-rank");
     add(words, place->node_rank);
     add(words, "--master");
     add(words, place->master);
-    if (!has_run(submission->spec->command)) return 0;
+    if (!has_run(submission->spec->command)) return;
     add(words, "--job-dir");
-    add(words, words->job_dir);
-    return used < (int)sizeof(words->job_dir) ? 0 : -ENAMETOOLONG;
+    add(words, submission->out);
 }
 
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
@@ -72,8 +69,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
     add(words_out, "launch");
     add_number(words_out, "--procs", nodes * (size_t)spec->procs);
     add_number(words_out, "--nodes", nodes);
-    if (place->node_rank != NULL && add_place(submission, place, words_out) < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "job.out is too long");
+    if (place->node_rank != NULL) add_place(submission, place, words_out);
     add_number(words_out, "--restarts", (size_t)spec->restarts);
     add_number(words_out, "--elastic", spec->min_ranks > 0 ? (size_t)spec->min_ranks : 1);
     add_number(words_out, "--grace", (size_t)spec->notice_s);

@@ -36,7 +36,6 @@ struct ash_submission_words {
     size_t count;
     char numbers[12][48]; /* texts of the numbers among them */
     size_t number_count;
-    char job_dir[ASH_SUBMISSION_PATH_BYTES]; /* that of the run, with a folder for the ranks that have met */
 };
 
 /* Write the words of a node. Texts are borrowed from the submission, the place and words_out itself. Returns 0 or

@@ -71,6 +71,7 @@ static struct ash_supervisor describe(const struct ash_launch *launch)
                                    .has_others = launch->has_others,
                                    .alone_s = ALONE_S,
                                    .progress = launch->progress,
+                                   .is_over = launch->is_over,
                                    .epoch = launch->epoch,
                                    .wanted = launch->wanted,
                                    .renew = launch->renew,

@@ -28,6 +28,7 @@ struct ash_launch {
     bool (*has_others)(void *ctx);   /* with is_one_node: do ranks elsewhere answer? NULL: nobody can know */
     bool saves_alone;                /* processes save and end by themselves when this one dies; else they are killed */
     uint64_t (*progress)(void *ctx); /* steps done; NULL: not known */
+    bool (*is_over)(void *ctx);      /* has the job ended? See node/supervisor.h; NULL: not known */
     uint64_t (*epoch)(void *ctx);    /* how often ranks have changed; NULL: not known */
     /* processes that somebody has newly asked for, while `running` are here; 0: nobody has */
     size_t (*wanted)(void *ctx, size_t running);

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "orchestrate/node/ends.h"
 
+#define LOOK_OVER_NS 200000000u
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
 #define BACK_OFF_MAX_S 60.0
 #define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
@@ -239,6 +240,20 @@ static void reap(struct ash_node_watch *watch)
     }
 }
 
+/* The job is over and processes are left, which the others continued without: they have the grace to end. */
+static void await_end(struct ash_node_watch *watch)
+{
+    const struct ash_supervisor *supervisor = watch->supervisor;
+
+    if (watch->force_ns != 0 || supervisor->is_over == NULL || watch->running == 0 ||
+        watch->running == supervisor->count || ash_clock_ns() < watch->over_ns)
+        return;
+    watch->over_ns = ash_clock_ns() + LOOK_OVER_NS;
+    if (!supervisor->is_over(supervisor->ctx)) return;
+    watch->force_ns = ash_clock_ns() + (uint64_t)(supervisor->grace_s * 1e9);
+    watch->is_over = true;
+}
+
 /* Pass signals on, and end by force what has not ended in time. */
 static void pass_on(struct ash_node_watch *watch)
 {
@@ -249,6 +264,9 @@ static void pass_on(struct ash_node_watch *watch)
     }
     if (watch->force_ns != 0 && ash_clock_ns() >= watch->force_ns && !watch->is_forced) {
         watch->is_forced = true;
+        if (watch->is_over)
+            ash_log(ASH_LOG_WARN, "the job is over, and %zu of its processes did not end in %g s: killed",
+                    watch->running, watch->supervisor->grace_s);
         signal_all(watch, SIGKILL);
     }
 }
@@ -288,8 +306,8 @@ static void prepare(struct ash_node_watch *watch)
     watch->is_broken = false;
     watch->done = watch->running = 0;
     watch->said = (struct ash_process_said){0};
-    watch->force_ns = 0;
-    watch->is_forced = false;
+    watch->force_ns = watch->over_ns = 0;
+    watch->is_forced = watch->is_over = false;
     memset(watch->lives, 0, supervisor->count * sizeof(*watch->lives));
 }
 
@@ -310,6 +328,7 @@ static int run_once(struct ash_node_watch *watch, struct ash_err *err)
         wait_output(watch);
         reap(watch);
         pass_on(watch);
+        await_end(watch);
         ash_node_tend_joiners(watch);
     }
     signal_all(watch, SIGKILL); /* what the ranks themselves have left */

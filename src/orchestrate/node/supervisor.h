@@ -28,6 +28,9 @@ struct ash_supervisor {
      * all ranks are here. May take a second. */
     bool (*has_others)(void *ctx);
     double alone_s;
+    /* Has the job ended, as the ranks say? Processes that are left then are ended by force after grace_s: a stopped
+     * one, or one that hangs, would never end. Asked once one has ended; NULL: not known. */
+    bool (*is_over)(void *ctx);
     uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
     /* How often ranks have changed: processes that are lost between two changes, as all of a node, are one failure.
      * NULL: each is one. */

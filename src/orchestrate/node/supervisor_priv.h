@@ -31,7 +31,8 @@ struct ash_node_watch {
     size_t done;        /* ranks that ended well */
     struct ash_process_said said;
     uint64_t force_ns; /* when to end by force; 0: not yet */
-    bool is_interrupted, is_forced;
+    uint64_t over_ns;  /* when to ask again if the job is over */
+    bool is_interrupted, is_forced, is_over;
     uint64_t look_ns;             /* when to ask again what is wanted */
     uint64_t others_ns, alone_ns; /* when to ask again for ranks elsewhere; since when none answers, 0: one does */
     bool is_hopeless;             /* it has failed in the same way too often */

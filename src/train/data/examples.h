@@ -14,6 +14,8 @@
 
 #include "train/data/source.h"
 
+#define ASH_EXAMPLES_FILE "examples.safetensors" /* in their folder */
+
 struct ash_examples;
 
 enum ash_examples_kind { ASH_EXAMPLES_SINGLE, ASH_EXAMPLES_PAIRS };

@@ -4,7 +4,6 @@
 
 #include "train/data/examples.h"
 
-#define ASH_EXAMPLES_FILE "examples.safetensors"
 #define ASH_EXAMPLES_FORMAT "ashlar-examples-1"
 
 /* ash_examples_open over bytes in memory, borrowed until close. name is for messages. */
