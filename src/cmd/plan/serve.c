@@ -203,12 +203,13 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
         return ash_err_set(err, -EINVAL,
                            "these constants (--set) leave no speed: `ashlar plan constants` lists the usual");
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
-    answer->has_split = ash_serve_split_find(&answer->consts, job, answer->points, answer->count, &answer->split);
+    ash_serve_kinds_find(consts, job, answer->points, answer->count, &answer->kinds);
+    answer->has_split = ash_serve_split_find(consts, job, &answer->kinds, job->cluster.gpus, &answer->split);
     if (answer->has_split)
         answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, ASH_SERVE_RATIOS_MAX);
-    ash_serve_advise(job, &answer->points[0], answer->has_split ? &answer->split : NULL, &answer->advice);
     fill_curve(answer);
-    return 0;
+    rc = ash_serve_advise(consts, job, answer->points, answer->count, &answer->kinds, &answer->advice);
+    return rc < 0 ? ash_err_set(err, rc, "no memory for a plan of %d GPUs", job->cluster.gpus) : 0;
 }
 
 static int print(const struct flags *flags, const struct ash_serve_answer *answer, struct ash_err *err)

@@ -15,6 +15,7 @@ struct ash_serve_answer {
     size_t count, shown;
     struct ash_serve_point curve[ASH_SERVE_CURVE_MAX]; /* the best cut over batch sizes */
     size_t curve_count;
+    struct ash_serve_kinds kinds;
     struct ash_serve_split split;
     bool has_split;
     struct ash_serve_split ratios[ASH_SERVE_RATIOS_MAX]; /* of prompt to decoding replicas, around the best */

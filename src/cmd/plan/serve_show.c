@@ -13,6 +13,15 @@
 
 #define DRAWN_MAX 4
 #define DRAWN_POINTS 40
+#define HOURS_PER_MONTH 730
+
+/* Has the plan replicas for prompts alone? */
+static bool is_disaggregated(const struct ash_serve_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        if (plan->parts[i].is_split) return true;
+    return false;
+}
 
 static double out_tokens(const struct ash_serve_job *job)
 {
@@ -108,7 +117,7 @@ static void print_split(const struct ash_serve_answer *answer)
         return;
     }
     printf("  it %s: %+.0f %% tokens/s on the same GPUs compared with unified replicas, longest gap %s instead of %s\n",
-           answer->advice.is_disaggregated ? "pays" : "does not pay", 100 * answer->advice.split_gain,
+           is_disaggregated(&answer->advice.whole) ? "pays" : "does not pay", 100 * answer->advice.split_gain,
            ash_plan_text_seconds(split->itl_s, gap), ash_plan_text_seconds(best->stall_s, stall));
 }
 
@@ -126,55 +135,71 @@ static void print_request(const struct ash_serve_answer *answer)
            dollars(best->usd_request, price, sizeof(price)), ash_plan_text_rate(best->requests_s, rate));
 }
 
-/* The replicas that are recommended. */
-static void print_choice(const struct ash_serve_answer *answer)
+/* The replicas of a plan: "2 x tp4 with 64 sequences each + 1 x tp8 ...". */
+static void print_parts(const struct ash_serve_plan *plan)
 {
-    const struct ash_serve_advice *advice = &answer->advice;
-    const struct ash_serve_split *split = &answer->split;
-    const struct ash_serve_point *best = &answer->points[0];
     char cut[32], prompt[32];
 
-    if (advice->is_disaggregated)
-        printf("%.0f x %s for prompts and %.0f x %s for answers with %.0f sequence%s each", advice->prompt_replicas,
-               ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)), advice->replicas,
-               ash_serve_cut(&split->decode.infer, cut, sizeof(cut)), split->decode.batch,
-               ash_plan_plural(split->decode.batch));
-    else
-        printf("%.0f x %s with %.0f sequence%s each", advice->replicas, ash_serve_cut(&best->infer, cut, sizeof(cut)),
-               best->batch, ash_plan_plural(best->batch));
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct ash_serve_part *part = &plan->parts[i];
+        const struct ash_serve_split *split = &part->split;
+
+        printf("%s", i > 0 ? " + " : "");
+        if (part->is_split)
+            printf("%.0f x %s for prompts and %.0f x %s for answers with %.0f sequence%s each", split->prompt_replicas,
+                   ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)), split->decode_replicas,
+                   ash_serve_cut(&split->decode.infer, cut, sizeof(cut)), split->decode.batch,
+                   ash_plan_plural(split->decode.batch));
+        else
+            printf("%.0f x %s with %.0f sequence%s each", part->replicas,
+                   ash_serve_cut(&part->point.infer, cut, sizeof(cut)), part->point.batch,
+                   ash_plan_plural(part->point.batch));
+    }
+}
+
+/* What is paid for all machines of a plan. */
+static void print_price(const struct ash_serve_plan *plan)
+{
+    char million[24];
+
+    if (plan->usd_hour <= 0) return;
+    printf(", $%.2f an hour, $%.0f a month, %s per million tokens", plan->usd_hour, plan->usd_hour * HOURS_PER_MONTH,
+           dollars(plan->usd_million, million, sizeof(million)));
 }
 
 /* What the requests that must be answered need: replicas, GPUs and machines. */
 static void print_needed(const struct ash_serve_answer *answer)
 {
-    const struct ash_serve_advice *advice = &answer->advice;
+    const struct ash_serve_plan *needed = &answer->advice.needed;
     const struct ash_cluster *cluster = &answer->job.cluster;
+    double arrivals = answer->job.arrivals_s;
 
-    if (advice->gpus_needed <= 0) return;
-    printf("; %g requests/s need ", answer->job.arrivals_s);
-    if (advice->is_disaggregated)
-        printf("%.0f + %.0f replicas", advice->prompt_replicas_needed, advice->replicas_needed);
-    else
-        printf("%.0f replica%s", advice->replicas_needed, ash_plan_plural(advice->replicas_needed));
-    printf(" = %.0f GPU%s = %.0f x %s", advice->gpus_needed, ash_plan_plural(advice->gpus_needed),
-           advice->machines_needed, cluster->machine.name);
-    if (advice->gpus_needed > cluster->gpus)
+    if (needed->count == 0) return;
+    printf("%g request%s/s need%s ", arrivals, ash_plan_plural(arrivals), arrivals == 1 ? "s" : "");
+    print_parts(needed);
+    printf(" = %.0f GPU%s = %.0f x %s", needed->gpus, ash_plan_plural(needed->gpus), needed->machines,
+           cluster->machine.name);
+    if (needed->gpus > cluster->gpus)
         printf(", more than the %d GPU%s there are", cluster->gpus, ash_plan_plural(cluster->gpus));
+    print_price(needed);
+    printf("\n");
 }
 
 static void print_verdict(const struct ash_serve_answer *answer)
 {
-    const struct ash_serve_advice *advice = &answer->advice;
+    const struct ash_serve_plan *whole = &answer->advice.whole;
     int gpus = answer->job.cluster.gpus;
-    char rate[ASH_PLAN_TEXT_BYTES];
+    char rate[ASH_PLAN_TEXT_BYTES], tokens[ASH_PLAN_TEXT_BYTES];
 
     printf("\nverdict: ");
-    print_choice(answer);
-    printf(": %.0f tok/s, %s requests/s on %d GPU%s", advice->tokens_s, ash_plan_text_rate(advice->requests_s, rate),
-           gpus, ash_plan_plural(gpus));
-    if (!advice->meets) printf("; no cut meets the limits, this is the nearest");
-    print_needed(answer);
+    print_parts(whole);
+    printf(": %s tok/s, %s requests/s on %d GPU%s", ash_plan_text_rate(whole->tokens_s, tokens),
+           ash_plan_text_rate(whole->requests_s, rate), gpus, ash_plan_plural(gpus));
+    if (whole->gpus < gpus) printf(" (%.0f idle)", gpus - whole->gpus);
+    print_price(whole);
+    if (!whole->meets) printf("; no cut meets the limits, this is the nearest");
     printf("\n");
+    print_needed(answer);
 }
 
 /* What the model or the GPU cannot do as it is asked for. */
@@ -258,36 +283,50 @@ static json_t *encode_ratios(const struct ash_serve_answer *answer)
     return list;
 }
 
-/* What the cluster should run, in one object. */
-static json_t *encode_advice(const struct ash_serve_answer *answer)
+static json_t *encode_part(const struct ash_serve_part *part)
 {
-    const struct ash_serve_advice *advice = &answer->advice;
-    const struct ash_infer *infer = advice->is_disaggregated ? &answer->split.decode.infer : &answer->points[0].infer;
+    const struct ash_infer *infer = part->is_split ? &part->split.decode.infer : &part->point.infer;
     char cut[32], prompt[32];
-    json_t *json =
-        json_pack("{s:b, s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:f, s:f}", "disaggregated", (int)advice->is_disaggregated,
-                  "cut", ash_serve_cut(infer, cut, sizeof(cut)), "replicas", advice->replicas, "prompt_replicas",
-                  advice->prompt_replicas, "tokens_s", advice->tokens_s, "requests_s", advice->requests_s, "meets",
-                  (int)advice->meets, "replicas_needed", advice->replicas_needed, "gpus_needed", advice->gpus_needed,
-                  "machines_needed", advice->machines_needed);
+    json_t *json = json_pack("{s:b, s:s, s:f, s:f, s:f, s:f}", "disaggregated", (int)part->is_split, "cut",
+                             ash_serve_cut(infer, cut, sizeof(cut)), "replicas",
+                             part->is_split ? part->split.decode_replicas : part->replicas, "batch",
+                             part->is_split ? part->split.decode.batch : part->point.batch, "gpus", part->gpus,
+                             "requests_s", part->requests_s);
 
-    if (json != NULL && advice->is_disaggregated) {
-        json_object_set_new(json, "prompt_cut",
-                            json_string(ash_serve_cut(&answer->split.prompt.infer, prompt, sizeof(prompt))));
-        json_object_set_new(json, "prompt_replicas_needed", json_real(advice->prompt_replicas_needed));
-    }
+    if (json == NULL || !part->is_split) return json;
+    json_object_set_new(json, "prompt_cut",
+                        json_string(ash_serve_cut(&part->split.prompt.infer, prompt, sizeof(prompt))));
+    json_object_set_new(json, "prompt_replicas", json_real(part->split.prompt_replicas));
     return json;
+}
+
+/* What some machines should run; null: nothing was asked for. */
+static json_t *encode_plan(const struct ash_serve_plan *plan)
+{
+    json_t *parts = json_array();
+
+    if (plan->count == 0) {
+        json_decref(parts);
+        return json_null();
+    }
+    for (size_t i = 0; i < plan->count; i++)
+        json_array_append_new(parts, encode_part(&plan->parts[i]));
+    return json_pack("{s:b, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "disaggregated", (int)is_disaggregated(plan),
+                     "parts", parts, "gpus", plan->gpus, "machines", plan->machines, "tokens_s", plan->tokens_s,
+                     "requests_s", plan->requests_s, "usd_hour", plan->usd_hour, "usd_million", plan->usd_million,
+                     "meets", (int)plan->meets);
 }
 
 int ash_serve_print_json(const struct ash_serve_answer *answer, struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
     json_t *json = json_pack(
-        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:o, s:o, s:o, s:o, s:o}", "model", job->shape.name,
-        "machine", job->cluster.machine.name, "gpus", job->cluster.gpus, "in_tokens", job->in_tokens, "answer_tokens",
-        job->answer_tokens, "thinking_tokens", job->thinking_tokens, "samples", job->samples, "verify_passes",
-        job->verify_passes, "context_tokens", job->shape.context, "cache_bytes_per_token", ash_serve_cache_bytes(job),
-        "disaggregation_pays", (int)answer->advice.is_disaggregated, "recommendation", encode_advice(answer), "cuts",
+        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
+        job->shape.name, "machine", job->cluster.machine.name, "gpus", job->cluster.gpus, "in_tokens", job->in_tokens,
+        "answer_tokens", job->answer_tokens, "thinking_tokens", job->thinking_tokens, "samples", job->samples,
+        "verify_passes", job->verify_passes, "context_tokens", job->shape.context, "cache_bytes_per_token",
+        ash_serve_cache_bytes(job), "disaggregation_pays", (int)is_disaggregated(&answer->advice.whole),
+        "recommendation", encode_plan(&answer->advice.whole), "needed", encode_plan(&answer->advice.needed), "cuts",
         encode_points(job, answer->points, answer->shown), "curve",
         encode_points(job, answer->curve, answer->curve_count), "disaggregated",
         answer->has_split ? encode_split(&answer->split) : json_null(), "ratios", encode_ratios(answer));

@@ -80,13 +80,19 @@ static double cache_bytes(const struct ash_infer *infer)
     return ash_shape_cache_bytes(shape, cache_element_bytes[infer->cache]) / share / infer->pp;
 }
 
+double ash_infer_usable_bytes(const struct ash_consts *consts, const struct ash_gpu *gpu)
+{
+    return gpu->memory_bytes * consts->memory_usable - consts->memory_buffers;
+}
+
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens)
 {
     double workspace = infer->shape.sparse_layers > 0 ? consts->infer_workspace_sparse_gb : consts->infer_workspace_gb;
     double left = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
-    double free_bytes = fmax(left - workspace * 1e9, left * consts->infer_cache_min);
+    double usable = ash_infer_usable_bytes(consts, infer->cluster.machine.gpu) - ash_infer_weight_bytes(infer);
+    double free_bytes = fmax(left - workspace * 1e9, usable * consts->infer_cache_min);
 
-    if (free_bytes <= 0) return 0;
+    if (usable <= 0) return 0;
     return consts->infer_reserve * free_bytes / cache_bytes(infer) / context_tokens * cut_of(infer).groups;
 }
 

@@ -21,6 +21,9 @@ struct ash_infer {
 int ash_infer_gpus(const struct ash_infer *infer);
 /* Bytes of weights on one GPU of the replica. */
 double ash_infer_weight_bytes(const struct ash_infer *infer);
+/* Bytes of a GPU's memory that a plan may fill with weights and caches, as in training: not what fragments, nor what
+ * the libraries take. */
+double ash_infer_usable_bytes(const struct ash_consts *consts, const struct ash_gpu *gpu);
 /* Requests of context_tokens whose cache fits on the replica together with the weights; 0: the weights do not fit. */
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens);
 

@@ -272,11 +272,12 @@ static int check_degrees(const struct ash_serve_job *job, struct ash_err *err)
 }
 
 /* GPUs of this kind over which the weights would fit with room for one request. */
-static double gpus_needed(const struct ash_serve_job *job)
+static double gpus_needed(const struct ash_consts *consts, const struct ash_serve_job *job)
 {
     struct ash_infer one = replica(job, 1, 1, 1, 1);
+    double least = ash_infer_weight_bytes(&one) / ash_infer_usable_bytes(consts, job->cluster.machine.gpu);
 
-    return ceil(ash_infer_weight_bytes(&one) / (0.85 * job->cluster.machine.gpu->memory_bytes));
+    return exp2(ceil(log2(fmax(1, least)))); /* cuts are powers of two */
 }
 
 int ash_serve_check(const struct ash_consts *consts, const struct ash_serve_job *job, struct ash_err *err)
@@ -297,5 +298,5 @@ int ash_serve_check(const struct ash_consts *consts, const struct ash_serve_job 
                        "tokens of cache: take about %.0f GPUs, fp8 or fp4 weights, an fp8 cache, or shorter requests",
                        job->shape.name, probe.least * 1e-9, job->cluster.gpus, job->cluster.machine.gpu->name,
                        job->cluster.machine.gpu->memory_bytes * 1e-9, job->in_tokens + job->samples * out_tokens(job),
-                       gpus_needed(job));
+                       gpus_needed(consts, job));
 }

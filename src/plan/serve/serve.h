@@ -46,15 +46,37 @@ struct ash_serve_split {
     bool meets;
 };
 
-/* What to do with the whole cluster: unified replicas, or replicas of two kinds where that gives more tokens/s. */
+/* Replicas that a split may be made of: those that no smaller one replaces. */
+#define ASH_SERVE_KINDS_MAX 24
+struct ash_serve_kinds {
+    struct ash_serve_point prompts[ASH_SERVE_KINDS_MAX], decodes[ASH_SERVE_KINDS_MAX];
+    size_t prompt_count, decode_count;
+};
+
+/* Replicas of one cut, or a split: replicas of two kinds. */
+struct ash_serve_part {
+    bool is_split;
+    struct ash_serve_point point; /* if unified: one of `replicas` */
+    double replicas;
+    struct ash_serve_split split; /* else */
+    double gpus, requests_s;      /* of all of it */
+};
+
+/* What some GPUs run: parts next to each other. */
+#define ASH_SERVE_PARTS_MAX 16
+struct ash_serve_plan {
+    struct ash_serve_part parts[ASH_SERVE_PARTS_MAX];
+    size_t count;
+    double gpus, machines;        /* in use; rented */
+    double tokens_s, requests_s;  /* of all of them */
+    double usd_hour, usd_million; /* of what is rented; needed: at the rate of the arrivals; 0: price unknown */
+    bool meets;                   /* the limits */
+};
+
 struct ash_serve_advice {
-    bool is_disaggregated;
-    double replicas;        /* unified ones, or those that decode */
-    double prompt_replicas; /* 0 where replicas are unified */
-    double tokens_s, requests_s;
-    bool meets;
-    double split_gain; /* tokens/s of the disaggregated cluster compared with the unified one; 0: no split */
-    double replicas_needed, prompt_replicas_needed, gpus_needed, machines_needed; /* for the arrivals; 0: none given */
+    struct ash_serve_plan whole;  /* the most tokens/s that the cluster gives */
+    struct ash_serve_plan needed; /* the fewest machines that answer the arrivals; count 0: none are given */
+    double split_gain; /* tokens/s of the best split of the cluster compared with the best unified replicas; 0: none */
 };
 
 /* Refuse what cannot be: degrees that do not divide, experts of a dense model, a cluster too small for the weights. The
@@ -69,18 +91,23 @@ double ash_serve_cache_bytes(const struct ash_serve_job *job);
  * of at most max were written. */
 size_t ash_serve_search(const struct ash_consts *consts, const struct ash_serve_job *job,
                         struct ash_serve_point *points, size_t max);
-/* The best split with replicas cut like those of points. Returns false where the cluster is too small for two, or
- * where answers have one token and nothing is decoded. */
+/* The replicas of points that a split may be made of; none where answers have one token and nothing is decoded. */
+void ash_serve_kinds_find(const struct ash_consts *consts, const struct ash_serve_job *job,
+                          const struct ash_serve_point *points, size_t count, struct ash_serve_kinds *kinds_out);
+/* The split with the most tokens/s on this many GPUs, within the limits if there is one. Returns false if they are too
+ * few. */
 bool ash_serve_split_find(const struct ash_consts *consts, const struct ash_serve_job *job,
-                          const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out);
+                          const struct ash_serve_kinds *kinds, double gpus, struct ash_serve_split *split_out);
 /* The same replicas in other proportions: one for prompts, two, four, ... and the best, with as many for answers as the
  * cluster then holds. Returns how many of at most max were written. */
 size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_job *job,
                         const struct ash_serve_split *best, struct ash_serve_split *splits, size_t max);
-/* Choose between the best unified replica and the best split (NULL: there is none) by tokens/s of the whole cluster,
- * within the limits where one of them keeps them. */
-void ash_serve_advise(const struct ash_serve_job *job, const struct ash_serve_point *best,
-                      const struct ash_serve_split *split, struct ash_serve_advice *advice_out);
+/* The best plan over all sums of unified replicas and splits: for the whole cluster, and with the fewest GPUs for the
+ * arrivals. More machines never give less than copies of the plan for fewer. points are the cuts of ash_serve_search,
+ * split the one of the whole cluster (NULL: none). Returns 0 or -ENOMEM. */
+int ash_serve_advise(const struct ash_consts *consts, const struct ash_serve_job *job,
+                     const struct ash_serve_point *points, size_t count, const struct ash_serve_kinds *kinds,
+                     struct ash_serve_advice *advice_out);
 /* "tp8", "dp8 ep8", "tp8 pp2" into buf; returns buf. */
 const char *ash_serve_cut(const struct ash_infer *infer, char *buf, size_t buf_bytes);
 

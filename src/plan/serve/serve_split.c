@@ -4,11 +4,8 @@
 
 #include <math.h>
 
-#include "base/assert.h"
-
 #define UTILISATION 0.8   /* prompt replicas are not kept busier: their queue would grow */
 #define NETWORK_SHARE 0.8 /* of the network's rate at which caches travel */
-#define TRIED_MAX 8       /* cuts of each kind */
 #define BISECTIONS 40
 
 static double out_tokens(const struct ash_serve_job *job)
@@ -70,34 +67,16 @@ static bool decode_replica(const struct ash_consts *consts, const struct ash_ser
 
 /* ---- how many of each -------------------------------------------------------------------------------------------- */
 
-/* Requests per second of this many prefill replicas with as many decode replicas as the rest of the cluster holds. */
-static double rate_of(const struct ash_serve_job *job, const struct ash_serve_split *split, double prompts,
-                      double *decodes_out)
+/* Requests per second of this many prefill replicas with as many decode replicas as the rest of the GPUs holds. */
+static double rate_of(const struct ash_serve_split *split, double gpus, double prompts, double *decodes_out)
 {
     double prompt_gpus = ash_infer_gpus(&split->prompt.infer), decode_gpus = ash_infer_gpus(&split->decode.infer);
-    double decodes = floor((job->cluster.gpus - prompts * prompt_gpus) / decode_gpus), rate;
+    double decodes = floor((gpus - prompts * prompt_gpus) / decode_gpus), rate;
 
     if (decodes < 1) return 0;
     rate = fmin(prompts * split->prompt.requests_s, decodes * split->decode.requests_s);
     *decodes_out = decodes;
     return rate;
-}
-
-/* The number of prompt replicas at which neither kind waits for the other, in whole numbers; 0: there is no room. */
-static double balanced(const struct ash_serve_job *job, const struct ash_serve_split *split)
-{
-    double prompt_gpus = ash_infer_gpus(&split->prompt.infer), decode_gpus = ash_infer_gpus(&split->decode.infer);
-    double in = split->prompt.requests_s, out = split->decode.requests_s, gpus = job->cluster.gpus;
-    double even = floor(gpus * out / (prompt_gpus * out + decode_gpus * in)), best = 0, best_rate = 0, decodes;
-
-    for (double prompts = fmax(1, even - 1); prompts <= fmax(1, even + 2); prompts++) {
-        double rate = rate_of(job, split, prompts, &decodes);
-
-        if (rate <= best_rate) continue;
-        best_rate = rate;
-        best = prompts;
-    }
-    return best;
 }
 
 static double network_rate(const struct ash_serve_job *job, const struct ash_infer *infer)
@@ -140,18 +119,17 @@ static double step_s(const struct ash_consts *consts, const struct ash_serve_job
     return step.total;
 }
 
-/* Fill what follows from the two kinds of replicas and the number for prefill. Returns false where there is no room. */
-static bool complete(const struct ash_consts *consts, const struct ash_serve_job *job, double prompts,
+/* Fill what follows from the two kinds of replicas, all GPUs and the number of replicas for prefill. Returns false if
+ * there is no room. */
+static bool complete(const struct ash_consts *consts, const struct ash_serve_job *job, double gpus, double prompts,
                      struct ash_serve_split *split)
 {
-    double network = network_rate(job, &split->prompt.infer), gpus;
+    double network = network_rate(job, &split->prompt.infer);
 
-    split->requests_s = rate_of(job, split, prompts, &split->decode_replicas);
+    split->requests_s = rate_of(split, gpus, prompts, &split->decode_replicas);
     if (split->requests_s <= 0) return false;
     split->prompt_replicas = prompts;
     split->prompts_wait = prompts * split->prompt.requests_s > split->requests_s * (1 + 1e-9);
-    gpus =
-        prompts * ash_infer_gpus(&split->prompt.infer) + split->decode_replicas * ash_infer_gpus(&split->decode.infer);
     split->cache_bytes = ash_serve_cache_bytes(job) * job->in_tokens;
     if (network > 0)
         split->transfer_s = split->cache_bytes / (NETWORK_SHARE * network) + job->cluster.machine.net_latency_s;
@@ -165,30 +143,84 @@ static bool complete(const struct ash_consts *consts, const struct ash_serve_job
     return true;
 }
 
-static bool better(const struct ash_serve_split *a, const struct ash_serve_split *b)
+/* ---- the best split ---------------------------------------------------------------------------------------------- */
+
+/* Is replica `a` as good as b at every size? Both are powers of two: copies of a small one fill the place of a large
+ * one. */
+static bool dominates(const struct ash_serve_point *a, const struct ash_serve_point *b, bool by_latency)
 {
-    return a->meets != b->meets ? a->meets : a->tokens_s_gpu > b->tokens_s_gpu;
+    double a_gpus = ash_infer_gpus(&a->infer), b_gpus = ash_infer_gpus(&b->infer);
+
+    if (by_latency && a->ttft_s > b->ttft_s) return false;
+    return a_gpus <= b_gpus && a->requests_s / a_gpus >= b->requests_s / b_gpus;
+}
+
+/* Keep a replica that no other dominates. Returns how many there are. */
+static size_t add_kind(struct ash_serve_point *kinds, size_t count, const struct ash_serve_point *kind, bool by_latency)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (dominates(&kinds[i], kind, by_latency)) return count;
+    for (size_t i = 0; i < count; i++)
+        if (!dominates(kind, &kinds[i], by_latency)) kinds[kept++] = kinds[i];
+    if (kept < ASH_SERVE_KINDS_MAX) kinds[kept++] = *kind;
+    return kept;
+}
+
+void ash_serve_kinds_find(const struct ash_consts *consts, const struct ash_serve_job *job,
+                          const struct ash_serve_point *points, size_t count, struct ash_serve_kinds *kinds_out)
+{
+    kinds_out->prompt_count = kinds_out->decode_count = 0;
+    if (out_tokens(job) <= 1) return; /* the prefill pass gives the only token */
+    for (size_t i = 0; i < count; i++) {
+        struct ash_serve_point prompt, decode;
+
+        prompt_replica(consts, job, &points[i].infer, &prompt);
+        prompt.ttft_s = prompt_pass_s(consts, job, &points[i].infer);
+        if (job->ttft_limit_s <= 0 || prompt.ttft_s < job->ttft_limit_s)
+            kinds_out->prompt_count =
+                add_kind(kinds_out->prompts, kinds_out->prompt_count, &prompt, job->ttft_limit_s > 0);
+        if (decode_replica(consts, job, &points[i].infer, &decode))
+            kinds_out->decode_count = add_kind(kinds_out->decodes, kinds_out->decode_count, &decode, false);
+    }
+}
+
+/* Try every number of prompt replicas around the one at which neither kind waits for the other. */
+static bool try_pair(const struct ash_consts *consts, const struct ash_serve_job *job, double gpus,
+                     struct ash_serve_split *split, struct ash_serve_split *best)
+{
+    double prompt_gpus = ash_infer_gpus(&split->prompt.infer), decode_gpus = ash_infer_gpus(&split->decode.infer);
+    double in = split->prompt.requests_s, out = split->decode.requests_s, decodes;
+    double even = floor(gpus * out / (prompt_gpus * out + decode_gpus * in));
+    bool found = false;
+
+    for (double prompts = fmax(1, even - 1); prompts <= fmax(1, even + 2); prompts++) {
+        double rate = rate_of(split, gpus, prompts, &decodes);
+
+        if (rate <= 0 || (best->meets && rate <= best->requests_s * (1 + 1e-9))) continue;
+        if (!complete(consts, job, gpus, prompts, split)) continue;
+        if (!split->meets && (best->meets || rate <= best->requests_s * (1 + 1e-9))) continue;
+        *best = *split;
+        found = true;
+    }
+    return found;
 }
 
 bool ash_serve_split_find(const struct ash_consts *consts, const struct ash_serve_job *job,
-                          const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out)
+                          const struct ash_serve_kinds *kinds, double gpus, struct ash_serve_split *split_out)
 {
+    struct ash_serve_split best = {0};
     bool found = false;
 
-    if (out_tokens(job) <= 1) return false; /* the prefill pass gives the only token */
-    if (count > TRIED_MAX) count = TRIED_MAX;
-    for (size_t p = 0; p < count; p++) {
-        for (size_t d = 0; d < count; d++) {
-            struct ash_serve_split split = {0};
+    for (size_t p = 0; p < kinds->prompt_count; p++) {
+        for (size_t d = 0; d < kinds->decode_count; d++) {
+            struct ash_serve_split split = {.prompt = kinds->prompts[p], .decode = kinds->decodes[d]};
 
-            prompt_replica(consts, job, &points[p].infer, &split.prompt);
-            if (!decode_replica(consts, job, &points[d].infer, &split.decode)) continue;
-            if (!complete(consts, job, balanced(job, &split), &split)) continue;
-            if (found && !better(&split, split_out)) continue;
-            *split_out = split;
-            found = true;
+            if (try_pair(consts, job, gpus, &split, &best)) found = true;
         }
     }
+    if (found) *split_out = best;
     return found;
 }
 
@@ -203,56 +235,9 @@ size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_
         double next = fmax(prompts + 1, floor(prompts * 2));
 
         splits[count] = *best;
-        if (complete(consts, job, prompts, &splits[count])) count++;
+        if (complete(consts, job, job->cluster.gpus, prompts, &splits[count])) count++;
         /* twice as many each time, and the best so far */
         prompts = prompts < best->prompt_replicas && next > best->prompt_replicas ? best->prompt_replicas : next;
     }
     return count;
-}
-
-/* Replicas that answer this many requests per second. */
-static double replicas_for(double arrivals_s, double requests_s)
-{
-    return arrivals_s > 0 ? ceil(arrivals_s / requests_s) : 0;
-}
-
-static void advise_split(const struct ash_serve_job *job, const struct ash_serve_split *split,
-                         struct ash_serve_advice *advice)
-{
-    advice->is_disaggregated = true;
-    advice->replicas = split->decode_replicas;
-    advice->prompt_replicas = split->prompt_replicas;
-    advice->tokens_s = split->tokens_s;
-    advice->requests_s = split->requests_s;
-    advice->meets = split->meets;
-    advice->replicas_needed = replicas_for(job->arrivals_s, split->decode.requests_s);
-    advice->prompt_replicas_needed = replicas_for(job->arrivals_s, split->prompt.requests_s);
-    advice->gpus_needed = advice->replicas_needed * ash_infer_gpus(&split->decode.infer) +
-                          advice->prompt_replicas_needed * ash_infer_gpus(&split->prompt.infer);
-}
-
-static void advise_unified(const struct ash_serve_job *job, const struct ash_serve_point *best,
-                           struct ash_serve_advice *advice)
-{
-    advice->tokens_s = advice->replicas * best->tokens_s;
-    advice->requests_s = advice->replicas * best->requests_s;
-    advice->meets = best->meets;
-    advice->replicas_needed = replicas_for(job->arrivals_s, best->requests_s);
-    advice->gpus_needed = advice->replicas_needed * ash_infer_gpus(&best->infer);
-}
-
-void ash_serve_advise(const struct ash_serve_job *job, const struct ash_serve_point *best,
-                      const struct ash_serve_split *split, struct ash_serve_advice *advice_out)
-{
-    struct ash_serve_advice advice = {.replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&best->infer))};
-    double unified_tokens_s = advice.replicas * best->tokens_s;
-
-    ash_assert(advice.replicas >= 1);
-    if (split != NULL) advice.split_gain = split->tokens_s / unified_tokens_s - 1;
-    if (split != NULL && split->meets && (!best->meets || split->tokens_s > unified_tokens_s))
-        advise_split(job, split, &advice);
-    else
-        advise_unified(job, best, &advice);
-    advice.machines_needed = ceil(advice.gpus_needed / job->cluster.machine.gpus);
-    *advice_out = advice;
 }

@@ -84,6 +84,16 @@ static void test_samples_share_the_prompt(void **state)
     assert_true(eight[0].request_s > 2 * one[0].request_s);
 }
 
+/* The best split of the whole cluster. */
+static bool find_split(const struct ash_serve_job *job, const struct ash_serve_point *points, size_t count,
+                       struct ash_serve_split *split)
+{
+    static struct ash_serve_kinds found;
+
+    ash_serve_kinds_find(&consts, job, points, count, &found);
+    return ash_serve_split_find(&consts, job, &found, job->cluster.gpus, split);
+}
+
 /* Sources find that splitting buys latency and costs throughput per GPU. */
 static void test_split(void **state)
 {
@@ -95,7 +105,7 @@ static void test_split(void **state)
     size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
 
     (void)state;
-    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    assert_true(find_split(&job, points, count, &split));
     assert_true(split.tokens_s_gpu < points[0].tokens_s_gpu);
     assert_true(split.itl_s < points[0].itl_s && split.itl_s < points[0].stall_s);
     assert_true(split.prompt_replicas * ash_infer_gpus(&split.prompt.infer) +
@@ -114,11 +124,11 @@ static void test_split(void **state)
     assert_true(ratios[0].itl_s < ratios[ratio_count - 1].itl_s && !ratios[0].prompts_wait);
     job.itl_limit_s = 0.02;
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_true(ash_serve_split_find(&consts, &job, points, count, &strict));
+    assert_true(find_split(&job, points, count, &strict));
     assert_true(strict.itl_s <= 0.02 && strict.tokens_s_gpu <= split.tokens_s_gpu);
     job = make_job("llama-3.1-8b", "1xg6e.xlarge");
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_false(ash_serve_split_find(&consts, &job, points, count, &split));
+    assert_false(find_split(&job, points, count, &split));
 }
 
 /* A replica that only reads prompts reads at least as many as one that answers them, too, and as one whose answers have
@@ -133,41 +143,107 @@ static void test_prompt_replicas_read_together(void **state)
     double gpus;
 
     (void)state;
-    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    assert_true(find_split(&job, points, count, &split));
     gpus = ash_infer_gpus(&split.prompt.infer);
     assert_true(split.prompt.requests_s / gpus > points[0].requests_s / ash_infer_gpus(&points[0].infer));
     one.answer_tokens = 1;
     assert_true(ash_serve_search(&consts, &one, single, POINTS_MAX) > 0);
     assert_true(single[0].itl_s == 0 && single[0].stall_s == 0);
-    assert_false(ash_serve_split_find(&consts, &one, single, 1, &split));
-    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    assert_false(find_split(&one, single, 1, &split));
+    assert_true(find_split(&job, points, count, &split));
     assert_true(split.prompt.requests_s / gpus > 0.7 * single[0].requests_s / ash_infer_gpus(&single[0].infer));
 }
 
-/* The advice is the better of the two, for the whole cluster, and says what arrivals need of what it advises. */
+static struct ash_serve_kinds kinds;
+
+/* Search and advise; the best unified points are in points. */
+static struct ash_serve_advice advise(const struct ash_serve_job *job, struct ash_serve_point *points)
+{
+    static struct ash_serve_advice advice;
+    size_t count = ash_serve_search(&consts, job, points, POINTS_MAX);
+
+    ash_serve_kinds_find(&consts, job, points, count, &kinds);
+    assert_int_equal(ash_serve_advise(&consts, job, points, count, &kinds, &advice), 0);
+    return advice;
+}
+
+/* The advice is at least as good as unified replicas and as a split of the whole cluster, and sums up to its parts. */
 static void test_advice(void **state)
 {
     static struct ash_serve_point points[POINTS_MAX];
     struct ash_serve_job job = make_job("llama-3.1-70b", "2xp5.48xlarge");
-    struct ash_serve_advice advice;
+    static struct ash_serve_advice advice;
     struct ash_serve_split split;
-    size_t count;
+    double rate = 0, gpus = 0;
 
     (void)state;
     job.itl_limit_s = 0.04;
     job.arrivals_s = 1000;
-    count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
-    ash_serve_advise(&job, &points[0], &split, &advice);
-    assert_true(advice.is_disaggregated && advice.meets && advice.split_gain > 0.1);
-    assert_float_equal(advice.tokens_s, split.tokens_s, 1e-6);
-    assert_true(advice.tokens_s > floor(16.0 / ash_infer_gpus(&points[0].infer)) * points[0].tokens_s);
-    assert_true(advice.replicas_needed * split.decode.requests_s >= 1000);
-    assert_true(advice.prompt_replicas_needed * split.prompt.requests_s >= 1000);
-    assert_float_equal(advice.machines_needed, ceil(advice.gpus_needed / 8), 1e-9);
-    ash_serve_advise(&job, &points[0], NULL, &advice);
-    assert_true(!advice.is_disaggregated && advice.replicas_needed * points[0].requests_s >= 1000);
-    assert_float_equal(advice.gpus_needed, advice.replicas_needed * ash_infer_gpus(&points[0].infer), 1e-9);
+    advice = advise(&job, points);
+    assert_true(ash_serve_split_find(&consts, &job, &kinds, job.cluster.gpus, &split));
+    assert_true(advice.whole.meets && advice.split_gain > 0.1);
+    assert_true(advice.whole.tokens_s >= split.tokens_s);
+    assert_true(advice.whole.tokens_s >= floor(16.0 / ash_infer_gpus(&points[0].infer)) * points[0].tokens_s);
+    for (size_t i = 0; i < advice.whole.count; i++) {
+        rate += advice.whole.parts[i].requests_s;
+        gpus += advice.whole.parts[i].gpus;
+    }
+    assert_float_equal(advice.whole.requests_s, rate, 1e-6);
+    assert_true(advice.whole.gpus == gpus && gpus <= 16 && advice.whole.machines == 2);
+    assert_true(fabs(advice.whole.usd_million / (16 * 4.0 / 3600 / advice.whole.tokens_s * 1e6) - 1) < 1e-9);
+    assert_true(advice.needed.requests_s >= 1000 && advice.needed.gpus > 16);
+    assert_float_equal(advice.needed.machines, ceil(advice.needed.gpus / 8), 1e-9);
+}
+
+/* More machines give at least the sum of what fewer give, and what arrivals need does not depend on the offer. */
+static void test_more_machines_are_not_worse(void **state)
+{
+    static const struct {
+        const char *model, *machine;
+    } cases[] = {{"llama-3.1-405b", "p5en.48xlarge"},
+                 {"llama-3.1-405b", "p6-b300.48xlarge"},
+                 {"deepseek-v3", "p5en.48xlarge"},
+                 {"llama-3.1-70b", "p5.48xlarge"}};
+    static struct ash_serve_point points[POINTS_MAX];
+    (void)state;
+
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        double rates[9] = {0}, needed = 0;
+
+        for (int machines = 1; machines <= 8; machines++) {
+            struct ash_serve_advice advice;
+            struct ash_serve_job job;
+            char cluster[64];
+
+            snprintf(cluster, sizeof(cluster), "%dx%s", machines, cases[c].machine);
+            job = make_job(cases[c].model, cluster);
+            job.itl_limit_s = 0.05;
+            job.arrivals_s = 1;
+            advice = advise(&job, points);
+            rates[machines] = advice.whole.tokens_s;
+            if (machines == 1) needed = advice.needed.gpus;
+            if (advice.needed.gpus != needed || advice.needed.machines != 1)
+                fail_msg("%s on %s: 1 request/s needs %g GPUs", cases[c].model, cluster, advice.needed.gpus);
+            for (int part = 1; part < machines; part++)
+                if (rates[machines] < (rates[part] + rates[machines - part]) * (1 - 1e-6))
+                    fail_msg("%s on %s: %g tok/s, but %d and %d machines give %g", cases[c].model, cluster,
+                             rates[machines], part, machines - part, rates[part] + rates[machines - part]);
+        }
+    }
+}
+
+/* Weights that leave no room for buffers do not fit, as in training: 84.1 of 85.9 GB. */
+static void test_memory_as_in_training(void **state)
+{
+    struct ash_serve_job job = make_job("deepseek-v3", "2xp5.48xlarge");
+    struct ash_err err = {0};
+
+    (void)state;
+    job.cluster = cluster_of("p5.48xlarge");
+    assert_true(ash_serve_check(&consts, &job, &err) < 0);
+    assert_non_null(strstr(err.text, "about 16 GPUs"));
+    job.cluster = cluster_of("p5en.48xlarge");
+    assert_int_equal(ash_serve_check(&consts, &job, &err), 0);
 }
 
 static void test_refusals(void **state)
@@ -198,6 +274,8 @@ int main(void)
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_prompt_replicas_read_together),
         cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_more_machines_are_not_worse),
+        cmocka_unit_test(test_memory_as_in_training),
         cmocka_unit_test(test_refusals),
     };
 
