@@ -18,6 +18,7 @@
 #include "base/number.h"
 #include "collective/member/membership.h"
 #include "orchestrate/job/spec.h"
+#include "orchestrate/job/submission.h"
 #include "orchestrate/local/launch.h"
 #include "orchestrate/node/ends.h"
 #include "train/run/control.h"
@@ -25,7 +26,7 @@
 struct launch_flags {
     int64_t procs, nodes, elastic, restarts, spares;
     bool replace_slow;
-    double grace, back_off;
+    double grace, notice, back_off;
     const char *link_rate, *node_rank, *master, *job_dir;
     int check; /* enum ash_spec_check */
     bool program, netns;
@@ -35,7 +36,6 @@ static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as 
 #define KIND "launch"                                                     /* of folders (base/own_dir.h) */
 #define TEMP "/tmp"
 #define HOLD "ASHLAR_LAUNCH_HOLD" /* to ranks: the descriptor that holds the job's folder in TEMP */
-#define MEMBERS "members"         /* in the folder that nodes share */
 #define CHECK_LIMIT_S 300.0
 #define ANSWER_S 1.0            /* for ranks elsewhere to answer, once their hosts have */
 #define LEAVE_NS 60000000000ull /* for ranks that leave to end */
@@ -50,6 +50,9 @@ static const struct ash_opt launch_opts[] = {
      "with --netns: what a node sends is limited to this, as tc reads it (1gbit); default: not limited", 0, 0, NULL},
     {"grace", ASH_OPT_DOUBLE, FIELD(grace), "5", "seconds between the first failure and the end of the others by force",
      0, 3600, NULL},
+    {"notice", ASH_OPT_DOUBLE, FIELD(notice), "0",
+     "seconds between being told to stop and the end by force; 0: processes save for as long as they need", 0, 1e6,
+     NULL},
     {"elastic", ASH_OPT_INT, FIELD(elastic), "-1",
      "fewest processes that may continue when others are lost; 0: the first failure ends all; -1: 1, and 0 with "
      "--program",
@@ -73,8 +76,8 @@ static const struct ash_opt launch_opts[] = {
     {"master", ASH_OPT_STRING, FIELD(master), NULL, "HOST:PORT where the first rank listens, with --node-rank", 0, 0,
      NULL},
     {"job_dir", ASH_OPT_STRING, FIELD(job_dir), NULL,
-     "with --node-rank: folder that all nodes share, such as that of the run; `members` is made in it. If ranks of the "
-     "job run already, processes here join them",
+     "with --node-rank: folder that all nodes share, such as that of the run; `" ASH_SUBMISSION_MEMBERS
+     "` is made in it. If ranks of the job run already, processes here join them",
      0, 0, NULL},
     {"check", ASH_OPT_CHOICE, FIELD(check), "none",
      "look at this machine before anything starts (ashlar check node); one that is not fit ends with exit code 78", 0,
@@ -252,7 +255,7 @@ static int use_shared_folder(const char *shared, struct ash_launch *launch, stru
 {
     int rc;
 
-    if (ash_path_join(facts->dir, sizeof(facts->dir), shared, MEMBERS) < 0)
+    if (ash_path_join(facts->dir, sizeof(facts->dir), shared, ASH_SUBMISSION_MEMBERS) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--job-dir: the path is too long");
     launch->has_others = has_others;
     launch->joins = has_others(facts);
@@ -337,6 +340,7 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
                                 .netns = flags->netns,
                                 .link_rate = flags->link_rate,
                                 .grace_s = flags->grace,
+                                .notice_s = flags->notice,
                                 .least = flags->elastic >= 0 ? (size_t)flags->elastic
                                          : flags->program    ? 0
                                                              : 1,

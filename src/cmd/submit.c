@@ -14,10 +14,12 @@
 #include "orchestrate/job/jobs.h"
 #include "orchestrate/job/spec.h"
 #include "train/job/job.h"
+#include "train/layout/mesh.h"
+#include "train/run/control.h"
 
 struct submit_flags {
     const char *to, *program, *kind, *scheduler;
-    bool dry_run, wait, follow;
+    bool dry_run, wait, follow, allow_change;
 };
 
 #define FIELD(name) offsetof(struct submit_flags, name)
@@ -27,6 +29,8 @@ static const struct ash_opt submit_opts[] = {
     {"dry_run", ASH_OPT_BOOL, FIELD(dry_run), NULL, "print exactly what would be sent, and send nothing", 0, 0, NULL},
     {"wait", ASH_OPT_BOOL, FIELD(wait), NULL, "wait for the end of the job; the exit code is the job's", 0, 0, NULL},
     {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print what it prints", 0, 0, NULL},
+    {"allow_change", ASH_OPT_BOOL, FIELD(allow_change), NULL,
+     "a run continues although the job changed in something that changes results, as more steps do", 0, 0, NULL},
     {"kind", ASH_OPT_STRING, FIELD(kind), NULL,
      "on Kubernetes: job, jobset, volcano, trainjob, pytorchjob or hyperpod; for serve: deployment, statefulset or "
      "leaderworkerset; default: job, or deployment for serve",
@@ -66,6 +70,27 @@ static void keep_settings(struct request *request, int argc, char **argv)
             request->settings[request->setting_count++] = argv[i];
 }
 
+/* Can the ranks that are asked for be laid out? */
+static int check_mesh(struct ash_job *job, const struct ash_spec *spec, struct ash_err *err)
+{
+    int64_t spares = job->recover.spares > 0 ? job->recover.spares : spec->spares * spec->procs;
+    int64_t ranks = (int64_t)ash_spec_all_nodes(spec) * spec->procs - spares, data;
+    int rc;
+
+    if (ranks < 1)
+        return ash_err_set(err, -EINVAL, "recover.spares=%lld leaves none of the job's ranks to train",
+                           (long long)spares);
+    rc = ash_mesh_resolve(&job->mesh, (size_t)ranks, err);
+    data = job->mesh.dp * job->mesh.fsdp * job->mesh.ep;
+    if (rc == 0 && data > job->train.grains)
+        return ash_err_set(err, -EINVAL,
+                           "%lld ranks (job.nodes=%lld times job.procs=%lld) share the sequences of a step, and there "
+                           "are %lld grains: set train.grains to at least %lld, or ask for fewer nodes",
+                           (long long)data, (long long)spec->nodes, (long long)spec->procs,
+                           (long long)job->train.grains, (long long)data);
+    return rc;
+}
+
 /* A training job that would be refused on every node is refused here. */
 static int check_training(const struct request *request, const char *job_file, struct ash_err *err)
 {
@@ -88,6 +113,7 @@ static int check_training(const struct request *request, const char *job_file, s
         rc = ash_opts_set(opts, key, equals + 1, NULL, err);
     }
     if (rc == 0) rc = ash_job_resolve(&job, err);
+    if (rc == 0) rc = check_mesh(&job, &request->spec, err);
     ash_opts_close(opts);
     return rc;
 }
@@ -141,6 +167,15 @@ static int print_submission(const struct ash_jobs_ops *ops, const struct ash_sub
     return rc;
 }
 
+/* A folder that a run has now is not given to a second one. Folders of pods are not seen from here. */
+static int check_free(const struct ash_jobs_ops *ops, const char *out, struct ash_err *err)
+{
+    if (ops == &ash_jobs_kubernetes || !ash_run_is_going(out)) return 0;
+    return ash_err_set(err, -EBUSY,
+                       "%s: another process is training into this folder: wait for its end, or give job.out another",
+                       out);
+}
+
 static int submit(const struct request *request, const char *job_file, struct ash_err *err)
 {
     const struct submit_flags *flags = &request->flags;
@@ -154,6 +189,7 @@ static int submit(const struct request *request, const char *job_file, struct as
                                         .out = places.out,
                                         .settings = request->settings,
                                         .setting_count = request->setting_count,
+                                        .allow_change = flags->allow_change,
                                         .kind = flags->kind,
                                         .scheduler = flags->scheduler};
     int rc = ash_jobs_choose(flags->to, &ops, err);
@@ -164,6 +200,8 @@ static int submit(const struct request *request, const char *job_file, struct as
     if (rc == 0) rc = find_places(request, job_file, &places, err);
     if (rc < 0) return rc;
     if (flags->dry_run) return print_submission(ops, &submission, err);
+    rc = check_free(ops, places.out, err);
+    if (rc < 0) return rc;
     rc = ops->submit(&submission, id, err);
     if (rc < 0) return rc;
     printf("submitted %s to %s\n", id, ops->name);
@@ -200,7 +238,7 @@ static int run_submit(int argc, char **argv)
             code = 2; /* starting it again does not help */
         } else {
             code = submit(&request, words[0], &err);
-            if (code < 0) code = ash_cmd_fail(&err);
+            if (code < 0) code = (ash_cmd_fail(&err), code == -EBUSY ? 2 : 1);
         }
     }
     ash_cmd_serve_words_free(&request.serve_words);

@@ -22,6 +22,7 @@
 #include "orchestrate/node/supervisor.h"
 #include "post/post.h"
 #include "train/job/job.h"
+#include "train/run/control.h"
 #include "train/run/run.h"
 
 #define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
@@ -269,7 +270,7 @@ static int train(const struct ash_job *job, const struct flags *flags, struct tr
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
     struct ash_post *post = NULL;
-    int rc = open_post(job, flags, ranks, &post, err);
+    int rc = ash_run_judge_start(open_post(job, flags, ranks, &post, err));
 
     if (rc < 0) return rc;
     opts.parts = ash_post_parts(post);
@@ -283,6 +284,18 @@ static int train(const struct ash_job *job, const struct flags *flags, struct tr
     ash_exporter_close(exporter);
     ash_post_close(post);
     return rc < 0 || !result.stopped ? rc : stopped_code(&result);
+}
+
+/* The exit code where the folder has another owner. A process of this machine lives for certain. The lock of another
+ * machine's may be left from one that lost its power, until the file system notices: that is tried again. */
+static int taken_code(const char *out)
+{
+    struct ash_run_status status = {0};
+    char host[sizeof(status.host)] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    return ash_run_status_read(out, &status, NULL) == 0 && strcmp(status.host, host) != 0 ? ASH_END_TAKEN
+                                                                                          : ASH_END_BAD_SETTINGS;
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
@@ -299,6 +312,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     if (rc == 0) rc = train(job, flags, &ranks, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
     if (rc == -EBADE) exit_code = ASH_END_BAD_SETTINGS;
+    if (rc == -EBUSY) exit_code = taken_code(flags->out);
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(ranks.group);
     ash_publish_stop(rc < 0);

@@ -96,9 +96,9 @@ expect 0 "what was copied without that folder"
 
 # ---- mistakes ----------------------------------------------------------------------------------------------------------------
 train twice "save.to=$a,$a"
-expect_error 1 "a place that is there twice" "there twice"
+expect_error 2 "a place that is there twice" "there twice"
 train bad "save.to=$a" save.keep=x
-expect_error 1 "a number that is none" "save.keep"
+expect_error 2 "a number that is none" "save.keep"
 train bad save.to=stripe:/a,/b
-expect_error 1 "a stripe that was cut into words" "job file"
+expect_error 2 "a stripe that was cut into words" "job file"
 finish

@@ -117,19 +117,19 @@ grep -q ForSequenceClassification "$SCRATCH/one/model/config.json" || fail "no r
 
 # mistakes in settings
 post sft long sft.yaml data.seq=8
-expect_error 1 "too long" "example 0" "data.seq"
+expect_error 2 "too long" "example 0" "data.seq"
 post sft wrong lora.yaml lora.rank=4 lora.rank_pattern=q_prj:8
-expect_error 1 "a rank for no module" "q_prj"
+expect_error 2 "a rank for no module" "q_prj"
 post sft wrong lora.yaml lora.rank=4 lora.modules_to_save=lm_hed
-expect_error 1 "a module to save that is not there" "lm_hed"
+expect_error 2 "a module to save that is not there" "lm_hed"
 post sft wrong lora.yaml lora.rank=4 lora.targets=q_prj
-expect_error 1 "targets" "targets"
+expect_error 2 "targets" "targets"
 post distill wrong sft.yaml
 expect_error 2 "no teacher" "distill.teacher"
 post distill wrong sft.yaml distill.teacher="$SOURCE/tests/golden/post/models/llama" data.tokenizer="$SCRATCH/tok"
 expect_error 1 "another vocabulary" "384 ids" "one vocabulary"
 post dpo wrong sft.yaml
-expect_error 1 "examples for dpo" "pairs"
+expect_error 2 "examples for dpo" "pairs"
 
 # answers: every ratio of sampler and trainer is exactly 1
 train base train.steps=60
@@ -218,7 +218,7 @@ grep -q '"reward":-*0\.[0-9]*[1-9]' "$SCRATCH/scored/rollouts/step-1.jsonl" || f
 post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/one/model"
 expect_error 1 "no reward model, or another tokenizer" "reward model"
 post rl wrong rl.yaml "rl.rewards=magic"
-expect_error 1 "a reward" "magic"
+expect_error 2 "a reward" "magic"
 # a budget for thoughts needs a model that thinks
 try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompt "1+1=" --think-min 5
 expect_error 1 "no thoughts" "</think>" "a model that thinks"

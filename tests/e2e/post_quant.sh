@@ -42,16 +42,16 @@ same "two processes" "$(bits_of q4)" "$(bits_of sharded)"
 try "$ASHLAR" launch --procs 2 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/cut" "${lora[@]}" model.quant=q4 mesh.tp=2
 same "two halves" "$(bits_of q4)" "$(bits_of cut)"
 try "$ASHLAR" launch --procs 4 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/uncut" "${lora[@]}" model.quant=q4 mesh.tp=4
-expect 1 "a group of weights that would be cut"
+expect 2 "a group of weights that would be cut"
 grep -q "o_proj.weight' is quantised in groups of 256 of its 512 inputs, which mesh.tp=4 would cut: mesh.tp=2 would do" "$SCRATCH/err" || fail "not named: $(cat "$SCRATCH/err")"
 rm -rf "$SCRATCH/other" && cp -r "$SCRATCH/q4" "$SCRATCH/other" && rm -rf "$SCRATCH/other/checkpoints/step-000006" "$SCRATCH/other/model"
 try "$ASHLAR" sft --resume --out "$SCRATCH/other"
 same "resumed" "$(bits_of q4)" "$(bits_of other)"
 run bad model.from="$SCRATCH/start/model" model.quant=q4
-expect_error 1 "no adapters" model.quant lora.rank
+expect_error 2 "no adapters" model.quant lora.rank
 try "$ASHLAR" model convert "$SCRATCH/start/model" "$SCRATCH/gguf" --quant q8
 run bad "${lora[@]}" model.from="$SCRATCH/gguf" model.quant=q4
-expect 1 "a base that is quantised"
+expect 2 "a base that is quantised"
 run bad "${lora[@]}" model.from="$SCRATCH/gguf"
-expect_error 1 "a file with another order of rows" "model.quant"
+expect_error 2 "a file with another order of rows" "model.quant"
 finish

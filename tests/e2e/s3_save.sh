@@ -112,18 +112,18 @@ cmp -s other <(rclone cat r:bucket/left/lease) && fail "whoever continues did no
 cmp -s before <(steps_in s3://bucket/left) && fail "whoever continues did not save to the bucket"
 
 # ---- settings that are wrong: one sentence, before the first step ------------------------------------------------------------
-wrong() { # WHAT WORDS...: with a save to a bucket
+wrong() { # WHAT WORDS...: with a save to a bucket. Settings that no other start would accept have another exit code
     train mistake save.to=s3://bucket/ck
-    expect_error 1 "$1" "save.to" "${@:2}"
+    expect_error "${wrong_code:-1}" "$1" "save.to" "${@:2}"
     [ ! -e mistake/log.jsonl ] || fail "$1: a run was begun"
 }
 export AWS_ENDPOINT_URL=$direct
 train mistake save.to=s3://nobucket/ck
-expect_error 1 "no such bucket" "save.to" "there is no bucket 'nobucket'"
+expect_error 2 "no such bucket" "save.to" "there is no bucket 'nobucket'"
 AWS_ACCESS_KEY_ID=NOBODY wrong "an unknown key" "'NOBODY'"
 AWS_SECRET_ACCESS_KEY=wrong wrong "a wrong secret" "secret key"
 faults region 1 region
-wrong "another region" "region eu-west-1, not us-east-1" "s3.region=eu-west-1"
+wrong_code=2 wrong "another region" "region eu-west-1, not us-east-1" "s3.region=eu-west-1"
 faults clock 1 skewed
 wrong "a wrong clock" "clock"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout tls.key -out tls.pem -days 2 -subj /CN=127.0.0.1 \

@@ -175,17 +175,17 @@ export AWS_ENDPOINT_URL=$direct ASHLAR_CACHE_DIR=$SCRATCH/cache_mistakes
 
 # ---- mistakes ------------------------------------------------------------------------------------------------------------
 train mistake data.train=s3://bucket/nothing
-expect_error 1 "no data there" "data.train" "s3://bucket/nothing" "manifest.json"
+expect_error 2 "no data there" "data.train" "s3://bucket/nothing" "manifest.json"
 train mistake data.train=s3://nobucket/data
-expect_error 1 "no such bucket" "data.train" "there is no bucket 'nobucket'"
+expect_error 2 "no such bucket" "data.train" "there is no bucket 'nobucket'"
 AWS_SECRET_ACCESS_KEY=wrong train mistake "${remote[@]}"
 expect_error 1 "a wrong key" "data.train" "secret key"
 train mistake model.from=s3://bucket/nothing "${remote[@]}"
-expect_error 1 "no model there" "model.from" "nothing"
+expect_error 2 "no model there" "model.from" "nothing"
 mkdir -p bad && cp train/* bad/ && echo '{"format":' > bad/manifest.json && rclone copy bad r:bucket/bad
 train mistake data.train=s3://bucket/bad
-expect 1 "a manifest that is none" && grep -q 'data.train.*manifest.json' err || fail "a manifest that is none: $(cat err)"
+expect 2 "a manifest that is none" && grep -q 'data.train.*manifest.json' err || fail "a manifest that is none: $(cat err)"
 cp train/manifest.json bad/ && head -c 1000 train/shard-00000.safetensors > bad/shard-00000.safetensors && rclone copy bad r:bucket/bad2
 train mistake data.train=s3://bucket/bad2
-expect 1 "a shard that is cut" && grep -q 'data.train.*shard-00000' err || fail "a shard that is cut: $(cat err)"
+expect 2 "a shard that is cut" && grep -q 'data.train.*shard-00000' err || fail "a shard that is cut: $(cat err)"
 finish

@@ -45,7 +45,7 @@ stop_run low
 try timeout 300 "$ASHLAR" jobs wait "$low" --to slurm
 expect 0 "low"
 check_bits low
-try "$ASHLAR" submit asked.yaml job.queue=interactive job.nodes=5 --to slurm
+try "$ASHLAR" submit asked.yaml job.queue=interactive job.spares=3 --to slurm
 expect_error 1 "a request above the cap" "asks for 5 nodes" "partition interactive gives a job 4 at most"
 try "$ASHLAR" submit asked.yaml job.queue=interactive job.time=3h --to slurm
 expect_error 1 "a time above the cap" "job.time is 3h" "partition interactive gives a job 02:00:00 at most"

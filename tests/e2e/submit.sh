@@ -46,8 +46,9 @@ try timeout 300 "$ASHLAR" jobs wait asked-2 --to local
 expect 75 "the exit code of what was saved and stopped"
 try "$ASHLAR" jobs show asked-2 --to local
 grep -q 'stopped (saved and stopped)' "$SCRATCH/out" || fail "show: $(cat "$SCRATCH/out")"
-try timeout 300 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=$(($(steps_of long) + 50)) train.valid_every=0 --follow --allow-change
-[ "$code" -ne 0 ] || fail "a flag that submit does not have is accepted"
+try timeout 300 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=90000 train.valid_every=0 job.name=other --follow
+expect 2 "more steps than the run has"
+grep -q 'cannot resume as the same run' "$SCRATCH/out" && ! grep -q 'started again' "$SCRATCH/out" || fail "what is refused, once: $(cat "$SCRATCH/out")"
 try timeout 300 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=100000 train.valid_every=0
 wait_for "the resume" grep -qs 'resumed *at step' "$SCRATCH/long/asked-3.out"
 # Its keeper is killed: the job ends with it, and that is said.
@@ -70,7 +71,24 @@ try timeout 300 "$ASHLAR" jobs wait timed-2 --to local
 expect 0 "the same job, continued"
 check_bits timed
 
+# A run that has ended gets more steps. A job that hangs is killed when its notice is over.
+try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=more job.out="$SCRATCH/timed" train.steps=$(($(steps_of timed) + 50)) --allow-change --follow
+expect 0 "more steps"
+grep -q 'resumed *at step' "$SCRATCH/out" || fail "more steps: $(cat "$SCRATCH/out")"
+try "$ASHLAR" submit asked.yaml --to local $endless job.name=hung job.out="$SCRATCH/hung" job.time=4s job.notice=1s
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hung/log.jsonl"
+try "$ASHLAR" submit asked.yaml --to local $endless job.name=hung job.out="$SCRATCH/hung"
+expect_error 2 "a second job in a folder" "another process is training into this folder"
+pkill -STOP -f "^[^ ]* train .*--out $SCRATCH/hung" # its ranks, not what looks after them
+try timeout 60 "$ASHLAR" jobs wait hung-1 --to local
+expect 143 "a job that hangs"
+grep -q 'have not ended in the 1 s' "$SCRATCH/hung/hung-1.out" || fail "a job that hangs: $(tail -n 5 "$SCRATCH/hung/hung-1.out")"
+
 # What is refused at once.
+try "$ASHLAR" submit asked.yaml mesh.tp=7 --to local
+expect_error 2 "a mesh for other ranks" "tp=7"
+try "$ASHLAR" submit asked.yaml job.nodes=5 --to local
+expect_error 2 "more ranks than grains" "grains"
 try "$ASHLAR" submit asked.yaml job.min_nodes=5 --to local
 expect_error 2 "more nodes at least than at most" "job.min_nodes is 5"
 try "$ASHLAR" submit asked.yaml job.time=tomorrow --to local

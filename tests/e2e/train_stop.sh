@@ -83,10 +83,10 @@ try "$ASHLAR" launch --procs 1 --nodes 1 --node-rank 0 --job-dir "$SCRATCH/share
 expect 0 "the run's folder as --job-dir"
 grep -q 'step 40 of 40' "$SCRATCH/out" || fail "--job-dir: the run is not resumed: $(cat "$SCRATCH/out")"
 [ -e "$SCRATCH/shared/my-notes.txt" ] || fail "--job-dir empties a folder of the user's"
-mkdir -p "$SCRATCH/mine/members"
-echo notes > "$SCRATCH/mine/members/list.txt"
+mkdir -p "$SCRATCH/mine/.ashlar-members"
+echo notes > "$SCRATCH/mine/.ashlar-members/list.txt"
 try "$ASHLAR" launch --procs 1 --nodes 1 --node-rank 0 --job-dir "$SCRATCH/mine" --master 127.0.0.1:$port version
-expect_error 1 "members that launch did not make" "mine/members" "choose another folder"
+expect_error 1 "members that launch did not make" "mine/.ashlar-members" "choose another folder"
 
 # Nobody comes to meet: a stop request ends that, too.
 (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 1)) RANK=0

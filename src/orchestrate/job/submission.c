@@ -2,6 +2,7 @@
 #include "orchestrate/job/submission.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
     add_number(words_out, "--restarts", (size_t)spec->restarts);
     add_number(words_out, "--elastic", spec->min_ranks > 0 ? (size_t)spec->min_ranks : 1);
     add_number(words_out, "--grace", (size_t)spec->notice_s);
+    add_number(words_out, "--notice", (size_t)ceil(spec->notice_s));
     if (spec->check != ASH_SPEC_CHECK_NONE && !place->is_looked_at) {
         add(words_out, "--check");
         add(words_out, spec->check == ASH_SPEC_CHECK_QUICK ? "quick" : "deep");
@@ -83,6 +85,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         add(words_out, "--out");
         add(words_out, submission->out);
         add(words_out, "--resume");
+        if (submission->allow_change) add(words_out, "--allow-change");
         add_setting(words_out, "recover.min_ranks", spec->min_ranks);
         add_setting(words_out, "recover.spares", spec->spares * spec->procs);
     }

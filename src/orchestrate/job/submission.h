@@ -10,7 +10,7 @@
 
 #define ASH_SUBMISSION_WORDS_MAX 512
 #define ASH_SUBMISSION_PATH_BYTES 4096
-#define ASH_SUBMISSION_MEMBERS "members" /* in the folder of the run: who is there, of a job on several nodes */
+#define ASH_SUBMISSION_MEMBERS ".ashlar-members" /* in the folder of the run: who is there, of a job on several nodes */
 
 struct ash_submission {
     const struct ash_spec *spec; /* resolved */
@@ -20,6 +20,7 @@ struct ash_submission {
     const char *out;             /* folder of the run */
     const char *const *settings; /* key=value words that override the file */
     size_t setting_count;
+    bool allow_change;            /* a run continues although its job changed */
     const char *kind, *scheduler; /* of Kubernetes, by name; NULL: an Indexed Job, the default scheduler */
 };
 

@@ -62,6 +62,7 @@ static struct ash_supervisor describe(const struct ash_launch *launch)
                                            .argv = launch->argv},
                                    .count = launch->procs,
                                    .grace_s = launch->grace_s,
+                                   .notice_s = launch->notice_s,
                                    .least = launch->least,
                                    .restarts = launch->restarts,
                                    .back_off_s = launch->back_off_s,

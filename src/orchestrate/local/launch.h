@@ -20,6 +20,7 @@ struct ash_launch {
     bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
+    double notice_s;       /* between being told to stop and the end by force; 0: processes take their time */
     size_t least;          /* processes that may continue when others are lost; 0: the first failure ends all */
     size_t restarts;       /* equal failures in a row that are answered with another start; see node/supervisor.h */
     double back_off_s;     /* between those starts; see node/supervisor.h */

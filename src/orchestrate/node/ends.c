@@ -11,6 +11,7 @@ static const struct ash_end ends[] = {
     {ASH_END_DONE, "done", false},
     {ASH_END_FAILED, "failed", true},
     {ASH_END_BAD_SETTINGS, "bad settings", false},
+    {ASH_END_TAKEN, "folder is taken", true},
     {ASH_END_SAVED, "saved and stopped", true},
     {ASH_END_BAD_MACHINE, "bad machine", false},
     {126, "cannot be run", false},

@@ -8,6 +8,7 @@
 #define ASH_END_DONE 0
 #define ASH_END_FAILED 1
 #define ASH_END_BAD_SETTINGS 2
+#define ASH_END_TAKEN 73       /* another machine's process trains into the folder, or its lock has not expired yet */
 #define ASH_END_SAVED 75       /* told to stop, and saved: to be started again elsewhere or later */
 #define ASH_END_BAD_MACHINE 78 /* not fit for the job: another one may be */
 #define ASH_END_SIGNAL 128     /* plus the signal's number */

@@ -180,7 +180,7 @@ static bool may_go_on(const struct ash_node_watch *watch, int code)
 /* The first failure after which nobody can continue decides how the job ends, whatever was made good before it. */
 static void break_off(struct ash_node_watch *watch, size_t i, int code)
 {
-    if (watch->is_broken) return;
+    if (watch->is_broken && code != ASH_END_BAD_SETTINGS) return; /* what others end with is only its consequence */
     if (watch->code != code) say_likewise(watch);
     watch->is_broken = true;
     watch->code = code;
@@ -261,12 +261,18 @@ static void pass_on(struct ash_node_watch *watch)
         watch->is_interrupted = true;
         if (watch->force_ns == 0) watch->code = 0; /* the job has outlived what failed before */
         signal_all(watch, SIGTERM);
+        if (watch->force_ns == 0 && watch->supervisor->notice_s > 0)
+            watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->notice_s * 1e9);
     }
     if (watch->force_ns != 0 && ash_clock_ns() >= watch->force_ns && !watch->is_forced) {
         watch->is_forced = true;
         if (watch->is_over)
             ash_log(ASH_LOG_WARN, "the job is over, and %zu of its processes did not end in %g s: killed",
                     watch->running, watch->supervisor->grace_s);
+        else if (watch->is_interrupted)
+            ash_log(ASH_LOG_ERROR, "%zu processes have not ended in the %.0f s that they had: they are killed",
+                    watch->running, watch->supervisor->notice_s);
+        if (watch->is_interrupted && watch->code == 0) watch->code = ASH_END_SIGNAL + ash_interrupt_signal();
         signal_all(watch, SIGKILL);
     }
 }
@@ -386,7 +392,7 @@ static int run(struct ash_node_watch *watch, struct ash_err *err)
         uint64_t progress = supervisor->progress != NULL && code > 0 ? supervisor->progress(supervisor->ctx) : 0;
 
         if (code <= 0) return code;
-        starts = progress > before ? 1 : starts + 1;
+        starts = progress > before && code != ASH_END_TAKEN ? 1 : starts + 1; /* then it is another job's progress */
         before = progress;
         if (!wants_again(watch, code, starts)) return code;
         if (supervisor->renew != NULL && supervisor->renew(supervisor->ctx) < 0) return code;

@@ -11,7 +11,8 @@
 struct ash_supervisor {
     struct ash_process_job job;
     size_t first_rank, count; /* the ranks that are started here */
-    double grace_s;           /* between a failure, or being told to stop, and the end by force */
+    double grace_s;           /* between a failure and the end by force */
+    double notice_s;          /* between being told to stop and the end by force; 0: processes take their time */
     size_t
         least; /* processes here that may continue by themselves when others are lost; 0: the first failure ends all */
     /* A process that fails is started again and joins the others (below); where none is left, all are. So many equal

@@ -205,10 +205,48 @@ static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
     return rc;
 }
 
-/* The steps get the signal, and the batch script with them: it does not requeue what its user stopped. */
+/* Can this running job save in its own time? One of ours that runs steps now. */
+static bool saves_itself(const char *id)
+{
+    struct ash_str script = {0}, steps = {0};
+    bool is_ours =
+        run((const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL}, NULL, &script, NULL) == 0 &&
+        script.data != NULL && strstr(script.data, "\n" ASH_SLURM_MARK "\n") != NULL;
+    bool has_steps =
+        is_ours && run((const char *const[]){"squeue", "--noheader", "--steps", "--jobs", id, "--format=%i", NULL},
+                       NULL, &steps, NULL) == 0;
+
+    if (has_steps && steps.data != NULL) {
+        char *rest = steps.data, *line;
+
+        for (has_steps = false; (line = strsep(&rest, "\n")) != NULL;)
+            has_steps = has_steps || (strchr(line, '.') != NULL && strstr(line, ".batch") == NULL &&
+                                      strstr(line, ".extern") == NULL);
+    }
+    ash_str_fini(&script);
+    ash_str_fini(&steps);
+    return has_steps;
+}
+
+/* A plain scancel gives a job KillWait, which is less than a large save takes. So the steps get SIGTERM, and have
+ * job.notice; a job that must not be queued again is cancelled by its own script when they are through. */
 static int stop(const char *id, struct ash_err *err)
 {
-    return run((const char *const[]){"scancel", id, NULL}, NULL, NULL, err);
+    struct ash_jobs_list jobs = {0};
+    char update[ASH_JOBS_ID_BYTES + 8];
+    enum ash_jobs_phase phase;
+    int rc = list(id, &jobs, err);
+
+    phase = rc == 0 ? jobs.entries[0].phase : ASH_JOBS_FAILED;
+    ash_jobs_free(&jobs);
+    if (rc < 0) return rc;
+    if (ash_jobs_has_ended(phase))
+        return ash_err_set(err, -ESRCH, "job %.60s does not run: it is %s", id, ash_jobs_phase_name(phase));
+    if (phase != ASH_JOBS_RUNNING || !saves_itself(id))
+        return run((const char *const[]){"scancel", id, NULL}, NULL, NULL, err);
+    snprintf(update, sizeof(update), "JobId=%s", id);
+    rc = run((const char *const[]){"scontrol", "update", update, "Requeue=0", NULL}, NULL, NULL, err);
+    return rc < 0 ? rc : run((const char *const[]){"scancel", "--signal=TERM", id, NULL}, NULL, NULL, err);
 }
 
 static int hold(const char *id, struct ash_err *err)

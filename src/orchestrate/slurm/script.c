@@ -30,6 +30,12 @@ static void put_number(struct writer *writer, const char *option, int64_t value)
         writer->rc = ash_str_addf(writer->text, "#SBATCH --%s=%lld\n", option, (long long)value);
 }
 
+/* A word as the shell reads it back: nothing in it is expanded. */
+static void put_quoted(struct writer *writer, const char *word)
+{
+    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, word);
+}
+
 /* sbatch splits its lines at spaces as a shell does. */
 static void put_option(struct writer *writer, const char *option, const char *value)
 {
@@ -37,7 +43,7 @@ static void put_option(struct writer *writer, const char *option, const char *va
     put(writer, "#SBATCH --");
     put(writer, option);
     put(writer, "=");
-    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, value);
+    put_quoted(writer, value);
     put(writer, "\n");
 }
 
@@ -48,9 +54,25 @@ static void put_list(struct writer *writer, const char *option, const struct ash
     put(writer, option);
     for (size_t i = 0; i < list->count; i++) {
         put(writer, i == 0 ? "=" : ",");
-        put(writer, list->items[i]);
+        put_quoted(writer, list->items[i]);
     }
     put(writer, "\n");
+}
+
+/* The file of the output. sbatch replaces %x in names, and %% with one %. */
+static void put_output(struct writer *writer, const char *out)
+{
+    struct ash_str name = {0};
+    int rc = 0;
+
+    for (; *out != '\0' && rc == 0; out++)
+        rc = *out == '%' ? ash_str_adds(&name, "%%") : ash_str_add(&name, out, 1);
+    if (rc == 0) rc = ash_str_adds(&name, "/slurm-%j.out");
+    if (rc < 0)
+        writer->rc = rc;
+    else
+        put_option(writer, "output", name.data);
+    ash_str_fini(&name);
 }
 
 static void put_resources(struct writer *writer, const struct ash_spec *spec)
@@ -85,9 +107,7 @@ static void put_survival(struct writer *writer, const struct ash_submission *sub
     if (writer->rc == 0)
         writer->rc =
             ash_str_addf(writer->text, "#SBATCH --signal=TERM@%lld\n", (long long)ceil(submission->spec->notice_s));
-    put(writer, "#SBATCH --output=");
-    put(writer, submission->out);
-    put(writer, "/slurm-%j.out\n");
+    put_output(writer, submission->out);
     for (size_t i = 0; i < submission->spec->slurm.count; i++) {
         put(writer, "#SBATCH ");
         put(writer, submission->spec->slurm.items[i]);
@@ -101,18 +121,9 @@ static void put_environment(struct writer *writer, const struct ash_opt_list *en
         size_t name = strcspn(env->items[i], "=") + 1;
 
         if (writer->rc == 0) writer->rc = ash_str_addf(writer->text, "export %.*s", (int)name, env->items[i]);
-        if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, env->items[i] + name);
+        put_quoted(writer, env->items[i] + name);
         put(writer, "\n");
     }
-}
-
-/* A word of a command line: texts with variables of the script stay open to the shell. */
-static void put_word(struct writer *writer, const char *word)
-{
-    put(writer, " ");
-    if (writer->rc == 0)
-        writer->rc = strchr(word, '$') != NULL ? ash_str_addf(writer->text, "\"%s\"", word)
-                                               : ash_command_quote(writer->text, word);
 }
 
 /* `look`: what a node is asked before the start, and after a failure. */
@@ -123,16 +134,16 @@ static void put_look(struct writer *writer, const struct ash_submission *submiss
     put(writer, "look=(");
     if (spec->check == ASH_SPEC_CHECK_NONE) put(writer, "true");
     if (spec->check != ASH_SPEC_CHECK_NONE) {
-        put_word(writer, submission->program);
+        put_quoted(writer, submission->program);
         put(writer, spec->check == ASH_SPEC_CHECK_QUICK ? " check node --quick" : " check node --deep");
         if (spec->gpus > 0 && writer->rc == 0)
             writer->rc = ash_str_addf(writer->text, " --gpus %lld", (long long)spec->gpus);
     }
     put(writer, ")\nout=");
-    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, submission->out);
-    put(writer, "\nexclude=");
+    put_quoted(writer, submission->out);
+    put(writer, "\n[ -z \"${SLURM_ARRAY_TASK_ID:-}\" ] || out=$out/task-$SLURM_ARRAY_TASK_ID\nexclude=");
     for (size_t i = 0; i < spec->exclude.count; i++) {
-        if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, spec->exclude.items[i]);
+        put_quoted(writer, spec->exclude.items[i]);
         put(writer, ",");
     }
     put(writer, "\n");
@@ -141,6 +152,29 @@ static void put_look(struct writer *writer, const struct ash_submission *submiss
 /* Shell functions. A requeue ends the script, so it ignores SIGTERM until the nodes are excluded; the job cannot start
  * before the script has ended, so the exclusion is never too late. Each line of the list is one start. */
 static const char functions[] =
+    "claim() { # the folder: of two jobs that run, one has it\n"
+    "    local file=$out/.ashlar-job try other\n"
+    "    mkdir -p \"$out\" && echo \"$SLURM_JOB_ID\" > \"$file.$SLURM_JOB_ID\" || exit 1\n"
+    "    for try in 1 2 3; do\n"
+    "        ! ln \"$file.$SLURM_JOB_ID\" \"$file\" 2> /dev/null || break\n"
+    "        other=$(cat \"$file\" 2> /dev/null)\n"
+    "        [ \"$other\" != \"$SLURM_JOB_ID\" ] || break\n"
+    "        if [ -n \"$(squeue --noheader --jobs=\"$other\" --states=running --format=%i 2> /dev/null)\" ]; then\n"
+    "            echo \"ashlar: error: job $other runs in $out: stop it, or give job.out another folder\"\n"
+    "            rm -f \"$file.$SLURM_JOB_ID\"\n"
+    "            exit 2\n"
+    "        fi\n"
+    "        rm -f \"$file\"\n"
+    "    done\n"
+    "    rm -f \"$file.$SLURM_JOB_ID\"\n"
+    "    [ \"$(cat \"$file\")\" = \"$SLURM_JOB_ID\" ] || exit 2\n"
+    "    trap 'rm -f \"$out/.ashlar-job\"' EXIT\n"
+    "}\n"
+    "again() { # queued again; a job that was stopped must not be, and is cancelled\n"
+    "    scontrol requeue \"$SLURM_JOB_ID\" 2> /dev/null && return\n"
+    "    ! scontrol show job \"$SLURM_JOB_ID\" | grep -q Requeue=0 || scancel \"$SLURM_JOB_ID\"\n"
+    "}\n"
+    "model() { stat -c '%i %z' \"$out/model\" 2> /dev/null; }\n"
     "each=(srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1)\n"
     "unfit() { # nodes that do not answer or are not fit, a line each with the reason\n"
     "    local -A answers=()\n"
@@ -161,21 +195,27 @@ static const char functions[] =
     "        exit \"$1\"\n"
     "    fi\n"
     "    trap '' TERM\n"
-    "    scontrol requeue \"$SLURM_JOB_ID\"\n"
+    "    again\n"
     "    scontrol update JobId=\"$SLURM_JOB_ID\" ExcNodeList=\"$exclude$(paste -sd , \"$out/unfit-$SLURM_JOB_ID\")\"\n"
     "    exit \"$1\"\n"
     "}\n";
 
-/* A node's shell, which knows its number. The script and srun run on the first node: when that one is lost, Slurm
- * leaves the job as it is (--no-kill), and nobody would end it or queue it again. So the next few nodes look for the
- * first one when they are through. Where its slurmd is gone, and Slurm says so too, the job is queued again: what
- * is done already ends at once then, the rest resumes elsewhere. Slurm notices within SlurmdTimeout. */
+/* Where the ranks meet: the first node, by the address that Slurm itself uses for it. */
+static const char meeting[] =
+    "first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+    "master=${MASTER_ADDR:-$(scontrol show node \"$first\" | tr ' ' '\\n' | sed -n 's/^NodeAddr=//p')}\n";
+
+/* A node's shell, which knows its number; $0 is the folder of the run. The script and srun run on the first node: when
+ * that one is lost, Slurm leaves the job as it is (--no-kill), and no process would end it or queue it again. So the
+ * next few nodes look for the first one when they are through, and write their output to files of their own. If its
+ * slurmd is gone, and Slurm says so too, the job is queued again: what is done already ends at once then, the rest
+ * resumes elsewhere. Slurm notices within SlurmdTimeout. */
 static const char on_node[] =
     "on_node='\n"
     "    set -- \"${@/#@node/$SLURM_NODEID}\"\n"
     "    [ \"$SLURM_NODEID\" -ge 1 ] && [ \"$SLURM_NODEID\" -le 3 ] || exec \"$@\"\n"
     "    trap : TERM # it is for the supervisor\n"
-    "    \"$@\"\n"
+    "    \"$@\" > >(trap \"\" TERM; exec tee -ia \"$0/slurm-$SLURM_JOB_ID-node-$SLURM_NODEID.out\") 2>&1\n"
     "    code=$?\n"
     "    first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
     "    facts=$(scontrol show node \"$first\" | tr \" \" \"\\n\"; scontrol show config | tr -d \" \")\n"
@@ -185,43 +225,98 @@ static const char on_node[] =
     "    while ((SECONDS < limit)); do\n"
     "        ! timeout 5 bash -c \"exec 3<> $at\" 2> /dev/null || break\n"
     "        case $(sinfo --noheader --nodes=\"$first\" --format=%t) in down* | *\\*)\n"
-    "            scontrol requeue \"$SLURM_JOB_ID\" && break ;;\n"
+    "            scontrol requeue \"$SLURM_JOB_ID\" && break\n"
+    "            ! scontrol show job \"$SLURM_JOB_ID\" | grep -q Requeue=0 || scancel \"$SLURM_JOB_ID\" ;;\n"
     "        esac\n"
     "        sleep 2\n"
     "    done\n"
     "    exit $code'\n";
 
-/* Words of the node's supervisor. */
-static void put_words(struct writer *writer, const struct ash_submission_words *words)
+/* Words of the node's supervisor. The folder and the address are the script's own; all else means itself. */
+static void put_words(struct writer *writer, const struct ash_submission *submission,
+                      const struct ash_submission_place *place, const struct ash_submission_words *words)
 {
-    put(writer, "    \"${each[@]}\" bash -c \"$on_node\" bash \\\n       ");
-    for (size_t i = 0; i < words->count; i++)
-        put_word(writer, words->items[i]);
+    put(writer, "    \"${each[@]}\" bash -c \"$on_node\" \"$out\" \\\n       ");
+    for (size_t i = 0; i < words->count; i++) {
+        const char *word = words->items[i];
+
+        put(writer, " ");
+        if (word == submission->out)
+            put(writer, "\"$out\"");
+        else if (word == place->master)
+            put(writer, "\"$master:$port\"");
+        else
+            put_quoted(writer, word);
+    }
     put(writer, "\n");
 }
 
-/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped continues when
- * there is time again. What failed is started again where it is, or without the nodes that are lost. */
-static void put_starts(struct writer *writer, const struct ash_submission *submission,
-                       const struct ash_submission_words *words)
+/* What failed is started again in place, or without the nodes that are lost. The supervisor of a single node has
+ * started its processes often enough when it fails. */
+static void put_retry(struct writer *writer, const struct ash_spec *spec)
 {
+    bool is_one = ash_spec_all_nodes(spec) == 1;
+
+    if (writer->rc == 0)
+        writer->rc = ash_str_addf(writer->text, "    [ $((%s + ${SLURM_RESTART_COUNT:-0})) -le %lld ] || exit $code\n",
+                                  is_one ? "1" : "start", (long long)spec->restarts);
+    put(writer, "    bad=$(unfit)\n"
+                "    [ -z \"$bad\" ] || elsewhere $code \"$bad\"\n");
+    put(writer, is_one ? "    exit $code\n"
+                       : "    ((SECONDS - began < 60)) || wait_s=1\n"
+                         "    echo \"ashlar: the job failed with exit code $code and is started again in $wait_s s\"\n"
+                         "    sleep $wait_s\n"
+                         "    wait_s=$((wait_s < 30 ? 2 * wait_s : 60))\n");
+}
+
+/* Lost nodes make srun fail, not the job: it is done when this start has written its model. What was saved and stopped
+ * continues when there is time again. */
+static void put_starts(struct writer *writer, const struct ash_submission *submission,
+                       const struct ash_submission_place *place, const struct ash_submission_words *words)
+{
+    put(writer, "claim\n");
     if (submission->spec->check != ASH_SPEC_CHECK_NONE)
         put(writer, "bad=$(unfit)\n[ -z \"$bad\" ] || elsewhere 78 \"$bad\"\n");
-    put(writer, "for ((start = 1; ; start++)); do\n"
-                "    rm -rf \"$out/" ASH_SUBMISSION_MEMBERS "\" # nobody of an earlier start is left\n");
-    put_words(writer, words);
+    put(writer, "wait_s=1\n"
+                "for ((start = 1; ; start++)); do\n"
+                "    rm -f \"$out/" ASH_SUBMISSION_MEMBERS "/contacts\" # of an earlier start\n"
+                "    before=$(model) began=$SECONDS\n");
+    put_words(writer, submission, place, words);
     put(writer, "    code=$?\n"
-                "    [ $code -eq 0 ] || [ ! -e \"$out/model\" ] || code=0 # nodes were lost, the job was not\n"
-                "    [ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\" # saved and stopped\n"
-                "    case $code in 0 | 2 | 75 | 130) exit $code ;; esac\n");
-    if (writer->rc == 0)
-        writer->rc =
-            ash_str_addf(writer->text, "    [ $((start + ${SLURM_RESTART_COUNT:-0})) -le %lld ] || exit $code\n",
-                         (long long)submission->spec->restarts);
-    put(writer, "    bad=$(unfit)\n"
-                "    [ -z \"$bad\" ] || elsewhere $code \"$bad\"\n"
-                "    echo \"ashlar: the job failed with exit code $code and is started again\"\n"
-                "done\n");
+                "    case $code in\n"
+                "        0 | 2 | 130) exit $code ;;\n"
+                "        75 | 143) again; exit $code ;; # saved and stopped, or not in time\n"
+                "    esac\n"
+                "    [ \"$before\" = \"$(model)\" ] || exit 0 # nodes were lost, the job was not\n");
+    put_retry(writer, submission->spec);
+    put(writer, "done\n");
+}
+
+/* A line of the script holds each of these: it cannot hold the end of a line. */
+static int check_lines(const struct ash_submission *submission, struct ash_err *err)
+{
+    const struct ash_spec *spec = submission->spec;
+    const struct {
+        const char *setting, *value;
+    } values[] = {{"job.out", submission->out},
+                  {"job.memory", spec->memory},
+                  {"job.queue", spec->queue},
+                  {"job.class", spec->priority},
+                  {"job.account", spec->account}};
+    const struct {
+        const char *setting;
+        const struct ash_opt_list *list;
+    } lists[] = {{"job.exclude", &spec->exclude}, {"job.slurm", &spec->slurm}};
+
+    for (size_t i = 0; i < ASH_COUNT(values); i++)
+        if (values[i].value != NULL && strpbrk(values[i].value, "\n\r") != NULL)
+            return ash_err_set(err, -EINVAL, "%s has a line break in it: Slurm cannot be told that", values[i].setting);
+    for (size_t i = 0; i < ASH_COUNT(lists); i++)
+        for (size_t j = 0; j < lists[i].list->count; j++)
+            if (strpbrk(lists[i].list->items[j], "\n\r") != NULL)
+                return ash_err_set(err, -EINVAL, "%s has a line break in it: Slurm cannot be told that",
+                                   lists[i].setting);
+    return 0;
 }
 
 static int check_topology(const struct ash_spec_topology *topology, struct ash_err *err)
@@ -241,11 +336,12 @@ static int check_topology(const struct ash_spec_topology *topology, struct ash_e
 int ash_slurm_script(const struct ash_submission *submission, struct ash_str *script_out, struct ash_err *err)
 {
     const struct ash_spec *spec = submission->spec;
-    struct ash_submission_place place = {.node_rank = "@node", .master = "$master:$port", .is_looked_at = true};
+    struct ash_submission_place place = {.node_rank = "@node", .master = "@master", .is_looked_at = true};
     struct ash_submission_words words;
     struct writer writer = {.text = script_out};
     int rc = check_topology(&spec->topology, err);
 
+    if (rc == 0) rc = check_lines(submission, err);
     if (rc == 0) rc = ash_submission_list_words(submission, &place, &words, err);
     if (rc < 0) return rc;
     put(&writer, "#!/bin/bash\n");
@@ -253,15 +349,15 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
     put_resources(&writer, spec);
     put_topology(&writer, &spec->topology, spec->nodes);
     put_survival(&writer, submission);
-    put(&writer, "\n");
+    put(&writer, "\n" ASH_SLURM_MARK "\n");
     put_environment(&writer, &spec->env);
-    put(&writer, "master=${MASTER_ADDR:-$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)}\n");
+    put(&writer, meeting);
     if (writer.rc == 0)
         writer.rc = ash_str_addf(script_out, "port=$((%d + SLURM_JOB_ID %% %d))\n", PORT_FIRST, PORT_COUNT);
     put_look(&writer, submission);
     put(&writer, functions);
     put(&writer, on_node);
-    put_starts(&writer, submission, &words);
+    put_starts(&writer, submission, &place, &words);
     if (writer.rc < 0) return ash_err_set(err, writer.rc, "out of memory for the batch script");
     return 0;
 }

@@ -406,6 +406,11 @@ static int start(struct ash_run *run, struct ash_err *err)
     return opts->join != NULL ? ash_run_start_joining(run, err) : ash_run_start(run, err);
 }
 
+int ash_run_judge_start(int rc)
+{
+    return rc == -EINVAL || rc == -ENOENT || rc == -EEXIST || rc == -ENOTDIR || rc == -ENOTSUP ? -EBADE : rc;
+}
+
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
@@ -420,6 +425,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
+    rc = ash_run_judge_start(rc);
     if (rc == 0) ash_rank_steps_open(&run);
     if (rc == 0)
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)

@@ -46,10 +46,13 @@ struct ash_run_result {
     bool has_left; /* only this rank has stopped: the others continue */
 };
 
+/* The error of a start, as a supervisor needs it: -EBADE where the same settings fail again another time (a path that
+ * is not there, a setting that does not fit), else rc. */
+int ash_run_judge_start(int rc);
 /* Run a resolved job (borrowed) to its end. All ranks of *opts->group call it. Returns 0 when it got there or was
  * stopped and saved, and then sets *result_out. When ranks are lost the others continue (recover.*);
  * when some are told to stop those leave at a step's edge, and when new ones ask for a place they get one there. A
- * refused start (-EBADE: ranks have different jobs, or a mesh that the model cannot have), a guard that gave up,
+ * refused start (-EBADE: settings that no other start will accept, ranks with different jobs), a guard that gave up,
  * damaged data, too few ranks or a failed last save is an error; what could be saved before it was. */
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err);

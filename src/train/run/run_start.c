@@ -119,7 +119,7 @@ static int check_same_run(const struct ash_run *run, const struct ash_checkpoint
     rc = ash_job_parse(checkpoint->job_yaml, strlen(checkpoint->job_yaml), "the checkpoint's job", &before, &opts, err);
     if (rc == 0) rc = ash_job_compare(&before, run->job, err);
     ash_opts_close(opts);
-    if (rc < 0) return ash_err_prefix(err, rc, "cannot resume as the same run (--allow-change resumes anyway)");
+    if (rc < 0) return ash_err_prefix(err, -EBADE, "cannot resume as the same run (--allow-change resumes anyway)");
     return 0;
 }
 
@@ -127,7 +127,7 @@ static int check_same_data(const struct ash_run *run, const struct ash_checkpoin
 {
     if (run->opts->allow_change || checkpoint->data_hash == run->facts.data_hash) return 0;
     return ash_err_set(
-        err, -EINVAL,
+        err, -EBADE,
         "cannot resume as the same run (--allow-change resumes anyway): data.train (%s) holds other data than "
         "when the checkpoint was made",
         run->job->data.train);
@@ -144,11 +144,11 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
     if (run->opts->allow_change || strcmp(was, is) == 0) return 0;
     if (was_name == is_name && strncmp(was, is, (size_t)was_name) == 0)
         return ash_err_set(
-            err, -EINVAL,
+            err, -EBADE,
             "cannot resume as the same run (--allow-change resumes anyway): another version of ashlar "
             "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
             was, is);
-    return ash_err_set(err, -EINVAL,
+    return ash_err_set(err, -EBADE,
                        "cannot resume as the same run (--allow-change resumes anyway): its bf16 products follow "
                        "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",
                        was, run->facts.backend, is, was_name, was);
@@ -160,7 +160,7 @@ static int check_same_mode(const struct ash_run *run, const struct ash_checkpoin
     bool was_fast = ash_backend_was_fast(checkpoint->arithmetic), is_fast = run->job->runtime.mode == ASH_MODE_FAST;
 
     if (run->opts->allow_change || was_fast == is_fast) return 0;
-    return ash_err_set(err, -EINVAL,
+    return ash_err_set(err, -EBADE,
                        "cannot resume as the same run (--allow-change resumes anyway): it computed with "
                        "runtime.mode=%s: set that again",
                        ash_mode_names[was_fast ? ASH_MODE_FAST : ASH_MODE_EXACT]);
