@@ -238,7 +238,7 @@ static int prune_respond(const struct flags *flags, struct ash_place *const *pla
     int rc;
 
     if (flags->keep < 1) return ash_err_set(err, -EINVAL, "say how many checkpoints stay: --keep N, at least 1");
-    rc = ash_place_prune(places[0], (size_t)flags->keep, UINT64_MAX, &count, err);
+    rc = ash_place_prune(places[0], (size_t)flags->keep, 0, &count, err);
     if (rc == 0) printf("%zu removed\n", count);
     return rc;
 }

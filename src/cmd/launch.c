@@ -206,6 +206,14 @@ static bool is_over(void *ctx)
            (strcmp(status.state, "finished") == 0 || strcmp(status.state, "stopped") == 0);
 }
 
+/* Has the last checkpoint stayed in its folder? */
+static bool is_uncopied(const struct job_facts *facts)
+{
+    struct ash_run_status status = {0};
+
+    return facts->out != NULL && ash_run_status_read(facts->out, &status, NULL) == 0 && status.is_uncopied != 0;
+}
+
 /* How often its ranks have changed. */
 static uint64_t read_epoch(void *ctx)
 {
@@ -302,12 +310,25 @@ static void make_own_folder(const struct ash_launch *launch, bool is_program, st
     setenv(HOLD, hold, 1);
 }
 
+/* What the supervisor learns from the folder of a run. */
+static void follow_run(struct ash_launch *launch, struct job_facts *facts)
+{
+    struct ash_run_status before;
+
+    launch->progress = read_progress;
+    launch->epoch = read_epoch;
+    launch->wanted = read_wanted;
+    launch->is_over = is_over;
+    launch->saves_alone = true;
+    read_wanted(facts, 0); /* what an earlier part of the run was asked for is over */
+    if (ash_run_status_read(facts->out, &before, NULL) == 0) facts->process = before.process;
+}
+
 static int run_with_folder(const struct ash_launch *asked, const struct launch_flags *flags, struct ash_err *err)
 {
     struct ash_launch launch = *asked;
     struct job_facts facts = {.hold = -1, .out = flags->program ? NULL : find_out(launch.argv)};
     bool is_shared = flags->job_dir != NULL && launch.is_one_node;
-    struct ash_run_status before;
     int rc = 0;
 
     if (is_shared)
@@ -317,18 +338,12 @@ static int run_with_folder(const struct ash_launch *asked, const struct launch_f
     if (rc < 0) return rc;
     if (facts.dir[0] != '\0') setenv("ASHLAR_GROUP_JOB_DIR", facts.dir, 0);
     launch.job_dir = facts.dir[0] != '\0' ? facts.dir : flags->program ? NULL : ash_env_get("ASHLAR_GROUP_JOB_DIR");
-    launch.progress = facts.out != NULL ? read_progress : NULL;
-    launch.epoch = facts.out != NULL ? read_epoch : NULL;
-    launch.wanted = facts.out != NULL ? read_wanted : NULL;
     launch.renew = renew_folder;
     launch.ctx = &facts;
-    launch.saves_alone = facts.out != NULL;
-    launch.is_over = facts.out != NULL ? is_over : NULL;
-    if (facts.out != NULL) read_wanted(&facts, 0); /* what an earlier part of the run was asked for is over */
-    if (facts.out != NULL && ash_run_status_read(facts.out, &before, NULL) == 0) facts.process = before.process;
+    if (facts.out != NULL) follow_run(&launch, &facts);
     rc = ash_launch_run(&launch, err);
     remove_own_folder(&facts);
-    return rc;
+    return rc == 0 && is_uncopied(&facts) ? ASH_END_SAVED : rc;
 }
 
 static int launch(const struct launch_flags *flags, char *const *argv, struct ash_err *err)

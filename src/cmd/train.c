@@ -283,7 +283,9 @@ static int train(const struct ash_job *job, const struct flags *flags, struct tr
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
     ash_post_close(post);
-    return rc < 0 || !result.stopped ? rc : stopped_code(&result);
+    if (rc < 0) return rc;
+    if (result.is_uncopied) return ASH_END_SAVED; /* --resume copies it */
+    return result.stopped ? stopped_code(&result) : 0;
 }
 
 /* The exit code where the folder has another owner. A process of this machine lives for certain. The lock of another

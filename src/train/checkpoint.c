@@ -24,16 +24,17 @@
 
 json_t *ash_checkpoint_encode(const struct ash_state *state, const struct ash_checkpoint_facts *facts)
 {
-    char state_hash[24], data_hash[24], weights_hash[24];
+    char state_hash[24], data_hash[24], weights_hash[24], run[24];
     json_t *json;
 
     snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, facts->state_hash);
     snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, facts->data_hash);
     snprintf(weights_hash, sizeof(weights_hash), "%016" PRIx64, facts->weights_hash);
-    json = json_pack("{s:I, s:I, s:s, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
+    snprintf(run, sizeof(run), "%016" PRIx64, facts->run);
+    json = json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
                      (json_int_t)state->updates, "state_hash", state_hash, "weights_hash", weights_hash, "data_hash",
-                     data_hash, "guard", ash_guard_encode(&state->guard), "arithmetic", facts->arithmetic, "job",
-                     facts->job_yaml);
+                     data_hash, ASH_PLACE_RUN, run, "guard", ash_guard_encode(&state->guard), "arithmetic",
+                     facts->arithmetic, "job", facts->job_yaml);
     if (json != NULL && facts->kept != NULL) json_object_set(json, "kept", facts->kept);
     json_decref(facts->kept);
     return json;
@@ -143,6 +144,7 @@ int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpo
     if (rc < 0) return rc;
     rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err);
     if (rc < 0) return rc;
+    checkpoint->run = ash_place_manifest_run(manifest);
     checkpoint->weights_hash = checkpoint->state_hash; /* there was one alone, once */
     if (json_object_get(state, "weights_hash") != NULL) {
         rc = decode_hash(state, "weights_hash", &checkpoint->weights_hash, err);

@@ -16,6 +16,7 @@
 struct ash_checkpoint {
     char dir[PATH_MAX];
     uint64_t step, updates, state_hash, data_hash;
+    uint64_t run;          /* the run that made it; 0: it does not say */
     uint64_t weights_hash; /* of state_hash, what the trainer holds: weights, moments and counters */
     json_t *kept;          /* what was made for later steps (struct ash_trainer_parts); NULL: nothing */
     struct ash_guard_stats guard;
@@ -29,7 +30,7 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 struct ash_checkpoint_facts {
     const char *job_yaml;
     const char *arithmetic; /* as in struct ash_trainer_facts */
-    uint64_t data_hash, state_hash, weights_hash;
+    uint64_t data_hash, state_hash, weights_hash, run;
     json_t *kept; /* as in struct ash_checkpoint; taken over */
 };
 

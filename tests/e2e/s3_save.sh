@@ -86,10 +86,27 @@ same "the bits while the server was away" "$(bits_of quiet | head -n 40)" "$(bit
 same "what came after all" 40 "$(steps_in s3://bucket/patient | cut -d' ' -f1)"
 kill "${helpers[-1]}"
 ASHLAR_S3_RETRY_S=0.2 train gone save.to="$SCRATCH/there,s3://bucket/gone" train.save_every=20
-expect 0 "a server that stays away"
+expect 75 "a server that stays away"
+grep -q "^not in .*s3://bucket/gone: ashlar checkpoint copy $SCRATCH/there s3://bucket/gone" out || fail "it does not say how to copy: $(cat out)"
 grep -q "save.to: s3://bucket/.*checkpoints wait for it in $SCRATCH/there" err || fail "nothing is said at the beginning: $(cat err)"
 grep -q 'step 40 was not copied to s3://bucket/gone' err || fail "nothing is said at the end: $(cat err)"
 same "here all is well" "40 20" "$(steps_in there)"
+
+AWS_ENDPOINT_URL=$direct try "$ASHLAR" train --resume --out "$SCRATCH/gone"
+expect 0 "a run that has finished, and its server is back: $(cat err)"
+same "what is copied after all" 40 "$(AWS_ENDPOINT_URL=$direct steps_in s3://bucket/gone)"
+
+# ---- a bucket that holds another run: nothing of it is removed, and nothing is mixed -----------------------------------------------
+AWS_ENDPOINT_URL=$direct train another train.seed=21 train.save_every=10 "save.to=$SCRATCH/another_here,s3://bucket/gone"
+expect_error 1 "a new run into another's prefix" "save.to: s3://bucket/gone holds checkpoints already (step 40)" "--resume"
+[ -e another ] && fail "a refused run leaves a folder"
+ASHLAR_S3_RETRY_S=0.2 train another train.seed=21 train.save_every=10 "save.to=$SCRATCH/another_here,s3://bucket/later"
+expect 75 "a new run, the server away"
+AWS_ENDPOINT_URL=$direct try "$ASHLAR" checkpoint copy there s3://bucket/later --step 20
+AWS_ENDPOINT_URL=$direct try "$ASHLAR" train --resume --out "$SCRATCH/another"
+expect 75 "another run came into the prefix meanwhile"
+grep -q 's3://bucket/later holds checkpoints of another run (step 20)' err || fail "nothing is said of the other run: $(cat err)"
+same "the other run's checkpoint is left alone" 20 "$(AWS_ENDPOINT_URL=$direct steps_in s3://bucket/later)"
 
 # ---- a bucket in other hands: a process that was left behind writes nothing more to it --------------------------------------------
 export AWS_ENDPOINT_URL=$direct

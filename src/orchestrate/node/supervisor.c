@@ -57,7 +57,7 @@ static void say_end(struct ash_node_watch *watch, const struct ash_process *proc
 {
     char how[128];
 
-    if (code == ASH_END_SAVED && watch->running > 0)
+    if (code == ASH_END_SAVED && watch->running > 0 && watch->done == 0)
         ash_log(ASH_LOG_WARN, "rank %zu has left, as it was told to; %zu are left", process->rank, watch->running);
     else if (code == watch->code && code < ASH_END_SIGNAL)
         watch->lives[process - watch->processes].is_likewise = true;

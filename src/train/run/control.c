@@ -69,6 +69,7 @@ static int read_counts(const json_t *json, struct ash_run_status *status, struct
                   {"mesh_ranks", &status->mesh_ranks},
                   {"wanted_ranks", &status->wanted_ranks},
                   {"resizes", &status->resizes},
+                  {"uncopied", &status->is_uncopied},
                   {"epoch", &status->epoch}};
     int rc = 0;
 
@@ -88,6 +89,7 @@ int ash_run_status_decode(const char *text, size_t size_bytes, struct ash_run_st
     if (rc == 0) rc = read_string(json, "state", status.state, sizeof(status.state), err);
     if (rc == 0) rc = read_string(json, "mesh", status.mesh, sizeof(status.mesh), err);
     if (rc == 0) rc = read_string(json, "host", status.host, sizeof(status.host), err);
+    if (rc == 0) rc = read_string(json, "run", status.run, sizeof(status.run), err);
     json_decref(json);
     if (rc == 0) *status_out = status;
     return rc;
@@ -108,11 +110,12 @@ int ash_run_status_read(const char *dir, struct ash_run_status *status_out, stru
 int ash_run_status_write(const char *dir, const struct ash_run_status *status, struct ash_err *err)
 {
     return write_json(dir, STATUS_FILE,
-                      json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", status->state, "mesh",
-                                status->mesh, "host", status->host, "process", (json_int_t)status->process, "steps",
-                                (json_int_t)status->steps, "ranks", (json_int_t)status->ranks, "mesh_ranks",
-                                (json_int_t)status->mesh_ranks, "wanted_ranks", (json_int_t)status->wanted_ranks,
-                                "resizes", (json_int_t)status->resizes, "epoch", (json_int_t)status->epoch),
+                      json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", status->state,
+                                "mesh", status->mesh, "host", status->host, "run", status->run, "process",
+                                (json_int_t)status->process, "steps", (json_int_t)status->steps, "ranks",
+                                (json_int_t)status->ranks, "mesh_ranks", (json_int_t)status->mesh_ranks, "wanted_ranks",
+                                (json_int_t)status->wanted_ranks, "resizes", (json_int_t)status->resizes, "uncopied",
+                                (json_int_t)status->is_uncopied, "epoch", (json_int_t)status->epoch),
                       err);
 }
 

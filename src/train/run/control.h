@@ -17,11 +17,13 @@ struct ash_run_status {
     char state[16];            /* "running", "finished", "stopped", "failed" */
     char mesh[128];            /* the layout */
     char host[64];             /* of the first rank */
+    char run[20];              /* which run it is, as its checkpoints say; "": they do not */
     int64_t process;           /* its id there */
     int64_t steps;             /* of the whole run */
     int64_t ranks, mesh_ranks; /* ranks beyond the mesh are spares */
     int64_t wanted_ranks;      /* what the last resize asked for; 0: none has */
     int64_t resizes;           /* how many there were */
+    int64_t is_uncopied;       /* at its end: the last checkpoint is not in all buckets of save.to */
     int64_t epoch;             /* how often ranks have changed */
 };
 

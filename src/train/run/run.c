@@ -375,8 +375,11 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
         *result_out = (struct ash_run_result){.step = run->last.step, .stopped = true, .has_left = true};
     if (rc < 0 || run->has_left || ash_trainer_is_spare(run->trainer)) return rc;
     state = ash_trainer_state(run->trainer);
-    *result_out = (struct ash_run_result){
-        .step = state->step, .state_hash = run->state_hash, .skipped = state->guard.skipped, .stopped = stopped};
+    *result_out = (struct ash_run_result){.step = state->step,
+                                          .state_hash = run->state_hash,
+                                          .skipped = state->guard.skipped,
+                                          .stopped = stopped,
+                                          .is_uncopied = run->is_uncopied};
     return 0;
 }
 

@@ -42,8 +42,9 @@ struct ash_run_opts {
 
 struct ash_run_result {
     uint64_t step, state_hash, skipped;
-    bool stopped;  /* by opts->stop or by a request (train/run/control.h) before the last step */
-    bool has_left; /* only this rank has stopped: the others continue */
+    bool stopped;     /* by opts->stop or by a request (train/run/control.h) before the last step */
+    bool is_uncopied; /* the last checkpoint is in its folder, and not in all buckets of save.to */
+    bool has_left;    /* only this rank has stopped: the others continue */
 };
 
 /* The error of a start, as a supervisor needs it: -EBADE where the same settings fail again another time (a path that

@@ -32,6 +32,7 @@ struct ash_run {
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
+    bool is_uncopied;          /* the last checkpoint did not reach all places */
     struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
     struct ash_copier *copier; /* first rank, where there are several */
     struct ash_helper *helper; /* some other ranks, where there are buckets */
@@ -137,8 +138,6 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err);
 /* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
  * saved yet; of a sharded state the last checkpoint remains. First rank only. */
 int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
-/* Wait for copies of the last checkpoint. What fails is a warning. */
-void ash_run_finish_copies(struct ash_run *run);
 /* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
@@ -188,10 +187,19 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
 /* A step is about to begin: it may be one to die in. */
 void ash_run_meet_doom(const struct ash_run *run);
 
+/* ---- run_copies.c ------------------------------------------------------------------------------------------------ */
+
+/* An epoch has begun: checkpoints are copied for it from now on, first the newest one if a place may lack it. */
+int ash_run_open_copies(struct ash_run *run, const struct ash_group *group, struct ash_err *err);
+/* Wait for copies of the last checkpoint. What fails is a warning. */
+void ash_run_finish_copies(struct ash_run *run);
+
 /* ---- run_status.c ------------------------------------------------------------------------------------------------ */
 
 /* First rank: write DIR/run.json. state: as in struct ash_run_status. A failure is a warning. */
 void ash_run_write_status(struct ash_run *run, const char *state);
+/* First rank, before it resumes: which run the folder holds. Checkpoints of others do not count. */
+void ash_run_read_run(struct ash_run *run);
 /* A new first rank: what its predecessor was asked for. */
 void ash_run_read_status(struct ash_run *run);
 

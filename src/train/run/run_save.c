@@ -70,24 +70,12 @@ static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_
 {
     int rc = run->is_leader ? ash_fence_set(run->lock_path, run->lock_fd, &run->fence, err) : 0;
 
+    if (run->is_leader && run->places.run == 0) run->places.run = run->fence.word; /* the first epoch's word names it */
     if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->fence, sizeof(run->fence), 0, err);
+    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->places.run, sizeof(run->places.run), 0, err);
     if (rc < 0) return rc;
     if (!run->is_leader && ash_fence_check(&run->fence, NULL) < 0) run->fence.word = 0; /* it is not seen from here */
     return 0;
-}
-
-/* Ranks after the first share its copies to buckets. */
-static int open_helper(struct ash_run *run, const struct ash_group *group, struct ash_err *err)
-{
-    size_t count = group != NULL ? ash_min(ash_group_size(group), ASH_HELPERS_MAX) : 1;
-    bool has_bucket = false;
-
-    ash_helper_close(run->helper); /* of the epoch before: its number may be another now */
-    run->helper = NULL;
-    for (size_t i = 0; i < run->places.count; i++)
-        has_bucket |= ash_tier_is_url(run->places.urls[i]);
-    if (!has_bucket || group == NULL || run->is_leader || ash_group_rank(group) >= count) return 0;
-    return ash_helper_open(&run->places, ash_group_rank(group), count, &run->helper, err);
 }
 
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
@@ -109,12 +97,8 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     run->save_waits = waits != 0;
     run->wanted_place = (int32_t)run->places.current;
-    if (rc == 0 && run->is_leader && run->places.count > 1 && run->copier == NULL)
-        rc = ash_copier_open(&run->places, &run->copier, err);
-    if (run->copier != NULL) ash_copier_set_fence(run->copier, &run->fence);
-    if (rc == 0) rc = open_helper(run, group, err);
     if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
-    return rc;
+    return rc < 0 ? rc : ash_run_open_copies(run, group, err);
 }
 
 void ash_run_close_saver(struct ash_run *run)
@@ -188,7 +172,8 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
                                          .arithmetic = run->facts.arithmetic,
                                          .data_hash = run->facts.data_hash,
                                          .state_hash = run->state_hash,
-                                         .weights_hash = run->weights_hash};
+                                         .weights_hash = run->weights_hash,
+                                         .run = run->places.run};
     char dir[PATH_MAX];
     struct ash_err refused = {0};
     struct ash_save_opts save = {.dir = dir,
@@ -400,27 +385,6 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     add_kept_hash(run);
     ash_live_clear(&run->live);
     return save_now(run, true, err);
-}
-
-/* A second Ctrl-C ends the program as ever. */
-static bool say_copying(void *ctx)
-{
-    struct ash_run *run = ctx;
-
-    if (!run->said_waiting) {
-        const char *target = ash_copier_target(run->copier);
-
-        ash_run_warn(run, "waiting for the copy of the last checkpoint to %s", target != NULL ? target : "its places");
-    }
-    run->said_waiting = true;
-    return true;
-}
-
-void ash_run_finish_copies(struct ash_run *run)
-{
-    if (run->copier == NULL) return;
-    run->said_waiting = false;
-    ash_copier_finish(run->copier, say_copying, run, NULL); /* failures were told */
 }
 
 int ash_run_export(struct ash_run *run, struct ash_err *err)

@@ -69,9 +69,12 @@ static int try_lock(struct ash_run *run, struct ash_err *err)
  * process, which may have been killed, left half-written. */
 static int claim_folder(struct ash_run *run, struct ash_err *err)
 {
+    bool is_new = !run->opts->resume && run->trainer == NULL;
     int rc = ash_places_check(&run->places, err);
 
+    if (rc == 0 && is_new) rc = ash_places_check_empty(&run->places, err);
     if (rc < 0) return rc;
+    if (!is_new) ash_run_read_run(run);
     run->made_dir = !ash_path_exists(run->opts->dir);
     rc = ash_dir_make(run->opts->dir, err);
     if (rc < 0) return rc;
@@ -242,6 +245,7 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
     if (rc == 0 && run->opts->parts != NULL && run->opts->parts->load != NULL && checkpoint.kept != NULL)
         rc = run->opts->parts->load(run->opts->parts->ctx, checkpoint.kept, err);
     if (rc == 0) {
+        if (checkpoint.run != 0) run->places.run = checkpoint.run;
         run->saved_step = checkpoint.step;
         run->state_hash = checkpoint.state_hash;
         run->weights_hash = checkpoint.weights_hash;
@@ -254,8 +258,11 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
 static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
 {
     const char *others[ASH_PLACES_MAX];
-    struct ash_restore_opts opts = {
-        .root = run->checkpoints, .others = others, .s3 = &run->places.settings.s3, .group = run->group};
+    struct ash_restore_opts opts = {.root = run->checkpoints,
+                                    .others = others,
+                                    .s3 = &run->places.settings.s3,
+                                    .run = run->places.run,
+                                    .group = run->group};
     struct ash_restore *restore = NULL;
     char *skipped = NULL;
     int rc;

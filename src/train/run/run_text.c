@@ -327,6 +327,10 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
         else if (run->facts.tokenizer_dir != NULL)
             fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);
     }
+    for (size_t i = 0; run->is_uncopied && i < run->places.count; i++)
+        if (ash_copier_has_failed(run->copier, i))
+            fprintf(screen, "not in    %s: ashlar checkpoint copy %s %s\n", run->places.urls[i], run->checkpoints,
+                    run->places.urls[i]);
     fflush(screen);
 }
 

@@ -27,6 +27,7 @@ struct ash_copier {
     struct ash_lease leases[ASH_PLACES_MAX]; /* of buckets; the thread's, and so is: */
     struct ash_lease *lease;                 /* of the place that a copy is on its way to */
     uint64_t held_ns;                        /* when that was looked at */
+    bool is_own[ASH_PLACES_MAX];             /* places that held nothing of another run */
     pthread_mutex_t mutex;                   /* over all below */
     pthread_cond_t changed;
     uint64_t waiting, copying; /* steps; UINT64_MAX: none */
@@ -35,7 +36,8 @@ struct ash_copier {
     struct ash_fence fence;
     bool is_new_epoch; /* the fence was set, and leases have not been taken since */
     bool is_stopping;
-    int rc; /* of the last copy */
+    bool has_failed[ASH_PLACES_MAX]; /* the last copy to each */
+    int rc;                          /* of the last copy */
     struct ash_err err;
     atomic_bool is_given_up;
 };
@@ -79,11 +81,13 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     if (rc < 0) return rc;
     copier->lease = &copier->leases[index];
     rc = check_all(copier, err);
+    if (rc == 0 && !copier->is_own[index]) rc = ash_place_check_run(to, places->run, err);
+    if (rc == 0) copier->is_own[index] = true;
     if (rc == 0 && ash_place_read_manifest(to, step, &there, NULL) < 0)
         rc = ash_place_copy(from, to, step, look_up, copier, err);
     ash_place_manifest_fini(&there);
     if (rc == 0) rc = check_all(copier, err);
-    if (rc == 0) rc = ash_place_prune(to, places->keep[index], UINT64_MAX, NULL, err);
+    if (rc == 0) rc = ash_place_prune(to, places->keep[index], places->run, NULL, err);
     ash_place_close(to);
     return rc;
 }
@@ -93,6 +97,23 @@ static void set_target(struct ash_copier *copier, const char *target)
     pthread_mutex_lock(&copier->mutex);
     copier->target = target;
     pthread_mutex_unlock(&copier->mutex);
+}
+
+static void set_failed(struct ash_copier *copier, size_t place, bool has_failed)
+{
+    pthread_mutex_lock(&copier->mutex);
+    copier->has_failed[place] = has_failed;
+    pthread_mutex_unlock(&copier->mutex);
+}
+
+bool ash_copier_has_failed(struct ash_copier *copier, size_t place)
+{
+    bool has_failed;
+
+    pthread_mutex_lock(&copier->mutex);
+    has_failed = copier->has_failed[place];
+    pthread_mutex_unlock(&copier->mutex);
+    return has_failed;
 }
 
 /* To all places but that where it is. */
@@ -109,9 +130,9 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
         set_target(copier, i == from ? NULL : places->urls[i]);
         if (i != from) copied = copy_to(copier, source, i, step, &why);
         ash_metric_add(copied < 0 ? &copy_errors_metric : &copies_metric, i != from);
+        set_failed(copier, i, copied < 0);
         if (copied == 0) continue;
-        ash_log(ASH_LOG_WARN, "step %" PRIu64 " was not copied to %s, the next one will be: %s", step, places->urls[i],
-                why.text);
+        ash_log(ASH_LOG_WARN, "step %" PRIu64 " was not copied to %s: %s", step, places->urls[i], why.text);
         worst = copied;
         if (err != NULL) *err = why;
     }

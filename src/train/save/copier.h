@@ -23,6 +23,8 @@ void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step);
 uint64_t ash_copier_pinned(struct ash_copier *copier);
 /* The place that a copy is on its way to, or NULL. Borrowed from places. Any thread. */
 const char *ash_copier_target(struct ash_copier *copier);
+/* Has the last copy to a place failed? Any thread. */
+bool ash_copier_has_failed(struct ash_copier *copier, size_t place);
 /* Wait until all is copied, or has failed. waiting (may be NULL) is called about every second and returns false to give
  * up. Returns 0, or the last error with its sentence. */
 int ash_copier_finish(struct ash_copier *copier, bool (*waiting)(void *ctx), void *ctx, struct ash_err *err);

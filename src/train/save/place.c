@@ -159,6 +159,13 @@ int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_p
     return 0;
 }
 
+uint64_t ash_place_manifest_run(const json_t *manifest)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(manifest, "state"), ASH_PLACE_RUN));
+
+    return text != NULL ? strtoull(text, NULL, 16) : 0;
+}
+
 uint64_t ash_place_manifest_bytes(const json_t *manifest)
 {
     const json_t *entry;
@@ -252,14 +259,41 @@ int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err
     return rc;
 }
 
-int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_t *count_out, struct ash_err *err)
+/* Is a checkpoint of another run than this one? What cannot be read, or does not say, is not. */
+static bool is_of_another(struct ash_place *place, uint64_t step, uint64_t run)
+{
+    struct ash_place_manifest manifest = {0};
+    uint64_t found = 0;
+
+    if (run == 0) return false;
+    if (ash_place_read_manifest(place, step, &manifest, NULL) == 0) found = ash_place_manifest_run(manifest.json);
+    ash_place_manifest_fini(&manifest);
+    return found != 0 && found != run;
+}
+
+int ash_place_check_run(struct ash_place *place, uint64_t run, struct ash_err *err)
 {
     uint64_t *steps = NULL;
-    size_t count = 0, gone = 0;
+    size_t count = 0;
+    int rc = ash_place_steps(place, &steps, &count, err);
+
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (is_of_another(place, steps[i], run))
+            rc = ash_err_set(err, -EEXIST,
+                             "%s holds checkpoints of another run (step %" PRIu64 "): give this one a place of its own",
+                             place->url, steps[i]);
+    free(steps);
+    return rc;
+}
+
+int ash_place_prune(struct ash_place *place, size_t keep, uint64_t run, size_t *count_out, struct ash_err *err)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0, own = 0, gone = 0;
     int rc = keep == 0 ? 0 : ash_place_steps(place, &steps, &count, err);
 
-    for (size_t i = keep; rc == 0 && i < count; i++) {
-        if (steps[i] == pinned) continue;
+    for (size_t i = 0; rc == 0 && i < count && count > keep; i++) {
+        if (is_of_another(place, steps[i], run) || ++own <= keep) continue;
         rc = ash_place_remove(place, steps[i], err);
         gone += rc == 0;
     }

@@ -40,6 +40,14 @@ int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_p
 /* Free what it holds. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
+#define ASH_PLACE_RUN "run" /* in a manifest's state: the run, in hexadecimal digits */
+
+/* The run that made the checkpoint of a manifest; 0: it does not say. */
+uint64_t ash_place_manifest_run(const json_t *manifest);
+/* Does a place hold nothing but checkpoints of this run, or of none? Returns 0, -EEXIST with a sentence, or the place's
+ * error. */
+int ash_place_check_run(struct ash_place *place, uint64_t run, struct ash_err *err);
+
 /* A file of a checkpoint; borrowed. */
 struct ash_place_file {
     uint64_t step;
@@ -64,9 +72,9 @@ int ash_place_pieces(struct ash_place *place, const struct ash_place_file *file,
                      size_t count, struct ash_err *err);
 /* Remove a checkpoint, its manifest first. One that is not there is success. */
 int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err);
-/* Remove all checkpoints but the newest keep (0: keep all), and that of step pinned (UINT64_MAX: none). *count_out (may
- * be NULL): how many went. */
-int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_t *count_out, struct ash_err *err);
+/* Of the checkpoints of a run (0: of all), remove all but the newest keep (0: keep all); those of other runs are left
+ * alone. *count_out (may be NULL): how many were removed. */
+int ash_place_prune(struct ash_place *place, size_t keep, uint64_t run, size_t *count_out, struct ash_err *err);
 
 /* Told while bytes are read, and (0 bytes) before a manifest is written. A negative result ends it. */
 typedef int (*ash_place_progress_fn)(void *ctx, uint64_t bytes, struct ash_err *err);

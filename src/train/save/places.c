@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "storage/s3/url.h"
 #include "storage/tier/tier.h"
+#include "train/save/place.h"
 
 #define CHECK_S 2.0 /* a server that does not answer for so long is away */
 
@@ -125,6 +126,30 @@ int ash_places_check(const struct ash_places *places, struct ash_err *err)
             ash_log(ASH_LOG_WARN, "save.to: %s; checkpoints wait for it in %s", why.text, ash_places_root(places));
     }
     return 0;
+}
+
+int ash_places_check_empty(const struct ash_places *places, struct ash_err *err)
+{
+    struct ash_s3_opts s3 = places->settings.s3;
+    int rc = 0;
+
+    s3.retry_s = s3.retry_s < CHECK_S ? s3.retry_s : CHECK_S;
+    s3.on_retry = NULL;
+    for (size_t i = 0; rc == 0 && i < places->count; i++) {
+        struct ash_place *place = NULL;
+        uint64_t *steps = NULL;
+        size_t count = 0;
+
+        if (i == places->current || ash_place_open(places->urls[i], &s3, &place, NULL) < 0) continue;
+        if (ash_place_steps(place, &steps, &count, NULL) == 0 && count > 0)
+            rc = ash_err_set(err, -EEXIST,
+                             "save.to: %s holds checkpoints already (step %llu): choose another place, or add --resume "
+                             "to continue that run",
+                             places->urls[i], (unsigned long long)steps[0]);
+        free(steps);
+        ash_place_close(place);
+    }
+    return rc;
 }
 
 void ash_places_fini(struct ash_places *places)

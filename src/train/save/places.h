@@ -15,6 +15,7 @@ struct ash_places {
     size_t count;
     size_t current;  /* the one that ranks write to: a folder */
     bool has_remote; /* one is a bucket */
+    uint64_t run;    /* whose checkpoints these are: in their manifests; 0: not known yet */
     struct ash_namespace_settings settings;
 };
 
@@ -25,6 +26,9 @@ int ash_places_init(struct ash_places *places, const struct ash_job *job, const 
  * region, clock, certificate or address are wrong: no later save would arrive. A server that is only away is warned
  * of. */
 int ash_places_check(const struct ash_places *places, struct ash_err *err);
+/* A new run: does any place hold checkpoints already? Returns 0, or -EEXIST naming save.to. A server that does not
+ * answer is asked again before the first copy. */
+int ash_places_check_empty(const struct ash_places *places, struct ash_err *err);
 /* Free what it holds. */
 void ash_places_fini(struct ash_places *places);
 /* The folder that ranks write to. */

@@ -89,11 +89,25 @@ static int note_skipped(struct ash_restore *search, const char *why)
     return ash_str_addf(&search->skipped, "%s%s", search->skipped.size_bytes > 0 ? "\n" : "", why);
 }
 
+/* The manifest of a step in a place, unless another run made it. */
+static int read_manifest(const struct ash_restore *search, struct ash_place *place, uint64_t step,
+                         struct ash_place_manifest *manifest_out, struct ash_err *err)
+{
+    uint64_t run = search->opts->run, found;
+    int rc = ash_place_read_manifest(place, step, manifest_out, err);
+
+    if (rc < 0 || run == 0) return rc;
+    found = ash_place_manifest_run(manifest_out->json);
+    if (found == 0 || found == run) return 0;
+    ash_place_manifest_fini(manifest_out);
+    return ash_err_set(err, -ENOENT, "step %" PRIu64 " in %s is of another run", step, ash_place_url(place));
+}
+
 /* The manifest of a step from the nearest place that has it right. */
 static int find_manifest(struct ash_restore *search, uint64_t step, struct ash_restore_proposal *proposal,
                          struct ash_place_manifest *manifest_out, struct ash_err *err)
 {
-    int rc = ash_place_read_manifest(search->root, step, manifest_out, err);
+    int rc = read_manifest(search, search->root, step, manifest_out, err);
 
     proposal->step = step;
     proposal->is_here = rc == 0;
@@ -101,7 +115,7 @@ static int find_manifest(struct ash_restore *search, uint64_t step, struct ash_r
         struct ash_err other = {0};
 
         if (search->others[i] == NULL) continue;
-        if (ash_place_read_manifest(search->others[i], step, manifest_out, &other) < 0) continue;
+        if (read_manifest(search, search->others[i], step, manifest_out, &other) < 0) continue;
         ash_log(ASH_LOG_INFO, "step %" PRIu64 " comes from %s", step, search->opts->others[i]);
         rc = 0;
     }

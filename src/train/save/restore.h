@@ -18,6 +18,7 @@ struct ash_restore_opts {
     const char *const *others; /* [other_count] further places, nearest first */
     size_t other_count;
     const struct ash_s3_opts *s3; /* for places that are buckets */
+    uint64_t run;                 /* checkpoints of other runs do not count; 0: all do */
     struct ash_group *group;      /* all ranks call it; NULL: alone */
 };
 
