@@ -30,8 +30,10 @@
  *       the group, of sub-scale times the dot product of quants; low that of sub-minimum times the sum of x's quants.
  *   - Sum over a row (norms, softmax): ASH_LANES interleaved partial sums. Lane l takes elements l, l + ASH_LANES, ...
  *     in ascending order; then halves are added pairwise (l with l + 8, then + 4, + 2, + 1).
+ *     ref-wgmma adds rows of a bf16 model otherwise: by blocks of adjacent columns (compute/blocks.h).
  *   - Sum over tokens (weight gradients): tokens ascend, one chain, from the value already there. So gradients do not
- *     depend on how a grain is cut into micro-batches.
+ *     depend on how a grain is cut into micro-batches. In a bf16 model ref-wgmma adds weights of norms and biases by
+ *     blocks of ASH_K_GROUP rows of a sequence: a chain from 0 in each, and these sums to the value already there.
  *   - Attention: keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, one running maximum per row.
  *   - Every output element belongs to one unit of the parallel loop: no result depends on the number of threads.
  *
@@ -133,6 +135,15 @@ struct ash_project_args {
     struct ash_project_out outs[ASH_PROJECT_OUTS_MAX]; /* weights all of one dtype, all packed or none */
 };
 
+/* sum[c] += sum over rows r of x[r * stride + c], rows ascending. */
+struct ash_column_sum_args {
+    size_t rows, cols;
+    const float *x;
+    size_t stride;   /* between rows of x */
+    size_t seq_rows; /* of a bf16 model: rows are whole sequences of this many, added by blocks; 0: one chain */
+    float *sum;
+};
+
 struct ash_matrix_ops {
     /* c = a b (+ c) (+ bias): see ash_gemm_args. */
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
@@ -147,8 +158,8 @@ struct ash_matrix_ops {
      * dtype) go to their place in packed, which has packed_bytes(dtype, N, K). first is a multiple of ASH_PACK_ROWS; so
      * is count, unless the rows end there. Several calls may pack one weight piece by piece. NULL likewise. */
     void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
-    /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
-    void (*column_sum)(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
+    /* The gradient of a bias: see ash_column_sum_args. */
+    void (*column_sum)(struct ash_exec *exec, const struct ash_column_sum_args *args);
 };
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
@@ -185,12 +196,17 @@ struct ash_norm_args {
     uint16_t *y_bf16; /* instead of y, rounded to bf16; or NULL */
     float *rstd;      /* [rows * groups], written by forward, read by backward; NULL when no backward follows */
     float *mean;      /* likewise, layer norm only */
+    bool round_bf16;  /* of a bf16 model: ref-wgmma adds by blocks, and rounds dy as it is read; others ignore it */
     /* backward: */
-    const float *dy; /* strides like y */
+    const float *dy;         /* strides like y */
+    const uint16_t *dy_bf16; /* instead of dy, rounded to bf16 already; or NULL. With round_bf16 only */
     float *dx;       /* strides like x; dx += when dx_add, else written. May be the same memory as dy. */
     bool dx_add;
     uint16_t *dx_bf16;      /* what dx becomes, rounded to bf16, dense rows of cols * groups; NULL: not wanted */
     float *dweight, *dbias; /* += over (row, group) ascending; NULL to skip */
+    /* With round_bf16, for dweight and dbias: */
+    size_t seq_rows;  /* rows of a sequence; 0: all are of one */
+    size_t seq_first; /* the first row's place in its sequence, a multiple of ASH_K_GROUP */
 };
 
 struct ash_norm_ops {

@@ -3,8 +3,7 @@
 OP(matrix, gemm, (struct ash_exec * exec, const struct ash_gemm_args *args), (exec, args))
 OP(matrix, quant_gemm, (struct ash_exec * exec, const struct ash_quant_args *args), (exec, args))
 OP(matrix, project, (struct ash_exec * exec, const struct ash_project_args *args), (exec, args))
-OP(matrix, column_sum, (struct ash_exec * exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum),
-   (exec, x, stride, rows, cols, sum))
+OP(matrix, column_sum, (struct ash_exec * exec, const struct ash_column_sum_args *args), (exec, args))
 OP(embed, gather, (struct ash_exec * exec, const struct ash_embed_args *args), (exec, args))
 OP(embed, scatter_add,
    (struct ash_exec * exec, float *table, size_t cols, const int32_t *ids, size_t rows, const float *grad),

@@ -53,7 +53,11 @@ static uint16_t *rounded_of(struct tape *tape, const float *x, size_t count)
 
 static void scenario_norm(struct ash_exec *exec, struct tape *tape)
 {
-    struct ash_norm_args args = {.rows = draw_size(tape, 129), .groups = 1, .cols = draw_size(tape, 400), .eps = 1e-5f};
+    struct ash_norm_args args = {.rows = draw_size(tape, 129),
+                                 .groups = 1,
+                                 .cols = draw_size(tape, 400),
+                                 .eps = 1e-5f,
+                                 .round_bf16 = draw_bool(tape)};
     const struct ash_norm_ops *ops = exec->ops->norm;
     bool layer = draw_bool(tape);
     size_t count = args.rows * args.cols;

@@ -146,11 +146,15 @@ static void scenario_grouped_grad(struct ash_exec *exec, struct tape *tape)
 
 static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
 {
-    size_t rows = draw_size(tape, 129), cols = draw_size(tape, 400), stride = cols + draw_below(tape, 5);
-    float *x = draw_floats(tape, rows * stride, 1.0f), *sum = draw_floats(tape, cols, 1.0f);
+    size_t seq_rows = draw_bool(tape) ? draw_size(tape, 100) : 0;
+    struct ash_column_sum_args args = {.cols = draw_size(tape, 400), .seq_rows = seq_rows};
 
-    exec->ops->matrix->column_sum(exec, x, stride, rows, cols, sum);
-    tape_words(tape, sum, cols);
+    args.rows = seq_rows > 0 ? seq_rows * (1 + draw_below(tape, 4)) : draw_size(tape, 129);
+    args.stride = args.cols + draw_below(tape, 5);
+    args.x = draw_floats(tape, args.rows * args.stride, 1.0f);
+    args.sum = draw_floats(tape, args.cols, 1.0f);
+    exec->ops->matrix->column_sum(exec, &args);
+    tape_words(tape, args.sum, args.cols);
 }
 
 static void test_gemm(void **state)

@@ -4,17 +4,40 @@
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
+/* Rows of sequences, of which the first may begin before them. */
+static void draw_sequences(struct tape *tape, struct ash_norm_args *args)
+{
+    args->round_bf16 = draw_bool(tape);
+    if (draw_bool(tape)) return;
+    args->seq_rows = draw_size(tape, 100);
+    args->seq_first = draw_below(tape, (args->seq_rows + ASH_K_GROUP - 1) / ASH_K_GROUP) * ASH_K_GROUP;
+    args->rows = args->seq_rows * (1 + draw_below(tape, 3)) - args->seq_first;
+}
+
+/* Columns as models have them, or odd ones. */
+static size_t draw_columns(struct tape *tape)
+{
+    static const size_t wide[] = {512, 768, 1024, 1028, 2048, 2060, 4096, 4100, 8192, 8196, 16384, 16388};
+
+    if (draw_below(tape, 6) > 0) return draw_size(tape, 300);
+    return wide[draw_below(tape, ASH_COUNT(wide))];
+}
+
 static void run_norm(struct ash_exec *exec, struct tape *tape, bool layer)
 {
     struct ash_norm_args args = {
-        .rows = draw_size(tape, 49), .groups = 1 + draw_below(tape, 3), .cols = draw_size(tape, 300)};
+        .rows = draw_size(tape, 49), .groups = 1 + draw_below(tape, 3), .cols = draw_columns(tape)};
+
+    draw_sequences(tape, &args);
+    if (args.cols > 300) args.groups = 1;
+    if (args.cols > 3000) args.rows = args.rows > 33 ? 33 : args.rows;
     size_t units = args.rows * args.groups, width = args.groups * args.cols;
     const struct ash_norm_ops *ops = exec->ops->norm;
     bool in_place = draw_bool(tape);
     float *y, *dx;
 
-    args.x_stride = width + draw_below(tape, 4);
-    args.y_stride = in_place ? args.x_stride : width + draw_below(tape, 4);
+    args.x_stride = width + (draw_bool(tape) ? 4 : 1) * draw_below(tape, 4);
+    args.y_stride = in_place ? args.x_stride : width + (draw_bool(tape) ? 4 : 1) * draw_below(tape, 4);
     args.eps = 1e-5f;
     args.x = draw_floats(tape, args.rows * args.x_stride, 2.0f);
     args.weight = draw_floats(tape, args.cols, 1.0f);
@@ -29,10 +52,15 @@ static void run_norm(struct ash_exec *exec, struct tape *tape, bool layer)
     args.dx = dx;
     args.dx_add = draw_bool(tape);
     args.dy = in_place ? dx : draw_floats(tape, args.rows * args.y_stride, 1.0f);
+    args.dx_bf16 =
+        exec->ops->takes_bf16 && draw_bool(tape) ? draw_dtype(tape, ASH_BF16, units * args.cols, 1.0f) : NULL;
+    if (exec->ops->takes_bf16 && args.round_bf16 && !in_place && draw_bool(tape))
+        args.dy_bf16 = draw_dtype(tape, ASH_BF16, args.rows * args.y_stride, 1.0f);
     args.dweight = draw_bool(tape) ? draw_floats(tape, args.cols, 1.0f) : NULL;
     args.dbias = layer && draw_bool(tape) ? draw_floats(tape, args.cols, 1.0f) : NULL;
     (layer ? ops->layer_backward : ops->rms_backward)(exec, &args);
     tape_words(tape, dx, args.rows * args.x_stride);
+    if (args.dx_bf16 != NULL) tape_words(tape, args.dx_bf16, units * args.cols / 2);
     if (args.dweight != NULL) tape_words(tape, args.dweight, args.cols);
     if (args.dbias != NULL) tape_words(tape, args.dbias, args.cols);
 }
@@ -52,6 +80,8 @@ static void scenario_norm_bare(struct ash_exec *exec, struct tape *tape)
 {
     struct ash_norm_args args = {.rows = draw_size(tape, 17), .groups = 1, .cols = draw_size(tape, 129), .eps = 1e-6f};
     float *y;
+
+    args.round_bf16 = draw_bool(tape);
 
     args.x_stride = args.y_stride = args.cols;
     args.x = draw_floats(tape, args.rows * args.cols, 1.0f);

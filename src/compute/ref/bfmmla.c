@@ -17,4 +17,4 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 static const struct ash_matrix_ops bfmmla_matrix = {
     .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};
 
-ASH_REF_OPS(ash_ops_ref_bfmmla, "ref-bfmmla", &bfmmla_matrix, &ash_ref_attn, false);
+ASH_REF_OPS(ash_ops_ref_bfmmla, "ref-bfmmla", &bfmmla_matrix);

@@ -37,27 +37,19 @@ void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
 }
 
-struct column_sum {
-    const float *x;
-    size_t stride, rows;
-    float *sum;
-};
-
 static void column_sum_cols(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum *op = ctx;
+    const struct ash_column_sum_args *args = ctx;
 
     (void)worker;
     for (size_t c = begin; c < end; c++)
-        for (size_t r = 0; r < op->rows; r++)
-            op->sum[c] = op->sum[c] + op->x[r * op->stride + c];
+        for (size_t r = 0; r < args->rows; r++)
+            args->sum[c] = args->sum[c] + args->x[r * args->stride + c];
 }
 
-void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
+void ash_ref_column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args)
 {
-    struct column_sum op = {.x = x, .stride = stride, .rows = rows, .sum = sum};
-
-    ash_workers_run(exec->workers, cols, SUM_MIN_COLS, column_sum_cols, &op);
+    ash_workers_run(exec->workers, args->cols, SUM_MIN_COLS, column_sum_cols, (void *)args);
 }
 
 const struct ash_matrix_ops ash_ref_matrix = {.gemm = ash_ref_gemm,

@@ -99,7 +99,8 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
                                      .x = x,
                                      .weight = args->norm,
                                      .eps = args->norm_eps,
-                                     .y = normed};
+                                     .y = normed,
+                                     .round_bf16 = args->round_bf16};
 
         if (args->norm != NULL) exec->ops->norm->rms_forward(exec, &norm);
         project_rows(exec, args, args->norm != NULL ? normed : x, args->norm != NULL ? args->K : args->x_stride, first,

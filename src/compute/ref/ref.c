@@ -2,4 +2,4 @@
  * bit, is what every other backend computes. */
 #include "compute/ref/ref_priv.h"
 
-ASH_REF_OPS(ash_ops_ref, "ref", &ash_ref_matrix, &ash_ref_attn, false);
+ASH_REF_OPS(ash_ops_ref, "ref", &ash_ref_matrix);

@@ -7,7 +7,7 @@
 
 extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
-extern const struct ash_norm_ops ash_ref_norm;
+extern const struct ash_norm_ops ash_ref_norm, ash_ref_norm_wgmma;
 extern const struct ash_rope_ops ash_ref_rope;
 extern const struct ash_attn_ops ash_ref_attn, ash_ref_attn_wgmma;
 extern const struct ash_act_ops ash_ref_act;
@@ -19,24 +19,24 @@ extern const struct ash_sample_ops ash_ref_sample;
 /* ash_matrix_ops.gemm, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 /* ash_matrix_ops.column_sum, for the same. */
-void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
+void ash_ref_column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args);
+/* norm_wgmma.c: the same by blocks of rows, where rows are of sequences. */
+void ash_ref_column_sum_blocks(struct ash_exec *exec, const struct ash_column_sum_args *args);
 /* Returns sum plus one step of a product: a and b hold its bf16 values. */
 typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 /* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), each added to
  * its sum by step; all other products as ash_ref_gemm. */
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
-/* A table of the reference, itself its reference, that differs from the others in name, products and attention only.
- * TAKES_BF16: ash_ops.takes_bf16. */
-#define ASH_REF_OPS(TABLE, NAME, MATRIX, ATTN, TAKES_BF16)                                                             \
+/* A table of the reference, itself its reference, that differs from the others in name and products only. */
+#define ASH_REF_OPS(TABLE, NAME, MATRIX)                                                                               \
     const struct ash_ops TABLE = {                                                                                     \
         .name = (NAME),                                                                                                \
         .reference = &TABLE,                                                                                           \
-        .takes_bf16 = (TAKES_BF16),                                                                                    \
         .matrix = (MATRIX),                                                                                            \
         .embed = &ash_ref_embed,                                                                                       \
         .norm = &ash_ref_norm,                                                                                         \
         .rope = &ash_ref_rope,                                                                                         \
-        .attn = (ATTN),                                                                                                \
+        .attn = &ash_ref_attn,                                                                                         \
         .act = &ash_ref_act,                                                                                           \
         .row = &ash_ref_row,                                                                                           \
         .loss = &ash_ref_loss,                                                                                         \

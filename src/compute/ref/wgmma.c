@@ -1,5 +1,5 @@
-/* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products and
- * attention. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
+/* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products,
+ * attention and the sums of norms. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
 #include "compute/ref/wgmma.h"
 
 #include "compute/ref/ref_priv.h"
@@ -14,7 +14,24 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     ash_ref_gemm_steps(exec, args, ASH_WGMMA_GROUP, step);
 }
 
-static const struct ash_matrix_ops wgmma_matrix = {
-    .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};
+static const struct ash_matrix_ops wgmma_matrix = {.gemm = gemm,
+                                                   .quant_gemm = ash_ref_quant_gemm,
+                                                   .project = ash_ref_project,
+                                                   .column_sum = ash_ref_column_sum_blocks};
 
-ASH_REF_OPS(ash_ops_ref_wgmma, "ref-wgmma", &wgmma_matrix, &ash_ref_attn_wgmma, true);
+const struct ash_ops ash_ops_ref_wgmma = {
+    .name = "ref-wgmma",
+    .reference = &ash_ops_ref_wgmma,
+    .takes_bf16 = true,
+    .matrix = &wgmma_matrix,
+    .embed = &ash_ref_embed,
+    .norm = &ash_ref_norm_wgmma,
+    .rope = &ash_ref_rope,
+    .attn = &ash_ref_attn_wgmma,
+    .act = &ash_ref_act,
+    .row = &ash_ref_row,
+    .loss = &ash_ref_loss,
+    .route = &ash_ref_route,
+    .optim = &ash_ref_optim,
+    .sample = &ash_ref_sample,
+};

@@ -53,7 +53,10 @@ static struct ash_norm_args low_norm_args(const struct ash_pass_step *step, cons
                                   .x = norm->x + rows.first * norm->stride,
                                   .weight = ash_model_vector(step->model, norm->weight),
                                   .eps = LATENT_NORM_EPS,
-                                  .rstd = norm->rstd + rows.first};
+                                  .rstd = norm->rstd + rows.first,
+                                  .round_bf16 = step->model->round_bf16,
+                                  .seq_rows = step->seq_rows,
+                                  .seq_first = rows.first % step->seq_rows};
 }
 
 /* y [rows, cols]. */

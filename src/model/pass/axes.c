@@ -27,6 +27,7 @@ int ash_axes_init(struct ash_axes *axes, const struct ash_pass_opts *opts, struc
     axes->cp.same_node = axes->cp.size > 1 && axes->node.same_node && axes->node.size == axes->tp.size * axes->cp.size;
     if (axes->tp.size > 1 && axes->cp.size > 1 && !axes->cp.same_node) axes->node = axes->tp;
     axes->shared_grads = axes->cp.same_node && opts->shared_grads && opts->backward;
+    axes->row_blocks = opts->bf16_acts && opts->backward; /* ops that take bf16 add norms' gradients by blocks */
     most = ash_max(axes->tp.size, axes->cp.size);
     axes->counts = calloc(most, sizeof(*axes->counts));
     axes->more_counts = calloc(most, sizeof(*axes->more_counts));

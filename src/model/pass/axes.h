@@ -26,6 +26,7 @@ struct ash_axes {
     struct ash_axis tp, cp, ep;      /* as in the options, but never of size 0; cp.same_node: node has all its ranks */
     struct ash_axis node;            /* the ranks that share memory: those of tp, of cp, or of both; size 1: none do */
     bool shared_grads;               /* ranks of cp add to the same gradient buffer, in memory that they share */
+    bool row_blocks;                 /* ranks of tp cut the stream between blocks of rows: ash_split_rows_tp */
     struct ash_shared_floats shared; /* memory of node's ranks, opened by acts_layout.c */
     uint64_t batches, barriers_tp, barriers_cp; /* entered so far */
     uint64_t reductions;                        /* published so far: see reduce_shm.c */

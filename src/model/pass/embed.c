@@ -65,7 +65,7 @@ static void list_held(const struct ash_pass_step *step, const int32_t *tokens)
 
     plan->held_count = 0;
     for (size_t r = 0; r < step->axes->tp.size; r++) {
-        struct ash_range kept = ash_split_rows_tp(step->axes, step->rows, r);
+        struct ash_range kept = ash_split_rows_tp(step->axes, step->rows, step->seq_rows, r);
         size_t before = plan->held_count;
 
         for (size_t i = kept.first; i < ash_range_end(kept); i++) {

@@ -33,8 +33,13 @@ static void add_part(struct ash_grad_sink *sink, const struct ash_published_prod
                                (struct ash_weight_grad){product->weight, rows, dweight, product->overwrite});
     if (dbias == NULL) return;
     struct ash_range cols = ash_range_split(model->params[product->bias].count, ASH_K_GROUP, cp->rank, cp->size);
-    exec->ops->matrix->column_sum(exec, product->io.dy + cols.first, product->io.dy_stride, product->io.rows,
-                                  cols.count, dbias + cols.first);
+    exec->ops->matrix->column_sum(
+        exec, &(struct ash_column_sum_args){.rows = product->io.rows,
+                                            .cols = cols.count,
+                                            .x = product->io.dy + cols.first,
+                                            .stride = product->io.dy_stride,
+                                            .seq_rows = model->round_bf16 ? product->io.seq_rows : 0,
+                                            .sum = dbias + cols.first});
 }
 
 void ash_shared_grads_compute(struct ash_grad_sink *sink, size_t but)

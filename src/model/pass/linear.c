@@ -186,7 +186,12 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias)
 {
-    exec->ops->matrix->column_sum(exec, io->dy, io->dy_stride, io->rows, ash_weight_shape_of(model, weight).out, dbias);
+    exec->ops->matrix->column_sum(exec, &(struct ash_column_sum_args){.rows = io->rows,
+                                                                      .cols = ash_weight_shape_of(model, weight).out,
+                                                                      .x = io->dy,
+                                                                      .stride = io->dy_stride,
+                                                                      .seq_rows = model->round_bf16 ? io->seq_rows : 0,
+                                                                      .sum = dbias});
 }
 
 void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)

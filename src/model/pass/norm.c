@@ -20,7 +20,10 @@ static struct ash_norm_args stream_norm(const struct ash_pass_step *step, struct
                                   .bias = ash_model_vector(step->model, params.bias),
                                   .eps = (float)c->norm_eps,
                                   .rstd = acts->rstd,
-                                  .mean = acts->mean};
+                                  .mean = acts->mean,
+                                  .round_bf16 = step->model->round_bf16,
+                                  .seq_rows = step->seq_rows,
+                                  .seq_first = step->own.first % step->seq_rows};
 }
 
 void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params params, const float *x,

@@ -144,12 +144,13 @@ bool ash_pass_has_head(const struct ash_pass *pass)
     return ash_split_has_head(pass->model);
 }
 
-size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
+size_t ash_pass_stream_count(const struct ash_pass *pass, const struct ash_batch *batch)
 {
     const struct ash_axes *axes = &pass->axes;
-    size_t here = ash_split_rows_cp(axes, rows, axes->cp.rank).count;
+    size_t rows = ash_split_rows_cp(axes, batch->rows, axes->cp.rank).count;
 
-    return ash_split_rows_tp(axes, here, axes->tp.rank).count * pass->model->config.hidden;
+    return ash_split_rows_tp(axes, rows, ash_split_seq_rows(batch, rows), axes->tp.rank).count *
+           pass->model->config.hidden;
 }
 
 float *ash_pass_input(struct ash_pass *pass)

@@ -156,8 +156,8 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
 bool ash_pass_has_embed(const struct ash_pass *pass);
 /* Does the stage end with the loss? */
 bool ash_pass_has_head(const struct ash_pass *pass);
-/* The stream: floats that a stage sends to the next for a batch of this many rows. */
-size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows);
+/* The stream: floats that a stage sends to the next for a batch. */
+size_t ash_pass_stream_count(const struct ash_pass *pass, const struct ash_batch *batch);
 /* Where they are put before ash_pass_forward, and where they are after it. */
 float *ash_pass_input(struct ash_pass *pass);
 /* Where the stream is after ash_pass_forward. */

@@ -166,8 +166,8 @@ int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct 
     pass->step.first_row = rows.first;
     pass->step.kept = batch->kept != NULL ? batch->kept + rows.first : NULL;
     pass->step.rows = rows.count;
-    pass->step.seq_rows = batch->seq_rows != 0 ? ash_min(batch->seq_rows, rows.count) : rows.count;
-    pass->step.own = ash_split_rows_tp(axes, rows.count, axes->tp.rank);
+    pass->step.seq_rows = ash_split_seq_rows(batch, rows.count);
+    pass->step.own = ash_split_rows_tp(axes, rows.count, pass->step.seq_rows, axes->tp.rank);
     ash_acts_bind(&pass->acts, pass->model, axes, rows.first, pass->step.own.first);
     if (axes->tp.same_node) ash_axes_enter_batch(axes);
     return ash_embed_begin(&pass->step, batch->ids + rows.first, err);

@@ -24,7 +24,9 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
                                   .weight = ash_model_vector(step->model, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]),
                                   .eps = (float)c->norm_eps,
                                   .y = acts->rows.q + column,
-                                  .rstd = key ? acts->k_rstd : acts->q_rstd};
+                                  .rstd = key ? acts->k_rstd : acts->q_rstd,
+                                  .round_bf16 = step->model->round_bf16,
+                                  .seq_rows = step->seq_rows};
 }
 
 void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer)
@@ -83,7 +85,7 @@ static void exchange_heads(const struct ash_pass_step *step, size_t layer)
     for (size_t r = 0; r < step->axes->tp.size; r++) {
         size_t theirs = ash_split_heads_tp(step->model, step->axes, r).count;
 
-        step->axes->counts[r] = ash_split_rows_tp(step->axes, step->rows, r).count * 2 * width;
+        step->axes->counts[r] = ash_split_rows_tp(step->axes, step->rows, step->seq_rows, r).count * 2 * width;
         step->axes->more_counts[r] = step->own.count * 2 * heads_width(whole, theirs);
     }
     ash_axes_all_to_all(step->axes, &step->axes->tp, s->qk.send, step->axes->counts, s->qk.recv,
@@ -102,6 +104,7 @@ static void weight_grad(const struct ash_pass_step *step, struct ash_grad_sink *
     struct ash_norm_args args = norm_args(step, layer, key);
 
     args.rows = step->own.count;
+    args.seq_first = step->own.first % step->seq_rows;
     args.groups = key ? c->kv_heads : c->heads;
     args.x_stride = args.y_stride = heads_width(c, c->kv_heads);
     args.x = qk->raw + column;

@@ -42,7 +42,7 @@ static size_t rows_per_message(size_t cols)
 /* Rows of the reduction that a rank keeps. */
 static struct ash_range rows_of(const struct ash_pass_step *step, const struct ash_reduction *reduction, size_t rank)
 {
-    return ash_range_overlap(ash_split_rows_tp(step->axes, step->rows, rank), reduction->rows);
+    return ash_range_overlap(ash_split_rows_tp(step->axes, step->rows, step->seq_rows, rank), reduction->rows);
 }
 
 /* Tiles that the rows of one of `owners` ranks are cut into. */

@@ -3,18 +3,32 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/blocks.h"
 
 struct ash_range ash_split_rows_cp(const struct ash_axes *axes, size_t batch_rows, size_t cp_rank)
 {
     return ash_range_split(batch_rows, ASH_K_GROUP, cp_rank, axes->cp.size);
 }
 
-struct ash_range ash_split_rows_tp(const struct ash_axes *axes, size_t rows, size_t tp_rank)
+/* The first row of a block. */
+static size_t block_row(size_t rows, size_t seq_rows, size_t block)
 {
-    size_t first = rows * tp_rank / axes->tp.size;
+    size_t each = ash_seq_blocks(seq_rows);
+
+    return ash_min(rows, block / each * seq_rows + block % each * ASH_K_GROUP);
+}
+
+struct ash_range ash_split_rows_tp(const struct ash_axes *axes, size_t rows, size_t seq_rows, size_t tp_rank)
+{
+    size_t count = axes->row_blocks && rows > 0 ? ash_blocks_before(seq_rows, rows) : rows;
+    size_t first = count * tp_rank / axes->tp.size, end = count * (tp_rank + 1) / axes->tp.size;
 
     ash_assert(tp_rank < axes->tp.size);
-    return (struct ash_range){first, rows * (tp_rank + 1) / axes->tp.size - first};
+    if (axes->row_blocks && rows > 0) {
+        first = block_row(rows, seq_rows, first);
+        end = block_row(rows, seq_rows, end);
+    }
+    return (struct ash_range){first, end - first};
 }
 
 struct ash_range ash_split_heads_cp(const struct ash_model *model, const struct ash_axes *axes, size_t cp_rank)
@@ -34,6 +48,11 @@ struct ash_range ash_split_vocab_tp(const struct ash_model *model, const struct 
     return ash_slice_vocab(&model->whole, &slice);
 }
 
+size_t ash_split_seq_rows(const struct ash_batch *batch, size_t rows)
+{
+    return batch->seq_rows != 0 ? ash_min(batch->seq_rows, rows) : rows;
+}
+
 /* What ash_range_split gives at most. */
 size_t ash_split_max_rows(const struct ash_pass_opts *opts, const struct ash_axes *axes)
 {
@@ -45,7 +64,10 @@ size_t ash_split_max_rows(const struct ash_pass_opts *opts, const struct ash_axe
 
 size_t ash_split_max_own_rows(const struct ash_pass_opts *opts, const struct ash_axes *axes)
 {
-    return ash_div_up(ash_split_max_rows(opts, axes), axes->tp.size);
+    size_t rows = ash_split_max_rows(opts, axes), own = ash_div_up(rows, axes->tp.size);
+
+    /* Blocks are of up to ASH_K_GROUP rows, and the sequence that one begins in may have a short one at its end. */
+    return axes->row_blocks ? ash_min(rows, own + 2 * ASH_K_GROUP) : own;
 }
 
 bool ash_split_has_embed(const struct ash_model *model)

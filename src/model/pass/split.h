@@ -8,8 +8,10 @@
 
 /* Rows of a batch that a rank of cp computes: whole groups of k where there are enough. */
 struct ash_range ash_split_rows_cp(const struct ash_axes *axes, size_t batch_rows, size_t cp_rank);
-/* Of the rows that the ranks of a tp group compute, those of the stream that one of them keeps between blocks. */
-struct ash_range ash_split_rows_tp(const struct ash_axes *axes, size_t rows, size_t tp_rank);
+/* Of the rows that the ranks of a tp group compute, sequences of seq_rows, those of the stream that one of them keeps
+ * between layers. With axes->row_blocks cuts lie between blocks of rows (compute/blocks.h), and few rows leave some
+ * ranks without any. */
+struct ash_range ash_split_rows_tp(const struct ash_axes *axes, size_t rows, size_t seq_rows, size_t tp_rank);
 /* Key-value heads (of those on this tp rank) that a rank of cp runs attention for. */
 struct ash_range ash_split_heads_cp(const struct ash_model *model, const struct ash_axes *axes, size_t cp_rank);
 /* Key-value heads of the whole model that a rank of tp has. */
@@ -17,6 +19,8 @@ struct ash_range ash_split_heads_tp(const struct ash_model *model, const struct 
 /* Rows of the output matrix that a rank of tp has. */
 struct ash_range ash_split_vocab_tp(const struct ash_model *model, const struct ash_axes *axes, size_t tp_rank);
 
+/* Rows of a sequence, among a rank's rows of a batch. */
+size_t ash_split_seq_rows(const struct ash_batch *batch, size_t rows);
 /* Rows that this rank computes of a batch of max_rows, at most; and those of the stream that it keeps. */
 size_t ash_split_max_rows(const struct ash_pass_opts *opts, const struct ash_axes *axes);
 /* Rows of the stream that it keeps, at most. */

@@ -11,7 +11,7 @@ void ash_stream_gather_rows(const struct ash_pass_step *step, struct ash_range r
 
     ash_assert(ash_range_end(rows) <= step->rows);
     for (size_t r = 0; r < axes->tp.size; r++)
-        axes->counts[r] = ash_range_overlap(ash_split_rows_tp(axes, step->rows, r), rows).count * width;
+        axes->counts[r] = ash_range_overlap(ash_split_rows_tp(axes, step->rows, step->seq_rows, r), rows).count * width;
     ash_axes_all_gather(axes, &axes->tp, data + rows.first * width, axes->counts);
 }
 

@@ -110,7 +110,7 @@ void ash_stages_close_channels(struct ash_stages *stages)
 
 static size_t activation_bytes(const struct ash_stage_slot *slot)
 {
-    return ash_pass_stream_count(slot->pass, slot->feed.batch.rows) * sizeof(float);
+    return ash_pass_stream_count(slot->pass, &slot->feed.batch) * sizeof(float);
 }
 
 /* Waiting for another stage is idling; the copy itself is short compared with it. */

@@ -1,6 +1,8 @@
 /* The reference norms and rotary positions against formulas in double and their central differences. */
 #include "unit/compute/ref_check.h"
 
+#include "base/bf16.h"
+
 enum { ROWS = 3, GROUPS = 2, COLS = 37, COUNT = ROWS * GROUPS * COLS };
 
 #define EPS 1e-5
@@ -37,7 +39,7 @@ static double norm_scalar(const void *ctx, const double *in)
     return sum;
 }
 
-static void check_norm(bool layer)
+static void check_norm(const char *backend, bool layer)
 {
     struct norm op = {.layer = layer};
     float in[COUNT + 2 * COLS], y[COUNT], rstd[ROWS * GROUPS], mean[ROWS * GROUPS], grad[COUNT + 2 * COLS] = {0};
@@ -55,12 +57,15 @@ static void check_norm(bool layer)
                                  .mean = mean,
                                  .dy = op.dy,
                                  .dx = grad,
-                                 .dweight = grad + COUNT};
+                                 .dweight = grad + COUNT,
+                                 .round_bf16 = strcmp(backend, "ref-wgmma") == 0};
     struct ash_exec exec;
 
-    ref_init(&exec);
+    assert_int_equal(ash_exec_init(&exec, backend, 1, NULL), 0);
     fill(in, COUNT + 2 * COLS, 1, 1.0f);
     fill(op.dy, COUNT, 2, 1.0f);
+    for (size_t i = 0; i < COUNT && args.round_bf16; i++)
+        op.dy[i] = ash_bf16_round(op.dy[i]);
     widen(in, COUNT + 2 * COLS, wide);
     if (layer) {
         args.bias = in + COUNT + COLS;
@@ -77,13 +82,82 @@ static void check_norm(bool layer)
 static void test_rms(void **state)
 {
     (void)state;
-    check_norm(false);
+    check_norm("ref", false);
+    check_norm("ref-wgmma", false);
 }
 
 static void test_layer(void **state)
 {
     (void)state;
-    check_norm(true);
+    check_norm("ref", true);
+    check_norm("ref-wgmma", true);
+}
+
+/* ---- by blocks --------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK_COLS = 1100, SEQ_ROWS = 70, SEQS = 2, BLOCK_ROWS = SEQS * SEQ_ROWS };
+
+/* The order of a row sum, written out: 69 blocks of 16 columns, the last with 12, in 32 partial sums. */
+static float blocks_by_hand(const float *x)
+{
+    float lanes[32] = {0};
+
+    for (size_t b = 0; b < (BLOCK_COLS + 15) / 16; b++) {
+        float p[8];
+
+        for (size_t i = 0; i < 8; i++) {
+            float x0 = 16 * b + 2 * i < BLOCK_COLS ? x[16 * b + 2 * i] : 0.0f;
+            float x1 = 16 * b + 2 * i + 1 < BLOCK_COLS ? x[16 * b + 2 * i + 1] : 0.0f;
+
+            p[i] = fmaf(x1, x1, x0 * x0);
+        }
+        lanes[b % 32] += ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+    }
+    for (size_t half = 16; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            lanes[l] += lanes[l + half];
+    return lanes[0];
+}
+
+/* Where a call begins and ends, between blocks of rows, changes no bit of a weight's gradient. */
+static void test_blocks(void **state)
+{
+    static float x[BLOCK_ROWS * BLOCK_COLS], y[BLOCK_ROWS * BLOCK_COLS], dy[BLOCK_ROWS * BLOCK_COLS],
+        dx[BLOCK_ROWS * BLOCK_COLS];
+    static float w[BLOCK_COLS], whole[BLOCK_COLS], pieces[BLOCK_COLS], rstd[BLOCK_ROWS];
+    static const size_t cuts[] = {0, 32, 64, 70, 102, 140};
+    struct ash_norm_args args = {.groups = 1,
+                                 .cols = BLOCK_COLS,
+                                 .x_stride = BLOCK_COLS,
+                                 .y_stride = BLOCK_COLS,
+                                 .weight = w,
+                                 .eps = 1e-5f,
+                                 .round_bf16 = true,
+                                 .seq_rows = SEQ_ROWS};
+    struct ash_exec exec;
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref-wgmma", 2, NULL), 0);
+    fill(x, BLOCK_ROWS * BLOCK_COLS, 1, 1.0f);
+    fill(w, BLOCK_COLS, 2, 1.0f);
+    fill(dy, BLOCK_ROWS * BLOCK_COLS, 3, 1.0f);
+    for (size_t i = 0; i < ASH_COUNT(cuts); i++) { /* the last one: all rows */
+        size_t first = i + 1 < ASH_COUNT(cuts) ? cuts[i] : 0, end = i + 1 < ASH_COUNT(cuts) ? cuts[i + 1] : BLOCK_ROWS;
+
+        args.rows = end - first;
+        args.seq_first = first % SEQ_ROWS;
+        args.x = x + first * BLOCK_COLS;
+        args.y = y + first * BLOCK_COLS;
+        args.dy = dy + first * BLOCK_COLS;
+        args.dx = dx + first * BLOCK_COLS;
+        args.rstd = rstd + first;
+        args.dweight = i + 1 < ASH_COUNT(cuts) ? pieces : whole;
+        exec.ops->norm->rms_forward(&exec, &args);
+        exec.ops->norm->rms_backward(&exec, &args);
+    }
+    assert_memory_equal(pieces, whole, sizeof(whole));
+    assert_true(rstd[33] == 1.0f / sqrtf(blocks_by_hand(x + (size_t)33 * BLOCK_COLS) / (float)BLOCK_COLS + 1e-5f));
+    ash_exec_fini(&exec);
 }
 
 /* dx_add adds, and a gradient that is in place comes out the same. */
@@ -186,9 +260,8 @@ static void test_rope(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rms),
-        cmocka_unit_test(test_layer),
-        cmocka_unit_test(test_backward_modes),
+        cmocka_unit_test(test_rms),    cmocka_unit_test(test_layer),
+        cmocka_unit_test(test_blocks), cmocka_unit_test(test_backward_modes),
         cmocka_unit_test(test_rope),
     };
 

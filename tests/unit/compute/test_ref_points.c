@@ -328,7 +328,8 @@ static void test_rows(void **state)
     exec.ops->embed->scatter_add(&exec, table, COLS, where, ROWS, x);
     exec.ops->embed->scatter_add(&exec, table, COLS, where + 3, ROWS, x);
     check_close((double)table[1 * COLS + 2], (double)x[2 * COLS + 2] + (double)x[2], 1e-6, "scatter", 2);
-    exec.ops->matrix->column_sum(&exec, x, COLS, ROWS, COLS, sum);
+    exec.ops->matrix->column_sum(
+        &exec, &(struct ash_column_sum_args){.rows = ROWS, .cols = COLS, .x = x, .stride = COLS, .sum = sum});
     check_close((double)sum[5], (double)x[5] + (double)x[COLS + 5] + (double)x[2 * COLS + 5], 1e-6, "column", 5);
     ash_exec_fini(&exec);
 }

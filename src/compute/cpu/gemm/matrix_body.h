@@ -161,12 +161,6 @@ static void vec_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 #define SUM_COLS 64 /* columns of a unit */
 #define SUM_ROWS 4  /* rows that are added in one go */
 
-struct column_sum_op {
-    const float *x;
-    size_t stride, rows, cols;
-    float *sum;
-};
-
 /* Units of a range of a loop over units of columns: as few ranges as threads, because wide pieces of rows are read
  * fastest. */
 static size_t column_units(const struct ash_exec *exec, size_t units)
@@ -197,7 +191,7 @@ static void column_sum_rows(const float *x, size_t stride, size_t cols, float *s
 /* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in L1. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum_op *op = ctx;
+    const struct ash_column_sum_args *op = ctx;
     size_t first = begin * SUM_COLS, last = ash_min(end * SUM_COLS, op->cols), r = 0;
 
     (void)worker;
@@ -207,13 +201,11 @@ static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
         add_row(op->sum + first, op->x + r * op->stride + first, last - first, op->sum + first);
 }
 
-static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
+static void column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args)
 {
-    struct column_sum_op op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
+    size_t units = ash_div_up(args->cols, SUM_COLS);
 
-    size_t units = ash_div_up(cols, SUM_COLS);
-
-    ash_workers_run(exec->workers, units, column_units(exec, units), column_sum_units, &op);
+    ash_workers_run(exec->workers, units, column_units(exec, units), column_sum_units, (void *)args);
 }
 
 #endif

@@ -14,7 +14,7 @@
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/ptx/wgmma.cuh"
-#include "compute/cuda/tile/device.cuh"
+#include "compute/cuda/tile/blocks.cuh"
 
 #define CLUSTER ASH_CUDA_BATCH_CLUSTER
 #define LINE_K ASH_CUDA_BATCH_LINE_K /* k of the lines that wgmma reads: a tile has one or two after another */
@@ -54,17 +54,13 @@ static __device__ inline uint4 read_chunk(const struct ash_cuda_batch_x &op, con
     return make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
 }
 
-/* The norm's factor of the row in shared memory, in the canonical order of lanes. */
+/* The norm's factor of the row in shared memory. */
 static __device__ inline float find_rstd(const struct ash_cuda_batch_x &op, const float *row, float *shared)
 {
-    float lane = 0.0f;
-
     if (threadIdx.x < WARP) {
-#pragma unroll 16
-        for (size_t c = threadIdx.x % ASH_LANES; c < op.K; c += ASH_LANES)
-            lane = fmaf(row[c], row[c], lane);
-        lane = fold_lanes(lane);
-        if (threadIdx.x == 0) *shared = 1.0f / sqrtf(lane / (float)op.K + op.norm_eps);
+        float squares = sum_squares(row, (unsigned)op.K);
+
+        if (threadIdx.x == 0) *shared = 1.0f / sqrtf(squares / (float)op.K + op.norm_eps);
     }
     __syncthreads();
     return *shared;

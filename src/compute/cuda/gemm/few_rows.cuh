@@ -2,8 +2,8 @@
 #ifndef ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 #define ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 
-#include "compute/cuda/tile/device.cuh"
 #include "compute/cuda/ptx/launch.cuh"
+#include "compute/cuda/tile/blocks.cuh"
 
 #define FEW_THREADS (ASH_CUDA_FEW_WARPS * WARP)
 
@@ -13,9 +13,28 @@ template <typename Op> static __device__ inline float4 read_four(const Op &op, u
     return *(const float4 *)((const float *)op.x + m * op.x_stride + k);
 }
 
-/* The norm's factor of each row, in the canonical order of a row sum: half a warp has a row. x lies in `floats`. */
+/* Are rows added by blocks? Those of bf16 models are. */
+static __device__ inline bool adds_blocks(const struct ash_cuda_few &op)
+{
+    return true;
+}
+
+static __device__ inline bool adds_blocks(const struct ash_cuda_few_quant &op)
+{
+    return op.round_bf16 != 0;
+}
+
+/* The norm's factor of each row, in the order of a row sum: a warp has a row, or half a one. x lies in `floats`. */
 template <typename Op> static __device__ inline void find_rstd(const Op &op, const float *floats, float *rstd)
 {
+    if (adds_blocks(op)) {
+        for (unsigned m = threadIdx.x / WARP; m < op.M; m += FEW_THREADS / WARP) {
+            float squares = sum_squares(floats + m * op.K, (unsigned)op.K);
+
+            if (threadIdx.x % WARP == 0) rstd[m] = 1.0f / sqrtf(squares / (float)op.K + op.norm_eps);
+        }
+        return;
+    }
     unsigned m = threadIdx.x / ASH_LANES, row = m < op.M ? m : (unsigned)op.M - 1;
     const float *x = floats + row * op.K;
     float lane = 0.0f, sum;

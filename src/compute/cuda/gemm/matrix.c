@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/blocks.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
@@ -276,11 +277,28 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
                  &op);
 }
 
-static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
+/* By blocks of rows (norm_bf16.cu), or as one chain. */
+static void column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args)
 {
-    struct ash_cuda_rows op = {.a = x, .count = stride, .rows = rows, .cols = cols, .out = sum};
+    struct ash_cuda_rows op = {
+        .a = args->x, .count = args->stride, .rows = args->rows, .cols = args->cols, .out = args->sum};
+    struct ash_seq_rows rows = {args->rows, args->seq_rows, 0};
+    struct ash_cuda_column_blocks blocks = {.args = *args};
 
-    ash_cuda_run(exec, ASH_KERNEL_column_sum, ash_cuda_grid_chains(cols), &op);
+    if (args->rows == 0 || args->cols == 0) return;
+    if (args->seq_rows == 0) {
+        ash_cuda_run(exec, ASH_KERNEL_column_sum, ash_cuda_grid_chains(args->cols), &op);
+        return;
+    }
+    blocks.parts = ash_cuda_scratch(exec, ash_row_blocks(&rows) * args->cols * sizeof(*blocks.parts));
+    ash_cuda_run(exec, ASH_KERNEL_column_blocks,
+                 (struct ash_cuda_grid){.x = ash_row_blocks(&rows),
+                                        .y = ash_div_up(args->cols, ASH_CUDA_COLUMN_THREADS),
+                                        .threads = ASH_CUDA_COLUMN_THREADS},
+                 &blocks);
+    ash_cuda_run_add_blocks(
+        exec, &(struct ash_cuda_add_blocks){
+                  .parts = blocks.parts, .count = ash_row_blocks(&rows), .cols = args->cols, .first = args->sum});
 }
 
 /* ---- several products of one input ------------------------------------------------------------------------------- */
@@ -349,7 +367,8 @@ static void project_rows(struct ash_exec *exec, struct ash_project_args args, fl
                                                                    .x = args.x,
                                                                    .weight = args.norm,
                                                                    .eps = args.norm_eps,
-                                                                   .y = room});
+                                                                   .y = room,
+                                                                   .round_bf16 = args.round_bf16});
         args.x = room;
         args.x_stride = args.K;
     }

@@ -140,7 +140,8 @@ static const uint16_t *norm_rows(struct ash_exec *exec, const struct rows_of_x *
                                  .y_stride = K,
                                  .x = rows->x,
                                  .weight = rows->norm,
-                                 .eps = rows->norm_eps};
+                                 .eps = rows->norm_eps,
+                                 .round_bf16 = true};
 
     norm.y_bf16 = ash_cuda_scratch(exec, M * K * sizeof(*norm.y_bf16));
     exec->ops->norm->rms_forward(exec, &norm);

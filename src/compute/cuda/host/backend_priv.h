@@ -48,6 +48,8 @@ extern const struct ash_sample_ops ash_cuda_sample;
 void ash_cuda_grouped(struct ash_exec *exec, const struct ash_grouped_args *args);
 /* ash_route_ops.grouped_grad. */
 void ash_cuda_grouped_grad(struct ash_exec *exec, const struct ash_grouped_grad_args *args);
+/* rows/norm.c: enqueue that sums over blocks of rows are added to gradients. */
+void ash_cuda_run_add_blocks(struct ash_exec *exec, const struct ash_cuda_add_blocks *op);
 /* Enqueue a kernel with the struct at args as its parameter. */
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args);
 /* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and

@@ -87,17 +87,31 @@ struct ash_cuda_grouped_grad_args {
 
 struct ash_cuda_norm {
     struct ash_norm_args args;
-    unsigned tile_rows;
+    unsigned tile_rows; /* norm_tile.cu */
+    bool layer;         /* norm_bf16.cu: */
+    float *parts;       /* [blocks of rows, cols] of the weights' gradient, then of the bias'; NULL: not wanted */
 };
 
-/* norm_fast.cu: threads and columns of a thread block; parts is [part_count, cols], twice where there is a bias. */
-#define ASH_CUDA_NORM_PART_THREADS 256
-#define ASH_CUDA_NORM_PART_COLS 128
+/* norm_bf16.cu: threads of a thread block whose warps have a row each, chunks of 128 columns of such a warp, and of one
+ * that shares its row; threads of a block of rows backward, at most. */
+#define ASH_CUDA_NORM_FORWARD_THREADS 256
+#define ASH_CUDA_NORM_ALONE_CHUNKS 8
+#define ASH_CUDA_NORM_SHARED_CHUNKS 4
+#define ASH_CUDA_NORM_BACK_THREADS 512
+#define ASH_CUDA_COLUMN_THREADS 128
+#define ASH_CUDA_ADD_BLOCKS_THREADS 256
+#define ASH_CUDA_ADD_BLOCKS_ROWS 256
 
-struct ash_cuda_norm_parts {
-    struct ash_norm_args args;
-    float *parts;
-    size_t part_count;
+/* first[c] (second[c]) += the sum over b < count of parts[b, c] (of the next count rows of parts), ascending. */
+struct ash_cuda_add_blocks {
+    const float *parts;
+    size_t count, cols;
+    float *first, *second; /* or NULL */
+};
+
+struct ash_cuda_column_blocks {
+    struct ash_column_sum_args args;
+    float *parts; /* [blocks of rows, cols] */
 };
 
 /* loss_row.cu: threads, and the longest row, which must fit into shared memory. */
@@ -108,7 +122,7 @@ struct ash_cuda_norm_parts {
 #define ASH_CUDA_CHAIN_COLS 16
 #define ASH_CUDA_CHAIN_ROWS 256
 #define ASH_CUDA_CHAIN_PITCH (ASH_CUDA_CHAIN_ROWS + 4)
-#define ASH_CUDA_CHAIN_STAGES 3
+#define ASH_CUDA_CHAIN_STAGES 2
 #define ASH_CUDA_CHAIN_BYTES (sizeof(float) * ASH_CUDA_CHAIN_STAGES * 2 * ASH_CUDA_CHAIN_COLS * ASH_CUDA_CHAIN_PITCH)
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
@@ -221,7 +235,7 @@ struct ash_cuda_few_quant {
     size_t x_stride;
     const float *norm;
     float norm_eps;
-    int residual, swiglu, out_count;
+    int residual, swiglu, out_count, round_bf16; /* round_bf16: rows are added by blocks where they are normed */
     unsigned warps, groups, tiles;
     size_t row_bytes, x_bytes; /* of weights; of x, quantised, with scales */
     struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];

@@ -88,6 +88,7 @@ bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_
                                     .x_stride = args->x_stride,
                                     .norm = args->norm,
                                     .norm_eps = args->norm_eps,
+                                    .round_bf16 = args->round_bf16,
                                     .residual = args->residual,
                                     .swiglu = args->swiglu,
                                     .out_count = (int)args->out_count};

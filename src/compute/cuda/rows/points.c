@@ -1,4 +1,4 @@
-/* What the GPU does element by element or row by row: embedding, norms, activations, row arithmetic, losses, routing,
+/* What the GPU does element by element or row by row: embedding, activations, row arithmetic, losses, routing,
  * the optimizer. Each op fills its kernel's arguments and launches it. */
 #include "compute/cuda/host/backend_priv.h"
 
@@ -32,79 +32,6 @@ static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, 
 }
 
 const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
-
-/* ---- norms ------------------------------------------------------------------------------------------------------- */
-
-#define NORM_TILE_BYTES ((size_t)72 << 10) /* of shared memory: three thread blocks fit */
-
-/* Can rows come in tiles (norm_tile.cu)? Returns how many, each copied `copies` times; 0: they cannot. */
-static unsigned tile_rows(const struct ash_norm_args *args, size_t copies)
-{
-    uintptr_t places = (uintptr_t)args->x | (uintptr_t)args->y | (uintptr_t)args->y_bf16 | (uintptr_t)args->dy |
-                       (uintptr_t)args->dx | (uintptr_t)args->dx_bf16 | (uintptr_t)args->weight;
-    size_t row_bytes = copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float);
-
-    if (args->cols % ASH_LANES != 0 || args->x_stride % 4 != 0 || args->y_stride % 4 != 0 || places % 16 != 0) return 0;
-    return (unsigned)ash_min(NORM_TILE_BYTES / row_bytes, ASH_CUDA_NORM_ROWS_MAX);
-}
-
-/* A thread block for each tile. */
-static void run_tiles(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct ash_norm_args *args,
-                      unsigned rows, size_t copies)
-{
-    struct ash_cuda_norm op = {.args = *args, .tile_rows = rows};
-
-    ash_cuda_run(
-        exec, id,
-        (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->groups, rows),
-                               .y = 1,
-                               .threads = 256,
-                               .shared_bytes = rows * copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float)},
-        &op);
-}
-
-static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
-{
-    unsigned rows = tile_rows(args, 1);
-
-    if (rows > 0) {
-        run_tiles(exec, ASH_KERNEL_rms_forward_tile, args, rows, 1);
-        return;
-    }
-    ash_cuda_run(exec, ASH_KERNEL_rms_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
-}
-
-/* The weight's gradient comes first: dx may overwrite dy. */
-static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
-{
-    size_t copies = args->dx_add ? 3 : 2;
-    unsigned rows = tile_rows(args, copies);
-
-    if (args->dweight != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_chains(args->cols), args);
-    if (rows > 0) {
-        run_tiles(exec, ASH_KERNEL_rms_backward_tile, args, rows, copies);
-        return;
-    }
-    ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
-}
-
-static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *args)
-{
-    ash_cuda_run(exec, ASH_KERNEL_layer_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
-}
-
-static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
-{
-    if (args->dweight != NULL || args->dbias != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_chains(args->cols), args);
-    ash_cuda_run(exec, ASH_KERNEL_layer_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
-}
-
-const struct ash_norm_ops ash_cuda_norm = {.rms_forward = rms_forward,
-                                           .rms_backward = rms_backward,
-                                           .layer_forward = layer_forward,
-                                           .layer_backward = layer_backward};
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 

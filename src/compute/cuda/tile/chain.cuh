@@ -5,7 +5,6 @@
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
-#include "compute/cuda/ptx/barrier.cuh"
 #include "compute/cuda/ptx/ldst.cuh"
 #include "compute/cuda/ptx/math.cuh"
 #include "compute/cuda/tile/device.cuh"
@@ -16,8 +15,6 @@
 #define CHAIN_PITCH ASH_CUDA_CHAIN_PITCH
 #define CHAIN_LOADERS 8 /* warps that read */
 #define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
-#define CHAIN_FULL 1                            /* the first of the barriers that say a tile is there */
-#define CHAIN_EMPTY (CHAIN_FULL + CHAIN_STAGES) /* that it is added up */
 
 /* What a column's sums are made of. x may be NULL: only dy counts. */
 struct chain_rows {
@@ -36,17 +33,6 @@ struct __align__(16) chain_tile
 static_assert(CHAIN_ROWS * CHAIN_COLS == CHAIN_LOADERS * WARP * 16, "a loader has four rows of four columns");
 static_assert(CHAIN_PITCH % 32 == 4 && CHAIN_PITCH >= CHAIN_ROWS, "columns are in different banks");
 static_assert(ASH_CUDA_CHAIN_BYTES == CHAIN_STAGES * sizeof(struct chain_tile), "the host reserves what tiles take");
-
-/* Wait for all threads at a barrier of a tile, or say only that this one is there. */
-static __device__ inline void chain_sync(int barrier)
-{
-    named_sync<CHAIN_THREADS>(barrier);
-}
-
-static __device__ inline void chain_arrive(int barrier)
-{
-    named_arrive<CHAIN_THREADS>(barrier);
-}
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -135,28 +121,6 @@ static __device__ inline void put_part(const struct chain_part &part, struct cha
     }
 }
 
-/* What a loader does: tile t is written while the next one is on its way. */
-template <bool HAS_X, bool HAS_MEAN, typename Offset>
-static __device__ inline void load_tiles(const struct chain_rows &of, struct chain_tile *tiles, size_t count, Offset at)
-{
-    struct chain_part parts[2];
-
-    read_part<HAS_X, HAS_MEAN>(of, 0, &parts[0], at);
-    for (size_t t = 0; t < count; t += 2) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            size_t now = t + i;
-            int stage = (int)(now % CHAIN_STAGES);
-
-            if (now >= count) return;
-            read_part<HAS_X, HAS_MEAN>(of, (now + 1) * CHAIN_ROWS, &parts[1 - i], at);
-            if (now >= CHAIN_STAGES) chain_sync(CHAIN_EMPTY + stage);
-            put_part<HAS_X, HAS_MEAN>(parts[i], &tiles[stage]);
-            chain_arrive(CHAIN_FULL + stage);
-        }
-    }
-}
-
 /* ---- adding ------------------------------------------------------------------------------------------------------ */
 
 #define CHAIN_AHEAD 4 /* times four rows that are read before they are added: reading takes about as long */
@@ -225,20 +189,26 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
     struct chain_tile *tiles = (struct chain_tile *)shared;
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS,
            count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
-    bool real = threadIdx.x < CHAIN_COLS && c < of.cols;
+    bool real = threadIdx.x < CHAIN_COLS && c < of.cols, loads = threadIdx.x >= WARP;
     float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
+    struct chain_part part;
 
-    if (threadIdx.x >= WARP) {
-        load_tiles<HAS_X, HAS_MEAN>(of, tiles, count, at);
-        return;
-    }
+    /* While a tile is added, loaders write the next one and read the one after that. */
+    if (loads) read_part<HAS_X, HAS_MEAN>(of, 0, &part, at);
+    if (loads) put_part<HAS_X, HAS_MEAN>(part, &tiles[0]);
+    if (loads) read_part<HAS_X, HAS_MEAN>(of, CHAIN_ROWS, &part, at);
+    __syncthreads();
     for (size_t t = 0; t < count; t++) {
         size_t left = of.rows - t * CHAIN_ROWS;
-        int stage = (int)(t % CHAIN_STAGES);
 
-        chain_sync(CHAIN_FULL + stage);
-        add_rows<HAS_X, HAS_MEAN>(&tiles[stage], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight, &bias);
-        if (t + CHAIN_STAGES < count) chain_sync(CHAIN_EMPTY + stage); /* loaders are there already, most times */
+        if (loads) {
+            put_part<HAS_X, HAS_MEAN>(part, &tiles[(t + 1) % CHAIN_STAGES]);
+            read_part<HAS_X, HAS_MEAN>(of, (t + 2) * CHAIN_ROWS, &part, at);
+        } else {
+            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight,
+                                      &bias);
+        }
+        __syncthreads();
     }
     if (!real) return;
     if (dweight != NULL) dweight[c] = weight;
