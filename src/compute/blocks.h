@@ -7,6 +7,7 @@
 #ifndef ASH_COMPUTE_BLOCKS_H
 #define ASH_COMPUTE_BLOCKS_H
 
+#include <math.h>
 #include "base/device_code.h"
 #include "compute/ops.h"
 
@@ -29,6 +30,21 @@ ASH_INLINE float ash_sum_fold(float lanes[ASH_SUM_LANES])
         for (int l = 0; l < half; l++)
             lanes[l] = lanes[l] + lanes[l + half];
     return lanes[0];
+}
+
+/* The sum of a row's products a[c] b[c]. cols is a multiple of ASH_SUM_BLOCK. */
+ASH_INLINE float ash_sum_products(const float *a, const float *b, size_t cols)
+{
+    float lanes[ASH_SUM_LANES] = {0}, pairs[ASH_SUM_BLOCK / 2];
+
+    for (size_t c = 0; c < cols; c += ASH_SUM_BLOCK) {
+        size_t lane = c / ASH_SUM_BLOCK % ASH_SUM_LANES;
+
+        for (size_t i = 0; i < ASH_SUM_BLOCK / 2; i++)
+            pairs[i] = fmaf(a[c + 2 * i + 1], b[c + 2 * i + 1], a[c + 2 * i] * b[c + 2 * i]);
+        lanes[lane] = lanes[lane] + ash_sum_neighbours(pairs, ASH_SUM_BLOCK / 2);
+    }
+    return ash_sum_fold(lanes);
 }
 
 /* ---- rows of sequences ------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #define ASH_EXP_MAX 89.0f     /* beyond: infinity */
 #define ASH_EXP_MIN (-105.0f) /* below: 0 */
 #define ASH_LOG2E 1.442695022e+00f
+#define ASH_LN2 6.931471825e-01f
 #define ASH_LN2_HI 0.693145751953125f
 #define ASH_LN2_LO 1.428606765e-06f
 #define ASH_EXP_POLY                                                                                                   \

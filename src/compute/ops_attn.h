@@ -7,7 +7,11 @@
 #include <stdint.h>
 #include "base/dtype.h"
 
-#define ASH_ATTN_BLOCK 64
+#define ASH_ATTN_BLOCK 64 /* keys of a cache page, and of a block of the softmax */
+/* Of bf16 attention on GPUs (ref/attn_wgmma.c): keys of a block and of a span, and classes of their weights. */
+#define ASH_ATTN_KEYS 128
+#define ASH_ATTN_SPAN 512
+#define ASH_ATTN_CLASSES 8
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 
 struct ash_exec;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "infra/device/tensor_map.h"
 #include "infra/memory.h"
 
 struct ash_cuda;
@@ -58,6 +59,16 @@ struct ash_cuda_grid {
 /* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid,
                      const void *args);
+/* A matrix of bf16 values in GPU memory: data at a border of 16 bytes, stride a multiple of 8 values. */
+struct ash_cuda_bf16_rows {
+    const void *data;
+    size_t rows, cols, stride;
+};
+#define ASH_CUDA_MAP_COLS 64
+/* A map of it for the copy engine: boxes of ASH_CUDA_MAP_COLS columns and box_rows rows (at most 256), which come to
+ * shared memory as lines of 128 bytes with the 128-byte swizzle. Nothing is enqueued. */
+void ash_cuda_map_rows(struct ash_cuda *cuda, const struct ash_cuda_bf16_rows *rows, size_t box_rows,
+                       struct ash_cuda_tensor_map *map_out);
 #define ASH_CUDA_UPLOAD_BYTES ((size_t)16 << 20)
 /* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
  * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */

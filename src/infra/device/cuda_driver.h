@@ -25,6 +25,8 @@ enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
 enum { ASH_CUDA_OUT_OF_MEMORY = 2, ASH_CUDA_NOT_SUPPORTED = 801 }; /* CUDA_ERROR_... */
 enum { ASH_CUDA_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
+enum { ASH_CUDA_MAP_BF16 = 9, ASH_CUDA_MAP_SWIZZLE_128 = 3, ASH_CUDA_MAP_L2_256 = 3 }; /* CU_TENSOR_MAP_... */
+
 /* CUlaunchAttribute: one of them is used. */
 struct ash_cuda_launch_attr {
     int id, unused;
@@ -114,6 +116,9 @@ struct ash_cuda_access {
     X(function_set, "cuFuncSetAttribute", (void *function, int attribute, int value))                                  \
     X(launch, "cuLaunchKernelEx",                                                                                      \
       (const struct ash_cuda_launch_config *config, void *function, void **args, void **extra))                        \
+    X(map_tiled, "cuTensorMapEncodeTiled",                                                                             \
+      (void *map_out, int type, unsigned rank, void *data, const uint64_t *sizes, const uint64_t *strides_bytes,       \
+       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill))              \
     X(capture_begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                              \
     X(capture_end, "cuStreamEndCapture", (void *stream, void **recorded_out))                                          \
     X(graph_make, "cuGraphInstantiateWithFlags", (void **graph_out, void *recorded, unsigned long long flags))         \

@@ -60,7 +60,7 @@ static size_t copied_pages(const struct ash_attn_args *args)
 /* Query rows of a tile. */
 static size_t rows_of_tile(const struct ash_attn_args *args)
 {
-    return (size_t)16 * (copied_pages(args) > 0 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY);
+    return copied_pages(args) > 0 ? ASH_CUDA_ATTN_TILED_ROWS : 16 * ASH_CUDA_ATTN_WARPS_ANY;
 }
 
 /* Write the key after the one at hand. Returns where it is. */

@@ -122,19 +122,21 @@ template <int DIM, int K_AHEAD, int V_AHEAD> static __device__ inline void decod
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, rows = (int)(args.heads / args.kv_heads);
     int adders = DIM / 16 / gridDim.z, column = (blockIdx.z * adders + warp) * 16; /* this warp's, if warp < adders */
     size_t g = blockIdx.y;
-    float acc[2][4] = {};
+    float scale2 = args.scale * ASH_LOG2E;
+    struct row_sums sums = {{}, {}, {-INFINITY, -INFINITY}};
 
     early_begin();
     /* The tables were there before the kernel before this one began. */
     struct ash_cuda_attn_seq seq = args.seqs[args.tiles[blockIdx.x].seq];
     struct keys keys = visible_keys(args, seq.pos);
-    size_t first = keys.begin / BLOCK, end = (keys.end + BLOCK - 1) / BLOCK;
+    size_t begin = keys.begin / BLOCK, end = (keys.end + BLOCK - 1) / BLOCK, first = begin / WARPS * WARPS;
     const char *pool = (const char *)args.pool;
     size_t k_at = args.k_page + g * DIM * BLOCK, v_at = args.v_page + g * DIM * BLOCK + column + lane / 4 * 2;
-    int32_t page = first + lane % WARPS < end ? seq.pages[first + lane % WARPS] : 0; /* of the turn's blocks */
+    auto page_at = [&](size_t block) { return block >= begin && block < end ? seq.pages[block] : 0; };
+    int32_t page = page_at(first + lane % WARPS); /* of the turn's blocks */
 
     if (threadIdx.x < ROWS) {
-        running.max[threadIdx.x] = -INFINITY;
+        running.top[threadIdx.x] = -INFINITY;
         running.sum[threadIdx.x] = 0.0f;
     }
     early_wait();
@@ -143,38 +145,49 @@ template <int DIM, int K_AHEAD, int V_AHEAD> static __device__ inline void decod
 #pragma unroll 1
     for (int i = 0; first < end; first += WARPS, i ^= 1) {
         struct turn *turn = &turns[i];
-        int blocks = end - first < WARPS ? (int)(end - first) : WARPS;
+        int blocks = end - first < WARPS ? (int)(end - first) : WARPS, before = first < begin ? (int)(begin - first) : 0;
+        bool has_keys = warp >= before && warp < blocks;
         struct in_block own = visible_in(keys, first + warp);
         auto values_of = [&](int b, uint32_t v[16]) {
             const char *at = pool + __shfl_sync(0xffffffffu, page, b) * args.page_bytes;
             struct in_block in = visible_in(keys, first + b);
 
-            if (b < blocks && warp < adders) read_values((const uint16_t *)at + v_at, DIM, in.begin, in.end, v);
+            if (b >= before && b < blocks && warp < adders)
+                read_values((const uint16_t *)at + v_at, DIM, in.begin, in.end, v);
         };
         const char *keys_at = pool + __shfl_sync(0xffffffffu, page, warp) * args.page_bytes;
         uint32_t v[V_AHEAD][16];
         float s[8][4];
 
-        if (warp < blocks) {
+        if (has_keys) {
             score_keys<DIM, K_AHEAD>((const uint16_t *)keys_at + k_at, queries, s);
             find_max(s, own.begin, own.end, rows, turn->max[warp]);
+        } else {
+            leave_out_max(turn, warp);
         }
 #pragma unroll
         for (int b = 0; b < V_AHEAD; b++)
             values_of(b, v[b]);
         __syncthreads(); /* everybody has read the turn before last, which this one overwrites from here on */
-        if (warp < blocks) soften(turn, &running, warp, args.scale * ASH_LOG2E, s, own, rows);
+        if (has_keys)
+            soften(turn, warp, scale2, s, own, rows);
+        else
+            leave_out(turn, warp);
         __syncthreads();
 #pragma unroll
         for (int b = 0; b < WARPS; b++) {
-            if (b < blocks && warp < adders) add_values(turn, b, v[b % V_AHEAD], rows, acc);
+            if (b >= before && b < blocks && warp < adders) {
+                scale_values(turn, b, b == before, rows, scale2, sums.acc);
+                add_values(turn, b, v[b % V_AHEAD], rows, sums.acc);
+            }
             if (b + V_AHEAD < WARPS) values_of(b + V_AHEAD, v[b % V_AHEAD]);
         }
-        page = first + WARPS + lane % WARPS < end ? seq.pages[first + WARPS + lane % WARPS] : 0;
-        end_turn(turn, blocks, rows, &running);
+        page = page_at(first + WARPS + lane % WARPS);
+        merge_values(turn, rows, scale2, &sums);
+        end_turn(turn, rows, scale2, &running);
     }
     __syncthreads();
-    if (warp < adders) put_row<DIM>(args, &running, seq.q_row, g * rows, rows, column + lane % 4 * 4, acc);
+    if (warp < adders) put_row<DIM>(args, &running, seq.q_row, g * rows, rows, column + lane % 4 * 4, sums.all);
 }
 
 #define DECODE(DIM, K_AHEAD, V_AHEAD)                                                                                  \

@@ -1,11 +1,13 @@
 /* attn_row - attention of one query row over bf16 pages, as a thread block makes it for a document and a kv head: the
  * query heads that read it are the rows of the tensor cores' products. Eight warps have a block of ASH_ATTN_BLOCK keys
- * each; when the running maximum of all of them is known their scores become probabilities, and each warp adds them,
- * times 16 columns of values, in the order of keys: ref/attn_wgmma.c. */
+ * each; when the largest products of all of them are known their scores become weights, and each warp adds them, times 16
+ * columns of values, in the order of keys: ref/attn_wgmma.c. */
 #ifndef ASH_COMPUTE_CUDA_ATTN_ROW_CUH
 #define ASH_COMPUTE_CUDA_ATTN_ROW_CUH
 
+#include "compute/blocks.h"
 #include "compute/cuda/attn/attn.cuh"
+#include "compute/cuda/attn/attn_softmax.cuh"
 #include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/tile/device.cuh"
 
@@ -14,14 +16,22 @@
 #define ROWS 16                      /* query heads of a kv head, at most */
 #define P_PITCH (WARPS * BLOCK + 16) /* values of a row of probabilities: four rows are in different banks */
 
+/* A span: eight blocks of keys, a warp each. Two are a block of the softmax. */
 struct turn {
-    float max[WARPS][ROWS], sum[WARPS][ROWS], alpha[WARPS][ROWS]; /* of each block of keys */
+    float max[WARPS][ROWS];        /* largest product with a visible key */
+    float classes[WARPS][ROWS][8]; /* sums of weights */
     __align__(16) uint16_t p[ROWS][P_PITCH];
 };
+static_assert(WARPS * BLOCK == ASH_ATTN_SPAN && 2 * BLOCK == ASH_ATTN_KEYS, "a turn is a span");
 
-/* Of all turns before. */
+/* Of all spans before, by rows. */
 struct running {
-    float max[ROWS], sum[ROWS];
+    float top[ROWS], sum[ROWS];
+};
+
+/* A thread's sums of values: of a span, of all before, and the references of these for its two rows. */
+struct row_sums {
+    float acc[2][4], all[2][4], top[2];
 };
 
 static __device__ inline uint32_t low_halves(uint32_t a, uint32_t b)
@@ -145,51 +155,85 @@ static __device__ inline void find_max(const float s[8][4], int begin, int end, 
     }
 }
 
-/* Scores of block `w` of a turn become probabilities, with what older sums are multiplied by. */
-static __device__ inline void soften(struct turn *turn, const struct running *running, int w, float scale2,
-                                     float s[8][4], const struct in_block &in, int rows)
+/* The reference of a row after block `block` of the softmax, and what that block multiplies older sums by. */
+static __device__ inline float reference_at(const struct turn *turn, int row, int block, float scale2, float *alpha)
+{
+    float top = -INFINITY;
+
+    for (int b = 0; b <= block; b++) {
+        float most = fmaxf(turn->max[2 * b][row], turn->max[2 * b + 1][row]) * scale2;
+
+        *alpha = 1.0f;
+        if (!(most > top + SOFTMAX_SLACK)) continue;
+        *alpha = ex2_approx(top - most);
+        top = most;
+    }
+    return top;
+}
+
+/* Sums of weights of half a block by classes, c[j] being those of tile j of a row: this thread has four classes. */
+static __device__ inline float4 add_classes(const float c[8][2])
+{
+    float sums[4];
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        /* keys 4t + i of each 16, and 8 more in the thread two further */
+        float sixteens[4] = {c[i][0], c[4 + i][0], c[i][1], c[4 + i][1]};
+
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            sixteens[n] = sixteens[n] + __shfl_xor_sync(0xffffffffu, sixteens[n], 2);
+        sums[i] = ((sixteens[0] + sixteens[1]) + sixteens[2]) + sixteens[3];
+    }
+    return make_float4(sums[0], sums[1], sums[2], sums[3]);
+}
+
+/* Scores of block `w` of a turn become weights; zeros where a row does not see a key. All of a turn's largest products
+ * are there. */
+static __device__ inline void soften(struct turn *turn, int w, float scale2, float s[8][4], const struct in_block &in,
+                                     int rows)
 {
     int t = threadIdx.x % 4;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = threadIdx.x % WARP / 4 + half * 8;
-        float old = running->max[row], now, off, lanes[4], sum;
+        float alpha, top, p[8][2];
+        float4 classes;
 
         if (half * 8 >= rows) break;
-        for (int b = 0; b < w; b++)
-            old = turn->max[b][row] > old ? turn->max[b][row] : old;
-        now = turn->max[w][row] > old ? turn->max[w][row] : old;
-        off = -(now * scale2);
+        top = reference_at(turn, row, w / 2, scale2, &alpha);
 #pragma unroll
         for (int j = 0; j < 8; j++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float p = ash_exp2_weight(fmaf(s[j][half * 2 + e], scale2, off));
+                float weight = ex2_approx(fmaf(s[j][half * 2 + e], scale2, -top));
 
-                s[j][half * 2 + e] = key_of(j, e) >= in.begin && key_of(j, e) < in.end ? p : 0.0f;
+                p[j][e] = key_of(j, e) >= in.begin && key_of(j, e) < in.end ? weight : 0.0f;
             }
-            /* Lanes 4t ... 4t + 3 of the row sum are this thread's. ash_lanes_fold: l with l + 8, + 4, + 2, + 1. */
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            const float *c = &s[0][half * 2];
-
-            lanes[l] = ((c[l * 4] + c[(4 + l) * 4]) + c[l * 4 + 1]) + c[(4 + l) * 4 + 1];
-            lanes[l] = lanes[l] + __shfl_xor_sync(0xffffffffu, lanes[l], 2);
-            lanes[l] = lanes[l] + __shfl_xor_sync(0xffffffffu, lanes[l], 1);
-        }
-        sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+        classes = add_classes(p);
+        if (t < 2) *(float4 *)&turn->classes[w][row][t * 4] = classes;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int first = i % 2 * 4, e = half * 2 + i / 2;
+            const int first = i % 2 * 4, e = i / 2;
 
             *(uint2 *)&turn->p[row][w * BLOCK + i * 16 + t * 4] =
-                make_uint2(pack_bf16(s[first][e], s[first + 1][e]), pack_bf16(s[first + 2][e], s[first + 3][e]));
+                make_uint2(pack_bf16(p[first][e], p[first + 1][e]), pack_bf16(p[first + 2][e], p[first + 3][e]));
         }
-        if (t != 0) continue;
-        turn->alpha[w][row] = ash_exp2_weight(fmaf(old, scale2, off));
-        turn->sum[w][row] = sum;
     }
+}
+
+/* What a warp leaves of a block that no row sees. */
+static __device__ inline void leave_out_max(struct turn *turn, int w)
+{
+    if (threadIdx.x % WARP < ROWS) turn->max[w][threadIdx.x % WARP] = -INFINITY;
+}
+
+static __device__ inline void leave_out(struct turn *turn, int w)
+{
+    for (int i = threadIdx.x % WARP; i < ROWS * 8; i += WARP)
+        (&turn->classes[w][0][0])[i] = 0.0f;
 }
 
 /* Two columns of values of a block, four keys of each 16: those from begin to end - 1, zeros for others. */
@@ -205,18 +249,30 @@ static __device__ inline void read_values(const uint16_t *values, size_t dim, in
     }
 }
 
-/* acc = acc alpha + p v: 16 keys at a time. */
-static __device__ inline void add_values(const struct turn *turn, int w, const uint32_t v[16], int rows,
-                                         float acc[2][4])
+/* Where block w of a turn begins a block of the softmax whose reference moves, older sums are scaled. is_first: of those
+ * that are added. */
+static __device__ inline void scale_values(const struct turn *turn, int w, bool is_first, int rows, float scale2,
+                                           float acc[2][4])
 {
-    int row = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    float alpha[2] = {turn->alpha[w][row], rows > 8 ? turn->alpha[w][row + 8] : 0.0f};
+    float alpha[2] = {1.0f, 1.0f};
 
+    if (is_first || w % 2 != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (half * 8 < rows) reference_at(turn, threadIdx.x % WARP / 4 + half * 8, w / 2, scale2, &alpha[half]);
 #pragma unroll
     for (int n = 0; n < 2; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
             acc[n][e] = acc[n][e] * alpha[e / 2];
+}
+
+/* acc += p v: 16 keys at a time. */
+static __device__ inline void add_values(const struct turn *turn, int w, const uint32_t v[16], int rows,
+                                         float acc[2][4])
+{
+    int row = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint2 top = *(const uint2 *)&turn->p[row][w * BLOCK + i * 16 + t * 4], low = make_uint2(0, 0);
@@ -232,16 +288,51 @@ static __device__ inline void add_values(const struct turn *turn, int w, const u
     }
 }
 
-/* After a turn: the running maximum and sum of each row. */
-static __device__ inline void end_turn(const struct turn *turn, int blocks, int rows, struct running *running)
+/* After a turn: a span's sums of values join those before. */
+static __device__ inline void merge_values(const struct turn *turn, int rows, float scale2, struct row_sums *sums)
+{
+    float old[2] = {1.0f, 1.0f}, now[2] = {0.0f, 0.0f}, alpha;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float span, top;
+
+        if (half * 8 >= rows) continue;
+        span = reference_at(turn, threadIdx.x % WARP / 4 + half * 8, WARPS / 2 - 1, scale2, &alpha);
+        if (span == -INFINITY) continue;
+        top = fmaxf(sums->top[half], span);
+        old[half] = ex2_approx(sums->top[half] - top);
+        now[half] = ex2_approx(span - top);
+        sums->top[half] = top;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            sums->all[n][e] = fmaf(sums->all[n][e], old[e / 2], sums->acc[n][e] * now[e / 2]);
+            sums->acc[n][e] = 0.0f;
+        }
+}
+
+/* After a turn: the sums of weights of each row. */
+static __device__ inline void end_turn(const struct turn *turn, int rows, float scale2, struct running *running)
 {
     int row = threadIdx.x;
+    float classes[8] = {}, span = -INFINITY, top, alpha;
 
     if (row >= rows) return;
-    for (int b = 0; b < blocks; b++) {
-        running->sum[row] = fmaf(running->sum[row], turn->alpha[b][row], turn->sum[b][row]);
-        running->max[row] = turn->max[b][row] > running->max[row] ? turn->max[b][row] : running->max[row];
+    for (int b = 0; b < WARPS / 2; b++) {
+        float next = reference_at(turn, row, b, scale2, &alpha);
+
+        for (int c = 0; c < 8; c++)
+            classes[c] = fmaf(classes[c], alpha, turn->classes[2 * b][row][c] + turn->classes[2 * b + 1][row][c]);
+        span = next;
     }
+    if (span == -INFINITY) return;
+    top = fmaxf(running->top[row], span);
+    running->sum[row] = fmaf(running->sum[row], ex2_approx(running->top[row] - top),
+                             ash_sum_neighbours(classes, 8) * ex2_approx(span - top));
+    running->top[row] = top;
 }
 
 /* Columns `column` ... + 3 of this thread's rows. */
@@ -252,13 +343,14 @@ static __device__ inline void put_row(const struct ash_cuda_attn &args, const st
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = threadIdx.x % WARP / 4 + half * 8;
-        float sum = running->sum[row];
+        float sum = running->sum[row], inverse = 1.0f / sum;
 
         if (row >= rows) continue;
-        *(float4 *)(args.out + q_row * args.out_stride + (h0 + row) * DIM + column) = make_float4(
-            acc[0][half * 2] / sum, acc[1][half * 2] / sum, acc[0][half * 2 + 1] / sum, acc[1][half * 2 + 1] / sum);
+        *(float4 *)(args.out + q_row * args.out_stride + (h0 + row) * DIM + column) =
+            make_float4(acc[0][half * 2] * inverse, acc[1][half * 2] * inverse, acc[0][half * 2 + 1] * inverse,
+                        acc[1][half * 2 + 1] * inverse);
         if (args.lse != NULL && column == 0)
-            args.lse[q_row * args.heads + h0 + row] = fmaf(running->max[row], args.scale, ash_logf(sum));
+            args.lse[q_row * args.heads + h0 + row] = fmaf(running->top[row], ASH_LN2, ash_logf(sum));
     }
 }
 

@@ -36,9 +36,23 @@ static __device__ inline struct unit find_unit(const struct ash_cuda_attn &args,
     return unit;
 }
 
-static __device__ inline int blocks_of(const struct unit &unit, size_t first)
+/* The first block of the turn that a document begins with. */
+static __device__ inline size_t first_turn(const struct unit &unit)
 {
-    return unit.end - first < WARPS ? (int)(unit.end - first) : WARPS;
+    return unit.first / WARPS * WARPS;
+}
+
+/* Blocks of a turn, counted from its first: from begin to end - 1. */
+struct turn_blocks {
+    int begin, end;
+};
+
+static __device__ inline struct turn_blocks blocks_of(const struct unit &unit, size_t first)
+{
+    struct turn_blocks blocks = {first < unit.first ? (int)(unit.first - first) : 0, WARPS};
+
+    if (unit.end - first < WARPS) blocks.end = (int)(unit.end - first);
+    return blocks;
 }
 
 /* ---- copying ----------------------------------------------------------------------------------------------------- */
@@ -65,12 +79,13 @@ static __device__ inline void copy_units(const struct ash_cuda_attn &args, struc
     for (size_t u = blockIdx.x; u < args.units; u += gridDim.x) {
         struct unit unit = find_unit(args, u);
 
-        for (size_t first = unit.first; first < unit.end; first += WARPS) {
-            int blocks = blocks_of(unit, first), lane = threadIdx.x % WARP % WARPS;
-            int32_t page = lane < blocks ? unit.seq.pages[first + lane] : 0;
+        for (size_t first = first_turn(unit); first < unit.end; first += WARPS) {
+            struct turn_blocks in = blocks_of(unit, first);
+            int blocks = in.end - in.begin, lane = threadIdx.x % WARP % WARPS;
+            int32_t page = lane >= in.begin && lane < in.end ? unit.seq.pages[first + lane] : 0;
 
             for (int i = 0; i < 2 * blocks; i++, number++) {
-                int block = i < blocks ? i : i - blocks;
+                int block = in.begin + (i < blocks ? i : i - blocks);
                 const char *at = (const char *)args.pool + __shfl_sync(0xffffffffu, page, block) * args.page_bytes;
                 size_t element = (i < blocks ? args.k_page : args.v_page) + unit.g * DIM * BLOCK;
 
@@ -117,32 +132,44 @@ template <int DIM> struct room {
 template <int DIM>
 static __device__ inline void compute_turn(const struct ash_cuda_attn &args, const struct unit &unit, size_t first,
                                            struct ring<DIM> *ring, const unsigned char *pieces, unsigned number,
-                                           struct turn *turn, struct room<DIM> *room, float acc[2][4])
+                                           struct turn *turn, struct room<DIM> *room, struct row_sums *sums)
 {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, rows = (int)(args.heads / args.kv_heads);
-    int blocks = blocks_of(unit, first);
+    struct turn_blocks in = blocks_of(unit, first);
     struct in_block own = visible_in(unit.keys, first + warp);
-    float s[8][4];
+    bool has_keys = warp >= in.begin && warp < in.end;
+    float s[8][4], scale2 = args.scale * ASH_LOG2E;
 
-    if (warp < blocks) {
-        score_keys<DIM, 2>(wait_piece<DIM>(ring, pieces, number + warp), room->queries, s);
-        free_piece<DIM>(ring, number + warp, WARPS);
+    if (has_keys) {
+        unsigned piece = number + warp - in.begin;
+
+        score_keys<DIM, 2>(wait_piece<DIM>(ring, pieces, piece), room->queries, s);
+        free_piece<DIM>(ring, piece, WARPS);
         find_max(s, own.begin, own.end, rows, turn->max[warp]);
+    } else {
+        leave_out_max(turn, warp);
     }
     sync_warps(); /* everybody has read the turn before last, which this one overwrites from here on */
-    if (warp < blocks) soften(turn, &room->running, warp, args.scale * ASH_LOG2E, s, own, rows);
+    if (has_keys)
+        soften(turn, warp, scale2, s, own, rows);
+    else
+        leave_out(turn, warp);
     sync_warps();
 #pragma unroll 1
-    for (int b = 0; b < blocks; b++) {
-        const uint16_t *values = wait_piece<DIM>(ring, pieces, number + blocks + b) + warp * 16 + lane / 4 * 2;
-        struct in_block in = visible_in(unit.keys, first + b);
+    for (int b = in.begin; b < in.end; b++) {
+        unsigned piece = number + in.end - in.begin + b - in.begin;
+        const uint16_t *values = wait_piece<DIM>(ring, pieces, piece) + warp * 16 + lane / 4 * 2;
+        struct in_block visible = visible_in(unit.keys, first + b);
         uint32_t v[16];
 
-        if (warp < DIM / 16) read_values(values, DIM, in.begin, in.end, v);
-        free_piece<DIM>(ring, number + blocks + b, 1);
-        if (warp < DIM / 16) add_values(turn, b, v, rows, acc);
+        if (warp < DIM / 16) read_values(values, DIM, visible.begin, visible.end, v);
+        free_piece<DIM>(ring, piece, 1);
+        if (warp >= DIM / 16) continue;
+        scale_values(turn, b, b == in.begin, rows, scale2, sums->acc);
+        add_values(turn, b, v, rows, sums->acc);
     }
-    end_turn(turn, blocks, rows, &room->running);
+    merge_values(turn, rows, scale2, sums);
+    end_turn(turn, rows, scale2, &room->running);
 }
 
 template <int DIM>
@@ -154,23 +181,25 @@ static __device__ inline void compute_units(const struct ash_cuda_attn &args, st
 
     for (size_t u = blockIdx.x; u < args.units; u += gridDim.x) {
         struct unit unit = find_unit(args, u);
-        float acc[2][4] = {};
+        struct row_sums sums = {{}, {}, {-INFINITY, -INFINITY}};
 
         sync_warps(); /* everybody is done with the unit before */
         if (threadIdx.x < ROWS) {
-            room->running.max[threadIdx.x] = -INFINITY;
+            room->running.top[threadIdx.x] = -INFINITY;
             room->running.sum[threadIdx.x] = 0.0f;
         }
         read_queries<DIM>(args.q + unit.seq.q_row * args.q_stride + unit.g * rows * DIM, rows, room->queries);
         sync_warps();
-        for (size_t first = unit.first; first < unit.end; first += WARPS) {
-            compute_turn<DIM>(args, unit, first, ring, pieces, number, &room->turns[turns++ % 2], room, acc);
-            number += 2 * blocks_of(unit, first);
+        for (size_t first = first_turn(unit); first < unit.end; first += WARPS) {
+            struct turn_blocks in = blocks_of(unit, first);
+
+            compute_turn<DIM>(args, unit, first, ring, pieces, number, &room->turns[turns++ % 2], room, &sums);
+            number += 2 * (in.end - in.begin);
         }
         sync_warps();
         if (warp < DIM / 16)
             put_row<DIM>(args, &room->running, unit.seq.q_row, unit.g * rows, rows, warp * 16 + threadIdx.x % 4 * 4,
-                         acc);
+                         sums.all);
     }
 }
 

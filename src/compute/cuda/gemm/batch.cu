@@ -166,13 +166,13 @@ static __device__ inline uint64_t operand_after(uint64_t operand, unsigned bytes
 template <int N> static __device__ inline void begin_step(float (*sum)[4], uint64_t x, uint64_t w)
 {
     if constexpr (N >= 64) {
-        wgmma_64(sum, x, w);
+        wgmma<64, 0, 0>(sum, x, w, 1);
         begin_step<N - 64>(sum + 8, x, operand_after(w, 64 * LINE));
     } else if constexpr (N >= 32) {
-        wgmma_32(sum, x, w);
+        wgmma<32, 0, 0>(sum, x, w, 1);
         begin_step<N - 32>(sum + 4, x, operand_after(w, 32 * LINE));
     } else if constexpr (N >= 16) {
-        wgmma_16(sum, x, w);
+        wgmma<16, 0, 0>(sum, x, w, 1);
         begin_step<N - 16>(sum + 2, x, operand_after(w, 16 * LINE));
     }
 }
@@ -242,7 +242,7 @@ static __device__ inline void multiply(const struct ash_cuda_few &op, unsigned b
             barrier_wait(shared_address(&barriers->full[now.slot]), now.turn % 2);
             wgmma_see_shared();
             begin_tile<S>(operand_after(x, at), operand_after(w, at), sum);
-            wgmma_wait_older();
+            wgmma_wait_for<1>();
             if (t > 0) say_empty<S>(before, barriers);
             before = now.slot;
             now.next();

@@ -80,7 +80,8 @@ template <int PARTS> static __device__ inline void begin_products(unsigned a, un
     for (int k = 0; k < TILE_K; k += 16)
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
-            wgmma(sum[part], wgmma_operand(a + k * 2), wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2));
+            wgmma<WGMMA_N, 0, 0>(sum[part], wgmma_operand(a + k * 2),
+                                 wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2), 1);
     wgmma_commit();
 }
 

@@ -8,12 +8,6 @@
 static const struct {
     enum ash_cuda_kernel_id exact, fast;
 } instead[] = {
-    {ASH_KERNEL_attn_bf16_forward_64, ASH_KERNEL_attn_fast_forward_64},
-    {ASH_KERNEL_attn_bf16_forward_128, ASH_KERNEL_attn_fast_forward_128},
-    {ASH_KERNEL_attn_bf16_queries_64, ASH_KERNEL_attn_fast_queries_64},
-    {ASH_KERNEL_attn_bf16_queries_128, ASH_KERNEL_attn_fast_queries_128},
-    {ASH_KERNEL_attn_bf16_keys_64, ASH_KERNEL_attn_fast_keys_64},
-    {ASH_KERNEL_attn_bf16_keys_128, ASH_KERNEL_attn_fast_keys_128},
     {ASH_KERNEL_cross_entropy_row, ASH_KERNEL_cross_entropy_fast},
 };
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "compute/ops.h"
+#include "infra/device/tensor_map.h"
 
 /* Elementwise kernels and moves of rows: what each reads of it is in rows.cu and act.cu. */
 struct ash_cuda_rows {
@@ -127,9 +128,14 @@ struct ash_cuda_column_blocks {
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
-/* Of bf16 attention: warps of a tile of 16 query rows each, for heads of 64 or 128 dims; for others, forward and
- * backward; keys of a tile; columns that a thread block of the last two computes. */
-#define ASH_CUDA_ATTN_WARPS 8
+/* Of bf16 attention, heads of 64 or 128 dims (attn_tiled.cuh): query rows, or keys, of a unit; threads; shared memory. */
+#define ASH_CUDA_ATTN_TILED_ROWS 128
+#define ASH_CUDA_ATTN_TILED_THREADS 384
+#define ASH_CUDA_ATTN_STEP 64 /* keys, or query rows, of a step of the backward pass */
+#define ASH_CUDA_ATTN_FORWARD_BYTES(dim) ((128 + 4 * 128) * (dim)*2 + 128 * (dim)*4)
+#define ASH_CUDA_ATTN_BACKWARD_BYTES(dim) ((2 * 128 + 4 * 64) * (dim)*2 + 2 * 64 * 8)
+/* Of other heads: warps of a tile, forward and backward, of 16 query rows each; keys of a tile; columns that a thread
+ * block computes. */
 #define ASH_CUDA_ATTN_WARPS_ANY 4
 #define ASH_CUDA_ATTN_WARPS_BACK_ANY 2
 #define ASH_CUDA_ATTN_KEYS_BF16 64
@@ -292,6 +298,12 @@ struct ash_cuda_attn_docs {
     struct ash_cuda_attn_seq *seqs;
 };
 
+/* Of a query row of a head, for the backward pass: its log-sum as a power of two, and what the softmax takes off its
+ * gradients. */
+struct ash_cuda_attn_stats {
+    float lse2, delta;
+};
+
 struct ash_cuda_attn {
     size_t heads, kv_heads, dim_k, dim_v;
     float scale;
@@ -307,16 +319,40 @@ struct ash_cuda_attn {
     const float *dout;
     float *dq;
     /* bf16 attention: */
-    size_t copy_row, copy_head, kv_row,
-        kv_head;                              /* from row to row and from head to head of q_copy; of k_copy, v_copy */
-    size_t first_copy;                        /* the first of heads that attn_copy copies */
-    size_t rows;                              /* of q and out */
-    float *delta;                             /* [rows, heads]: backward */
-    const uint16_t *q_copy, *k_copy, *v_copy; /* as bf16, where heads have 64 or 128 dims: */
-    uint16_t *copies, *dout_copy; /* [heads or kv_heads, rows, dim]; copies: of q, k and v, if they need any */
+    size_t rows;                       /* of q and out */
+    struct ash_cuda_attn_stats *stats; /* [heads, rows]: backward */
+    unsigned stats_lanes; /* threads that make one: a power of two */
+    int is_stats_wide;    /* each has 16 whole columns, at borders of 16 bytes */
+    uint16_t *dout_copy;               /* [rows, heads, dim_v], or NULL */
+    size_t kv_row, kv_head;            /* from row to row and from head to head of k_copy and v_copy */
+    uint16_t *copies;                  /* [heads of q, k and v, rows, dim]: of those that are float32 */
+    uint16_t *k_copy, *v_copy;         /* of pages */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
     size_t units; /* attn_stream: tiles times kv_heads */
+};
+
+/* Rows of bf16 in memory: row r of head h is row r + h * head_y of the map, from column h * head_x on. */
+struct ash_cuda_attn_rows {
+    struct ash_cuda_tensor_map map;
+    uint32_t head_x, head_y;
+};
+
+/* Attention over tiles of rows: attn_tiled.cuh. */
+struct ash_cuda_attn_tiled {
+    struct ash_cuda_attn_rows q, k, v, dout;
+    const struct ash_cuda_attn_tile *tiles;
+    const struct ash_cuda_attn_seq *seqs;
+    uint32_t tile_count, heads, kv_heads, window;
+    float scale;
+    int is_out_even; /* two columns of out are written at once */
+    float *out, *lse;
+    uint16_t *out_bf16;
+    size_t out_stride, rows;
+    /* backward: */
+    const struct ash_cuda_attn_stats *stats;
+    float *dq;
+    size_t q_stride, k_stride, v_stride;
 };
 
 /* Queries and keys are rotated, queries rounded, keys and values go to pages: see ash_kv_write_args. */

@@ -43,6 +43,12 @@ static __device__ inline void copy_4(unsigned to, const void *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from));
 }
 
+/* Enqueue the copy of 8 bytes. */
+static __device__ inline void copy_8(unsigned to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from));
+}
+
 /* What was enqueued since the last call is a group. */
 static __device__ inline void copy_commit(void)
 {

@@ -1,5 +1,8 @@
-/* wgmma - Hopper's asynchronous products of bf16: four warps multiply 64 lines of a by 128 lines of b, both in shared
- * memory, 16 k at a time. Sums grow as with mma.sync: ref/wgmma.h. */
+/* wgmma - Hopper's asynchronous products of bf16: four warps multiply 64 lines of a by N lines of b, 16 k at a time.
+ * Sums grow as with mma.sync: ref/wgmma.h. A thread has, of each 8 columns, two in its row (lane / 4 of its warp's 16)
+ * and two in the row 8 below. b is in shared memory, a there or in registers.
+ * In shared memory operands are panels: lines of 128 bytes whose chunks of 16 bytes are permuted (128-byte swizzle), as
+ * tma.cuh brings them, from a border of WGMMA_BORDER on. */
 #ifndef ASH_COMPUTE_CUDA_WGMMA_CUH
 #define ASH_COMPUTE_CUDA_WGMMA_CUH
 
@@ -7,14 +10,25 @@
 
 #define WGMMA_M 64
 #define WGMMA_N 128
-#define WGMMA_BORDER 1024 /* where tiles of lines begin: 8 lines of 128 bytes, whose chunks of 16 bytes are permuted */
+#define WGMMA_BORDER 1024 /* of panels: 8 lines */
 
-/* An operand in shared memory, as the instruction wants to be told: its address, 1024 bytes from 8 lines to the next 8,
- * chunks permuted within 128 bytes. */
+static __device__ inline uint64_t wgmma_descriptor(unsigned at, unsigned leading_bytes)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 |
+           (uint64_t)(WGMMA_BORDER >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* An operand whose lines are its rows (of a) or columns (of b): 64 k of each. 16 k further are 32 bytes further. */
 static __device__ inline uint64_t wgmma_operand(unsigned at)
 {
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(WGMMA_BORDER >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return wgmma_descriptor(at, 16);
+}
+
+/* An operand whose lines are k, each with 64 rows of a, or columns of b; the next 64 are panel_bytes further. 16 k
+ * further are 16 lines further. TRANS_A or TRANS_B is 1. */
+static __device__ inline uint64_t wgmma_operand_across(unsigned at, unsigned panel_bytes)
+{
+    return wgmma_descriptor(at, panel_bytes);
 }
 
 /* Before the first product that uses registers which ordinary instructions have written. */
@@ -28,73 +42,88 @@ static __device__ inline void wgmma_commit(void)
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+/* Until all but the LEFT groups that were begun last are done. */
+template <int LEFT> static __device__ inline void wgmma_wait_for(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
 /* Until all products that were begun are done. */
 static __device__ inline void wgmma_wait(void)
 {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    wgmma_wait_for<0>();
 }
 
-/* Until all but the group that was begun last are done. */
-static __device__ inline void wgmma_wait_older(void)
+/* After a wait: the compiler reads these sums no earlier. */
+template <int N> static __device__ inline void wgmma_take(float (*d)[4])
 {
-    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < N / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            asm volatile("" : "+f"(d[i][e])::"memory");
 }
 
-/* What this thread wrote to shared memory is seen by products that begin after a barrier. */
+/* What this thread wrote to shared memory is seen by products (and copies by tma.cuh) that begin after a barrier. */
 static __device__ inline void wgmma_see_shared(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Begin d += a b: of each 8 columns a thread has two, in its row and in the one 8 below. */
-static __device__ inline void wgmma(float d[16][4], uint64_t a, uint64_t b)
+#define WGMMA_SUMS(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define WGMMA_REGISTERS_8 \
+    "%0, %1, %2, %3"
+#define WGMMA_REGISTERS_16 \
+    "%0, %1, %2, %3, %4, %5, %6, %7"
+#define WGMMA_REGISTERS_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_REGISTERS_64 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_REGISTERS_128 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_SUMS_8 WGMMA_SUMS(0)
+#define WGMMA_SUMS_16 WGMMA_SUMS_8, WGMMA_SUMS(1)
+#define WGMMA_SUMS_32 WGMMA_SUMS_16, WGMMA_SUMS(2), WGMMA_SUMS(3)
+#define WGMMA_SUMS_64 WGMMA_SUMS_32, WGMMA_SUMS(4), WGMMA_SUMS(5), WGMMA_SUMS(6), WGMMA_SUMS(7)
+#define WGMMA_SUMS_128 WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13), WGMMA_SUMS(14), WGMMA_SUMS(15)
+
+#define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N "}, %" A ", %" B     \
+                 ", keep, 1, 1, %" TA ", %" TB ";\n}"                                                                  \
+                 : WGMMA_SUMS_##N                                                                                      \
+                 : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
+#define WGMMA_A(N, A0, A1, A2, A3, B, KEEP, TB)                                                                        \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N "}, {%" A0 ", %" A1  \
+                 ", %" A2 ", %" A3 "}, %" B ", keep, 1, 1, %" TB ";\n}"                                                \
+                 : WGMMA_SUMS_##N                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TRANS_B))
+
+/* Begin d = a b, or d += a b if keep is not 0. */
+template <int N, int TRANS_A, int TRANS_B>
+static __device__ inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
 {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;\n"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-          "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-          "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-          "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-          "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),
-          "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-          "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-          "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
-          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-        : "l"(a), "l"(b));
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128, "a size that has an instruction here");
+    if constexpr (N == 8) WGMMA(8, "4", "5", "6", "7", "8");
+    if constexpr (N == 16) WGMMA(16, "8", "9", "10", "11", "12");
+    if constexpr (N == 32) WGMMA(32, "16", "17", "18", "19", "20");
+    if constexpr (N == 64) WGMMA(64, "32", "33", "34", "35", "36");
+    if constexpr (N == 128) WGMMA(128, "64", "65", "66", "67", "68");
 }
 
-/* The same with fewer lines of b: N of them, and N / 8 times four sums. */
-#define WGMMA_SUMS(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-
-static __device__ inline void wgmma_16(float (*d)[4], uint64_t a, uint64_t b)
+/* The same with 64 rows of a in registers: of each 16 k a thread has two of its row, two of the row 8 below, and the
+ * same 8 further. */
+template <int N, int TRANS_B>
+static __device__ inline void wgmma_a(float (*d)[4], const uint32_t a[4], uint64_t b, int keep)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-                 "%8, %9, 1, 1, 1, 0, 0;"
-                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1)
-                 : "l"(a), "l"(b));
-}
-
-static __device__ inline void wgmma_32(float (*d)[4], uint64_t a, uint64_t b)
-{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
-                 "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
-                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1), WGMMA_SUMS(d, 2), WGMMA_SUMS(d, 3)
-                 : "l"(a), "l"(b));
-}
-
-static __device__ inline void wgmma_64(float (*d)[4], uint64_t a, uint64_t b)
-{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
-                 "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-                 "%24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
-                 : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 1), WGMMA_SUMS(d, 2), WGMMA_SUMS(d, 3), WGMMA_SUMS(d, 4),
-                   WGMMA_SUMS(d, 5), WGMMA_SUMS(d, 6), WGMMA_SUMS(d, 7)
-                 : "l"(a), "l"(b));
+    static_assert(N == 64 || N == 128, "a size that has an instruction here");
+    if constexpr (N == 64) WGMMA_A(64, "32", "33", "34", "35", "36", "37", "38");
+    if constexpr (N == 128) WGMMA_A(128, "64", "65", "66", "67", "68", "69", "70");
 }
 
 #endif

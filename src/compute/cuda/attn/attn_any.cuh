@@ -1,7 +1,7 @@
-/* attn_bf16 - what the kernels of bf16 attention share: tiles of rows as bf16 in shared memory, and a warp's products
+/* attn_any - what the kernels of bf16 attention of any dims share: tiles of rows as bf16 in shared memory, and a warp's products
  * of them. A tile has 8 values of room after each row, so that eight rows of one column are in different banks. */
-#ifndef ASH_COMPUTE_CUDA_ATTN_BF16_CUH
-#define ASH_COMPUTE_CUDA_ATTN_BF16_CUH
+#ifndef ASH_COMPUTE_CUDA_ATTN_ANY_CUH
+#define ASH_COMPUTE_CUDA_ATTN_ANY_CUH
 
 #include "compute/cuda/attn/attn.cuh"
 #include "compute/cuda/ptx/copy.cuh"
@@ -13,16 +13,10 @@
 #define GROUP_KEYS ASH_CUDA_ATTN_KEYS_BF16 /* keys of a tile */
 #define TILE_PAD ASH_CUDA_ATTN_TILE_PAD
 
-/* Dims of a head, up to a multiple of GROUP. DIM is 0 where they are known at run time only. */
-template <int DIM> static __device__ inline int padded(size_t dims)
+/* Dims of a head, up to a multiple of GROUP. */
+static __device__ inline int padded(size_t dims)
 {
-    return DIM > 0 ? DIM : (int)((dims + GROUP - 1) / GROUP * GROUP);
-}
-
-/* 2^x of a softmax: the reference's bits, or one instruction. */
-template <bool IS_FAST> static __device__ inline float exp2_softmax(float x)
-{
-    return IS_FAST ? ex2_approx(x) : ash_exp2_weight(x);
+    return (int)((dims + GROUP - 1) / GROUP * GROUP);
 }
 
 /* Keys of a tile, counted from its first. */
@@ -59,33 +53,12 @@ static __device__ inline struct shared_tile take_tile(unsigned char **room, int 
     return tile;
 }
 
-/* Two tiles that take turns: while one is read the other is filled. */
-static __device__ inline struct shared_tile turn_of(const struct shared_tile &pair, int rows, int turn)
-{
-    struct shared_tile tile = {pair.data + turn * rows * pair.pitch, pair.pitch};
-
-    return tile;
-}
-
 /* rows rows of float32, dims of them real, count rows real; the rest becomes zeros. */
-template <int DIM>
 static __device__ inline void fill_tile(const float *from, size_t stride, int rows, int count, size_t dims,
                                         const struct shared_tile &tile)
 {
-    int wide = padded<DIM>(dims);
+    int wide = padded(dims);
 
-    if (DIM > 0 && dims == DIM && stride % 4 == 0 && (uintptr_t)from % 16 == 0) {
-        constexpr int CHUNKS = DIM > 0 ? DIM / 4 : 1;
-
-#pragma unroll 4
-        for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
-            int row = i / CHUNKS, chunk = i % CHUNKS;
-            float4 x = row < count ? *(const float4 *)(from + row * stride + chunk * 4) : make_float4(0, 0, 0, 0);
-
-            *(uint2 *)(tile.data + row * tile.pitch + chunk * 4) = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
-        }
-        return;
-    }
     for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
         int row = i / wide, d = i % wide;
         float x = row < count && d < dims ? from[row * stride + d] : 0.0f;
@@ -95,7 +68,6 @@ static __device__ inline void fill_tile(const float *from, size_t stride, int ro
 }
 
 /* Keys (is_key) or values first ... of kv head g, columns from `column` on; zeros from `end` on. */
-template <int DIM>
 static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq,
                                         bool is_key, size_t g, size_t first, size_t end, size_t column, int wide,
                                         const struct shared_tile &tile)
@@ -107,7 +79,7 @@ static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const 
     if (seq.pages == NULL && args.kv_dtype == ASH_F32) {
         const float *from = (const float *)(is_key ? seq.k : seq.v) + first * stride + g * dim + column;
 
-        fill_tile<DIM>(from, stride, GROUP_KEYS, count, dims, tile);
+        fill_tile(from, stride, GROUP_KEYS, count, dims, tile);
         return;
     }
     for (int i = threadIdx.x; i < GROUP_KEYS * wide; i += blockDim.x) {
@@ -123,71 +95,15 @@ static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const 
     }
 }
 
-/* Rows of bf16 in memory: the first, and values from row to row. */
-struct bf16_rows {
-    const uint16_t *first;
-    unsigned stride;
-};
-
-/* Enqueue the copy of rows rows of DIM values; zeros from row count on. */
-template <int DIM>
-static __device__ inline void copy_rows(const struct bf16_rows &from, int rows, int count,
-                                        const struct shared_tile &tile)
-{
-    constexpr int CHUNKS = DIM / 8; /* of 16 bytes */
-
-#pragma unroll 4
-    for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
-        int row = i / CHUNKS, chunk = i % CHUNKS;
-        const uint16_t *source = from.first + (row < count ? row * from.stride + chunk * 8 : 0);
-
-        copy_16(tile_at(tile, row, chunk * 8), source, row < count ? 16 : 0);
-    }
-}
-
-static __device__ inline void commit_copies(void)
-{
-    copy_commit();
-}
-
-static __device__ inline void wait_copies(void)
-{
-    copy_wait<0>();
-}
-
-/* Rows of a head from `row` on, as bf16: queries, keys (or values), and the gradient of out. */
-static __device__ inline struct bf16_rows query_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
-{
-    struct bf16_rows rows = {args.q_copy + head * args.copy_head + row * args.copy_row, (unsigned)args.copy_row};
-
-    return rows;
-}
-
-static __device__ inline struct bf16_rows key_rows_at(const struct ash_cuda_attn &args, const uint16_t *copy,
-                                                      size_t head, size_t row)
-{
-    struct bf16_rows rows = {copy + head * args.kv_head + row * args.kv_row, (unsigned)args.kv_row};
-
-    return rows;
-}
-
-template <int DIM>
-static __device__ inline struct bf16_rows dout_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
-{
-    struct bf16_rows rows = {args.dout_copy + (head * args.rows + row) * DIM, DIM};
-
-    return rows;
-}
-
 /* Rows of q for a kernel of any dims: float32, or bf16. */
 static __device__ inline void fill_queries(const struct ash_cuda_attn &args, size_t row, size_t h, int rows, int count,
                                            const struct shared_tile &tile)
 {
     size_t at = row * args.q_stride + h * args.dim_k;
-    int wide = padded<0>(args.dim_k);
+    int wide = padded(args.dim_k);
 
     if (args.q_bf16 == NULL) {
-        fill_tile<0>(args.q + at, args.q_stride, rows, count, args.dim_k, tile);
+        fill_tile(args.q + at, args.q_stride, rows, count, args.dim_k, tile);
         return;
     }
     for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
@@ -198,12 +114,10 @@ static __device__ inline void fill_queries(const struct ash_cuda_attn &args, siz
 }
 
 /* sum = a b^T: 16 rows of a from row_a on, N rows of b, over wide columns. */
-template <int N, int DIM>
+template <int N>
 static __device__ inline void multiply_rows(const struct shared_tile &a, int row_a, const struct shared_tile &b,
                                             int wide, float sum[N / 8][4])
 {
-    /* that are unrolled; more take too many registers */
-    constexpr int STEPS = DIM > 64 || (DIM > 0 && N < GROUP_KEYS) ? 2 : DIM > 0 ? DIM / GROUP : 1;
     int lane = threadIdx.x % WARP;
 
 #pragma unroll
@@ -211,8 +125,8 @@ static __device__ inline void multiply_rows(const struct shared_tile &a, int row
 #pragma unroll
         for (int e = 0; e < 4; e++)
             sum[n][e] = 0.0f;
-#pragma unroll STEPS
-    for (int k = 0; k < (DIM > 0 ? DIM : wide); k += GROUP) {
+#pragma unroll 1
+    for (int k = 0; k < wide; k += GROUP) {
         uint32_t x[4];
 
         load_matrices(tile_at(a, row_a + lane % 16, k + lane / 16 * 8), x);

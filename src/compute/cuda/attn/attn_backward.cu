@@ -1,0 +1,490 @@
+/* attn_backward - gradients of attention over tiles, as ref/attn_wgmma.c says: dq of 128 query rows, blocks of keys
+ * ascending; dk and dv of 128 keys, query heads of their group and then query rows ascending. Scores are made again from
+ * the saved log-sums. One warp copies ahead; each of two warpgroups has 64 rows, or keys. */
+#include "compute/cuda/attn/attn_tiled.cuh"
+
+#define ROWS ASH_CUDA_ATTN_TILED_ROWS /* query rows of a unit of dq, and keys of one of dk and dv */
+#define STEP ASH_CUDA_ATTN_STEP
+#define STAGES 2
+
+/* A unit of work: rows that stay, and those that are streamed past them. */
+struct work {
+    int count;               /* rows (or keys) of the unit; 0: there is no more work */
+    int head, row, first;    /* its first, in memory and in its document */
+    int begin, end;          /* steps of a head */
+    int doc_row, doc_count;  /* the document's first row, and rows */
+    int group;               /* query heads that are streamed */
+    float *dk, *dv;          /* of the document */
+};
+
+template <int DIM> struct shape {
+    static constexpr int KEPT_BYTES = ROWS * DIM * 2, STEP_BYTES = STEP * DIM * 2;
+    static constexpr int RING_AT = 2 * KEPT_BYTES, STAGE_BYTES = 2 * STEP_BYTES;
+    static constexpr int STATS_AT = RING_AT + STAGES * STAGE_BYTES; /* dk and dv: of the rows of each stage */
+    static constexpr int BYTES = STATS_AT + STAGES * STEP * sizeof(struct ash_cuda_attn_stats);
+};
+static_assert(shape<64>::BYTES == ASH_CUDA_ATTN_BACKWARD_BYTES(64), "the host reserves it");
+static_assert(shape<128>::BYTES == ASH_CUDA_ATTN_BACKWARD_BYTES(128), "the host reserves it");
+
+struct shared {
+    struct ring_barriers<1> kept;
+    struct ring_barriers<STAGES> ring;
+    unsigned long long tail; /* for the last rows of a document */
+    struct work work;
+};
+
+/* Two tiles with the same rows: queries and gradients of outputs, or keys and values. */
+struct two_tiles {
+    const struct ash_cuda_attn_rows *a, *b;
+    int head, row;
+};
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+/* The rows that stay. */
+template <int DIM>
+static __device__ inline void load_kept(const struct two_tiles &from, const struct work &work, unsigned char *room,
+                                        struct shared *shared, struct ring_cursor<1> *at)
+{
+    unsigned full = at->full(&shared->kept);
+
+    at->wait_empty(&shared->kept);
+    if (threadIdx.x % WARP == 0) {
+        shared->work = work;
+        if (work.count == 0) {
+            barrier_arrive(full);
+        } else {
+            barrier_expect(full, 2 * shape<DIM>::KEPT_BYTES);
+            load_rows_of<DIM>(*from.a, from.head, from.row, ROWS, shared_address(room), full);
+            load_rows_of<DIM>(*from.b, from.head, from.row, ROWS, shared_address(room + shape<DIM>::KEPT_BYTES), full);
+        }
+    }
+    at->next();
+}
+
+/* A step: count of its rows belong to the document, the lines of others become zeros. The ring's place is empty. */
+template <int DIM>
+static __device__ inline void load_step(const struct two_tiles &from, int count, unsigned char *to, unsigned full,
+                                        struct shared *shared, unsigned *tail_turn)
+{
+    unsigned barrier = count < STEP ? shared_address(&shared->tail) : full;
+    int lane = threadIdx.x % WARP;
+
+    if (lane == 0) {
+        barrier_expect(barrier, shape<DIM>::STAGE_BYTES);
+        load_rows_of<DIM>(*from.a, from.head, from.row, STEP, shared_address(to), barrier);
+        load_rows_of<DIM>(*from.b, from.head, from.row, STEP, shared_address(to + shape<DIM>::STEP_BYTES), barrier);
+    }
+    if (count >= STEP) return;
+    barrier_wait(barrier, *tail_turn);
+    *tail_turn ^= 1;
+    clear_lines<DIM>(to, count, STEP);
+    clear_lines<DIM>(to + shape<DIM>::STEP_BYTES, count, STEP);
+    if (lane == 0) barrier_arrive(full);
+}
+
+/* Enqueue log-sums and deltas of a step's rows; the barrier counts each lane. */
+static __device__ inline void load_stats(const struct ash_cuda_attn_tiled &args, int head, int row, int count,
+                                         struct ash_cuda_attn_stats *to, unsigned full)
+{
+    const struct ash_cuda_attn_stats *from = args.stats + (size_t)head * args.rows + row;
+
+    for (int i = threadIdx.x % WARP; i < STEP; i += WARP)
+        if (i < count) copy_8(shared_address(to + i), from + i);
+    barrier_arrive_copied(full);
+}
+
+static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &args,
+                                             const struct ash_cuda_attn_tile &tile, int head)
+{
+    struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
+    struct work work;
+
+    work.count = (int)tile.count;
+    work.head = head;
+    work.first = (int)tile.first;
+    work.doc_row = (int)seq.q_row;
+    work.doc_count = (int)seq.q_count;
+    work.row = work.doc_row + work.first;
+    work.group = (int)(args.heads / args.kv_heads);
+    work.dk = seq.dk;
+    work.dv = seq.dv;
+    return work;
+}
+
+/* Queries and gradients of outputs stay, keys and values stream by. */
+template <int DIM>
+static __device__ inline void copy_for_queries(const struct ash_cuda_attn_tiled &args, unsigned char *room,
+                                               struct shared *shared)
+{
+    using S = shape<DIM>;
+    struct ring_cursor<1> kept = {};
+    struct ring_cursor<STAGES> at = {};
+    unsigned tail_turn = 0;
+
+    for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
+        struct ash_cuda_attn_tile tile;
+        struct work work = {};
+        int window = (int)args.window;
+
+        if (find_unit(args, args.heads, true, &unit, &tile)) {
+            work = work_of(args, tile, (int)(unit % args.heads));
+            work.begin = window != 0 && work.first + 1 > window ? (work.first + 1 - window) / STEP : 0;
+            work.end = (work.first + work.count + STEP - 1) / STEP;
+        }
+        load_kept<DIM>({&args.q, &args.dout, work.head, work.row}, work, room, shared, &kept);
+        if (work.count == 0) return;
+        for (int b = work.begin; b < work.end; b++) {
+            at.wait_empty(&shared->ring);
+            load_step<DIM>({&args.k, &args.v, work.head / work.group, work.doc_row + b * STEP},
+                           work.doc_count - b * STEP, room + S::RING_AT + at.stage * S::STAGE_BYTES,
+                           at.full(&shared->ring), shared, &tail_turn);
+            at.next();
+        }
+    }
+}
+
+/* Past the last query row of a document that sees one of the unit's keys. */
+static __device__ inline int last_row(const struct ash_cuda_attn_tiled &args, const struct work &work)
+{
+    int last = work.first + work.count - 1 + (int)args.window;
+
+    return args.window != 0 && last < work.doc_count ? last : work.doc_count;
+}
+
+/* Keys and values stay, queries and gradients of outputs stream by, with their log-sums. */
+template <int DIM>
+static __device__ inline void copy_for_keys(const struct ash_cuda_attn_tiled &args, unsigned char *room,
+                                            struct shared *shared)
+{
+    using S = shape<DIM>;
+    struct ash_cuda_attn_stats *stats = (struct ash_cuda_attn_stats *)(room + S::STATS_AT);
+    struct ring_cursor<1> kept = {};
+    struct ring_cursor<STAGES> at = {};
+    unsigned tail_turn = 0;
+
+    for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
+        struct ash_cuda_attn_tile tile;
+        struct work work = {};
+
+        if (find_unit(args, args.kv_heads, false, &unit, &tile)) {
+            work = work_of(args, tile, (int)(unit % args.kv_heads));
+            work.begin = work.first / STEP;
+            work.end = (last_row(args, work) + STEP - 1) / STEP;
+        }
+        load_kept<DIM>({&args.k, &args.v, work.head, work.row}, work, room, shared, &kept);
+        if (work.count == 0) return;
+        for (int h = work.head * work.group; h < (work.head + 1) * work.group; h++)
+            for (int b = work.begin; b < work.end; b++) {
+                int row = work.doc_row + b * STEP, count = work.doc_count - b * STEP;
+
+                at.wait_empty(&shared->ring);
+                load_stats(args, h, row, count, stats + at.stage * STEP, at.full(&shared->ring));
+                load_step<DIM>({&args.q, &args.dout, h, row}, count, room + S::RING_AT + at.stage * S::STAGE_BYTES,
+                               at.full(&shared->ring), shared, &tail_turn);
+                at.next();
+            }
+    }
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+/* A warpgroup's part of a unit. */
+struct part {
+    const struct ash_cuda_attn_tiled &args;
+    struct work work;
+    struct shared *shared;
+    unsigned char *room;
+    unsigned a, b; /* this warpgroup's lines of the tiles that stay */
+    int row;       /* this thread's first of them */
+    struct ring_cursor<STAGES> at;
+
+    template <int DIM> __device__ unsigned step(void) const
+    {
+        return shared_address(room + shape<DIM>::RING_AT + at.stage * shape<DIM>::STAGE_BYTES);
+    }
+};
+
+/* Probability s and its gradient dp of a row and a key become the weights that multiply; 0 unless the row sees the
+ * key. */
+static __device__ inline void pair(bool sees, float scale2, const struct ash_cuda_attn_stats &stats, float *s, float *dp)
+{
+    float p = ex2_approx(fmaf(*s, scale2, -stats.lse2)), ds = p * (*dp - stats.delta);
+
+    *s = sees ? p : 0.0f;
+    *dp = sees ? ds : 0.0f;
+}
+
+/* The scores of the rows that stay with those of a step, and the gradients of their weights; and the sums that were
+ * begun in the step before (if there is one: *at is its place in the ring), whose rows are not read any more. Rows of 128
+ * dims leave no registers for both at once. */
+template <int DIM>
+static __device__ inline void end_step(struct part *part, bool has_before, float (*s)[4], float (*dp)[4],
+                                       struct ring_cursor<STAGES> *at)
+{
+    unsigned step = part->step<DIM>();
+
+    part->at.wait_full(&part->shared->ring);
+    if (DIM > 64) wgmma_wait();
+    wgmma_fence();
+    begin_scores<DIM, STEP>(s, part->a, ROWS, step, STEP);
+    begin_scores<DIM, STEP>(dp, part->b, ROWS, step + shape<DIM>::STEP_BYTES, STEP);
+    wgmma_commit();
+    wgmma_wait();
+    wgmma_take<STEP>(s);
+    wgmma_take<STEP>(dp);
+    if (has_before) at->leave(&part->shared->ring);
+    *at = part->at;
+    part->at.next();
+}
+
+/* ---- dq ---------------------------------------------------------------------------------------------------------- */
+
+template <bool IS_MASKED>
+static __device__ inline void query_pairs(const struct part &part, int base, const struct ash_cuda_attn_stats stats[2],
+                                          float (*s)[4], float (*dp)[4])
+{
+    float scale2 = part.args.scale * ASH_LOG2E;
+    int t = threadIdx.x % 4 * 2, window = (int)part.args.window;
+
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int ahead = part.work.first + part.row + e / 2 * 8 - (base + n * 8 + t + e % 2);
+            bool sees = !IS_MASKED || (ahead >= 0 && (window == 0 || ahead < window));
+
+            pair(sees, scale2, stats[e / 2], &s[n][e], &dp[n][e]);
+        }
+}
+
+/* Do all rows of this warpgroup see all keys of the step from base on? */
+static __device__ inline bool sees_all(const struct part &part, int base)
+{
+    int first = part.work.first + (part.row & ~(WGMMA_M - 1)), window = (int)part.args.window;
+
+    return base + STEP - 1 <= first && (window == 0 || base > first + WGMMA_M - 1 - window);
+}
+
+template <int DIM> static __device__ inline void put_dq(const struct part &part, const float (*dq)[4])
+{
+    const struct ash_cuda_attn_tiled &args = part.args;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int r = part.row + half * 8;
+        float *to = args.dq + (size_t)(part.work.row + r) * args.q_stride + part.work.head * DIM + threadIdx.x % 4 * 2;
+
+        if (r >= part.work.count) continue;
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                to[i * 8 + e] = dq[i][half * 2 + e] * args.scale;
+    }
+}
+
+/* A block's sums join those of the blocks before. */
+template <int DIM> static __device__ inline void add_block(const float (*sums)[4], float (*dq)[4])
+{
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dq[i][e] = dq[i][e] + sums[i][e];
+}
+
+template <int DIM> static __device__ inline void attend_queries(struct part *part, struct ring_cursor<1> *kept)
+{
+    constexpr int STEPS = ASH_ATTN_KEYS / STEP; /* of a block */
+    float s[STEP / 8][4], dp[STEP / 8][4], sums[DIM / 8][4] = {}, dq[DIM / 8][4] = {};
+    struct ash_cuda_attn_stats stats[2] = {};
+    struct ring_cursor<STAGES> before = {};
+    uint32_t ds[STEP / 16][4];
+    int keep = 0;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (part->row + half * 8 < part->work.count)
+            stats[half] = part->args.stats[(size_t)part->work.head * part->args.rows + part->work.row + part->row +
+                                           half * 8];
+#pragma unroll 1
+    for (int b = part->work.begin; b < part->work.end; b++) {
+        unsigned keys = part->step<DIM>();
+
+        end_step<DIM>(part, b > part->work.begin, s, dp, &before);
+        wgmma_take<DIM>(sums);
+        if (b % STEPS == 0 && b > part->work.begin) {
+            add_block<DIM>(sums, dq);
+            keep = 0;
+        }
+        if (sees_all(*part, b * STEP))
+            query_pairs<false>(*part, b * STEP, stats, s, dp);
+        else
+            query_pairs<true>(*part, b * STEP, stats, s, dp);
+        pack_weights<STEP>(dp, ds);
+        wgmma_fence();
+        begin_sums<DIM, STEP>(sums, ds, keys, STEP, keep);
+        wgmma_commit();
+        keep = 1;
+    }
+    kept->leave(&part->shared->kept);
+    wgmma_wait();
+    wgmma_take<DIM>(sums);
+    before.leave(&part->shared->ring);
+    add_block<DIM>(sums, dq);
+    put_dq<DIM>(*part, dq);
+}
+
+/* ---- dk and dv --------------------------------------------------------------------------------------------------- */
+
+/* Scores lie transposed: rows are keys, columns query rows. */
+template <bool IS_MASKED>
+static __device__ inline void key_pairs(const struct part &part, int base, const struct ash_cuda_attn_stats *stats,
+                                        float (*s)[4], float (*dp)[4])
+{
+    float scale2 = part.args.scale * ASH_LOG2E;
+    int t = threadIdx.x % 4 * 2, window = (int)part.args.window, left = part.work.doc_count - base;
+
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+        const float4 two = *(const float4 *)(stats + n * 8 + t);
+        const struct ash_cuda_attn_stats of[2] = {{two.x, two.y}, {two.z, two.w}};
+
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = n * 8 + t + e % 2, ahead = base + i - (part.work.first + part.row + e / 2 * 8);
+            bool sees = !IS_MASKED || (i < left && ahead >= 0 && (window == 0 || ahead < window));
+
+            pair(sees, scale2, of[e % 2], &s[n][e], &dp[n][e]);
+        }
+    }
+}
+
+/* Do all query rows of the step from base on see all keys of this warpgroup? */
+static __device__ inline bool seen_by_all(const struct part &part, int base)
+{
+    int first = part.work.first + (part.row & ~(WGMMA_M - 1)), window = (int)part.args.window;
+
+    return base + STEP <= part.work.doc_count && first + WGMMA_M - 1 <= base &&
+           (window == 0 || base + STEP - 1 - first < window);
+}
+
+template <int DIM>
+static __device__ inline void put_key_sums(const struct part &part, float *to, size_t stride, float scale,
+                                           const float (*sums)[4])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int r = part.row + half * 8;
+        float *at = to + (size_t)(part.work.first + r) * stride + part.work.head * DIM + threadIdx.x % 4 * 2;
+
+        if (r >= part.work.count) continue;
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                at[i * 8 + e] = fmaf(sums[i][half * 2 + e], scale, at[i * 8 + e]);
+    }
+}
+
+template <int DIM> static __device__ inline void attend_keys(struct part *part, struct ring_cursor<1> *kept)
+{
+    const struct ash_cuda_attn_stats *stats = (const struct ash_cuda_attn_stats *)(part->room + shape<DIM>::STATS_AT);
+    int steps = part->work.end - part->work.begin, count = steps * part->work.group;
+    float s[STEP / 8][4], dp[STEP / 8][4], dk[DIM / 8][4] = {}, dv[DIM / 8][4] = {};
+    struct ring_cursor<STAGES> before = {};
+    uint32_t p[STEP / 16][4], ds[STEP / 16][4];
+
+#pragma unroll 1
+    for (int i = 0; i < count; i++) {
+        int base = (part->work.begin + i % steps) * STEP;
+        unsigned rows = part->step<DIM>();
+        const struct ash_cuda_attn_stats *of_step = stats + part->at.stage * STEP;
+
+        end_step<DIM>(part, i > 0, s, dp, &before);
+        wgmma_take<DIM>(dk);
+        wgmma_take<DIM>(dv);
+        if (seen_by_all(*part, base))
+            key_pairs<false>(*part, base, of_step, s, dp);
+        else
+            key_pairs<true>(*part, base, of_step, s, dp);
+        pack_weights<STEP>(s, p);
+        pack_weights<STEP>(dp, ds);
+        wgmma_fence();
+        begin_sums<DIM, STEP>(dv, p, rows + shape<DIM>::STEP_BYTES, STEP, 1);
+        begin_sums<DIM, STEP>(dk, ds, rows, STEP, 1);
+        wgmma_commit();
+    }
+    kept->leave(&part->shared->kept);
+    wgmma_wait();
+    wgmma_take<DIM>(dk);
+    wgmma_take<DIM>(dv);
+    before.leave(&part->shared->ring);
+    put_key_sums<DIM>(*part, part->work.dk, part->args.k_stride, part->args.scale, dk);
+    put_key_sums<DIM>(*part, part->work.dv, part->args.v_stride, 1.0f, dv);
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+template <int DIM, bool IS_KEYS>
+static __device__ inline void multiply_all(const struct ash_cuda_attn_tiled &args, unsigned char *room,
+                                           struct shared *shared)
+{
+    int group = __shfl_sync(0xffffffffu, threadIdx.x / WARPGROUP - 1, 0), thread = threadIdx.x % WARPGROUP;
+    unsigned a = shared_address(room) + group * WGMMA_M * LINE_BYTES;
+    int row = group * WGMMA_M + thread / WARP * 16 + thread % WARP / 4;
+    struct part part = {args, {}, shared, room, a, a + shape<DIM>::KEPT_BYTES, row, {}};
+    struct ring_cursor<1> kept = {};
+
+    for (;;) {
+        kept.wait_full(&shared->kept);
+        part.work = shared->work;
+        if (part.work.count == 0) return;
+        if (IS_KEYS)
+            attend_keys<DIM>(&part, &kept);
+        else
+            attend_queries<DIM>(&part, &kept);
+        kept.next();
+    }
+}
+
+template <int DIM, bool IS_KEYS> static __device__ inline void backward(const struct ash_cuda_attn_tiled &args)
+{
+    DYNAMIC_SHARED(unsigned char, room, WGMMA_BORDER);
+    __shared__ struct shared shared;
+
+    if (threadIdx.x == 0) {
+        ring_init(&shared.kept, 1, USERS);
+        ring_init(&shared.ring, IS_KEYS ? 1 + WARP : 1, USERS);
+        barrier_init(shared_address(&shared.tail), 1);
+        barriers_show();
+    }
+    __syncthreads();
+    if (threadIdx.x < WARPGROUP) {
+        registers_give<COPY_REGISTERS>();
+        if (threadIdx.x >= WARP) return;
+        if (IS_KEYS)
+            copy_for_keys<DIM>(args, room, &shared);
+        else
+            copy_for_queries<DIM>(args, room, &shared);
+    } else {
+        registers_take<SUM_REGISTERS>();
+        multiply_all<DIM, IS_KEYS>(args, room, &shared);
+    }
+}
+
+#define BACKWARD(DIM)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED_THREADS, 1)                                                     \
+        attn_queries_tiled_##DIM(const __grid_constant__ struct ash_cuda_attn_tiled args)                              \
+    {                                                                                                                  \
+        backward<DIM, false>(args);                                                                                    \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED_THREADS, 1)                                                     \
+        attn_keys_tiled_##DIM(const __grid_constant__ struct ash_cuda_attn_tiled args)                                 \
+    {                                                                                                                  \
+        backward<DIM, true>(args);                                                                                     \
+    }
+
+BACKWARD(64)
+BACKWARD(128)
