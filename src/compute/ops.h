@@ -76,14 +76,17 @@ struct ash_mat {
     size_t row_stride, col_stride;
 };
 
-/* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias). M, N or K may be 0. */
+/* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias) (+ add), in this order. M, N or K may be 0. */
 struct ash_gemm_args {
     size_t M, N, K;
     struct ash_mat a, b;
     float *c;
-    size_t c_stride;   /* between rows of c; columns are adjacent */
-    const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
-    bool accumulate;   /* the chain starts from c instead of 0 */
+    uint16_t *c_bf16;  /* instead of c, rounded to nearest even at the end; or NULL */
+    size_t c_stride;   /* between rows of either; columns are adjacent */
+    const float *bias; /* [N], added once after the last k; or NULL */
+    const float *add;  /* [M, N], added once after that; or NULL */
+    size_t add_stride; /* between rows of add; columns are adjacent */
+    bool accumulate;   /* the chain starts from c instead of 0. Not with bias, add or c_bf16 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
     bool cut_anywhere; /* other calls continue this chain at any k (tokens that chose an expert): always fma */
 };
@@ -145,7 +148,7 @@ struct ash_column_sum_args {
 };
 
 struct ash_matrix_ops {
-    /* c = a b (+ c) (+ bias): see ash_gemm_args. */
+    /* c = a b (+ c) (+ bias) (+ add): see ash_gemm_args. */
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
     /* y = x w^T (+ y) (+ bias) with a quantised w that is not packed: see ash_quant_args. */
     void (*quant_gemm)(struct ash_exec *exec, const struct ash_quant_args *args);
@@ -200,7 +203,7 @@ struct ash_norm_args {
     /* backward: */
     const float *dy;         /* strides like y */
     const uint16_t *dy_bf16; /* instead of dy, rounded to bf16 already; or NULL. With round_bf16 only */
-    float *dx;       /* strides like x; dx += when dx_add, else written. May be the same memory as dy. */
+    float *dx;               /* strides like x; dx += when dx_add, else written. May be the same memory as dy. */
     bool dx_add;
     uint16_t *dx_bf16;      /* what dx becomes, rounded to bf16, dense rows of cols * groups; NULL: not wanted */
     float *dweight, *dbias; /* += over (row, group) ascending; NULL to skip */

@@ -40,6 +40,66 @@ static void run_gemm(struct ash_exec *exec, struct tape *tape, size_t M, size_t 
     tape_words(tape, c, M * args.c_stride); /* the gaps too: nobody may write there */
 }
 
+static float *draw_like(struct tape *tape, const float *x, size_t count)
+{
+    float *copy = tape_alloc(tape, count * sizeof(*copy));
+
+    memcpy(copy, x, count * sizeof(*copy));
+    return copy;
+}
+
+/* A product with something added at its end has the bits of the product and an addition after it, and one that is
+ * written as bf16 those of the rounded result; nothing else is written. */
+static void run_epilogue(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t K)
+{
+    const size_t gap = draw_bool(tape) ? 0 : draw_below(tape, 9), stride = N + gap, count = M * stride;
+    float *plain = draw_floats(tape, count, 1.0f), *want = tape_alloc(tape, count * sizeof(*want)),
+          *sum = draw_like(tape, plain, count);
+    uint16_t *rounded = draw_dtype(tape, ASH_BF16, count, 1.0f);
+    struct ash_gemm_args args = {.M = M, .N = N, .K = K, .c_stride = stride, .add_stride = stride};
+
+    args.a = draw_mat(tape, M, K);
+    args.b = draw_mat(tape, K, N);
+    args.round_bf16 = draw_below(tape, 4) > 0;
+    args.cut_anywhere = draw_below(tape, 8) == 0;
+    args.bias = draw_bool(tape) ? draw_floats(tape, N, 1.0f) : NULL;
+    args.c = plain;
+    exec->ops->matrix->gemm(exec, &args);
+    args.add = draw_floats(tape, count, 1.0f);
+    exec->ops->row->add(exec, args.add, plain, count, want);
+    args.c = sum;
+    exec->ops->matrix->gemm(exec, &args);
+    if (draw_bool(tape)) args.add = NULL;
+    args.c = NULL;
+    args.c_bf16 = rounded;
+    exec->ops->matrix->gemm(exec, &args);
+    tape_wait(tape);
+    for (size_t m = 0; m < M; m++) {
+        assert_floats_equal(sum + m * stride, want + m * stride, N);
+        for (size_t n = 0; n < N; n++)
+            assert_int_equal(rounded[m * stride + n],
+                             ash_f32_to_bf16((args.add != NULL ? want : plain)[m * stride + n]));
+    }
+    tape_words(tape, sum, count);
+    for (size_t i = 0; i < count; i++)
+        tape_words(tape, &(uint32_t){rounded[i]}, 1);
+}
+
+static void scenario_epilogue(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = draw_size(tape, 100), N = draw_size(tape, 129), K = draw_size(tape, 65);
+
+    run_epilogue(exec, tape, M, N, K);
+}
+
+/* So large that a GPU asks its library. */
+static void scenario_epilogue_large(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 257 + draw_below(tape, 40), N = 256 + draw_below(tape, 40), K = 256 + draw_below(tape, 40);
+
+    run_epilogue(exec, tape, M, N, K);
+}
+
 static void scenario_small(struct ash_exec *exec, struct tape *tape)
 {
     size_t M = draw_size(tape, 17), N = draw_size(tape, 33), K = draw_size(tape, 65);
@@ -166,6 +226,13 @@ static void test_gemm(void **state)
     check_scenario(scenario_long, 40);
     check_scenario(scenario_wide, 1);
     check_scenario(scenario_deep, 4);
+}
+
+static void test_epilogue(void **state)
+{
+    (void)state;
+    check_scenario(scenario_epilogue, 60);
+    check_scenario(scenario_epilogue_large, 4);
 }
 
 static void test_column_sum(void **state)
@@ -329,8 +396,9 @@ static void test_many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_column_sum), cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_k_cut),      cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_gemm),         cmocka_unit_test(test_epilogue),   cmocka_unit_test(test_column_sum),
+        cmocka_unit_test(test_empty),        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_k_cut),
+        cmocka_unit_test(test_many_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

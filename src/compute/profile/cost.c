@@ -7,7 +7,9 @@ static struct ash_op_cost gemm_cost(const struct ash_gemm_args *args)
 {
     double a = (double)args->M * (double)args->K * (double)ash_dtype_bytes(args->a.dtype),
            b = (double)args->K * (double)args->N * (double)ash_dtype_bytes(args->b.dtype),
-           c = (double)args->M * (double)args->N * sizeof(float) * (args->accumulate ? 2 : 1);
+           c = (double)args->M * (double)args->N *
+               (double)((args->c_bf16 != NULL ? sizeof(uint16_t) : sizeof(float)) +
+                        (args->accumulate || args->add != NULL ? sizeof(float) : 0));
 
     return (struct ash_op_cost){a + b + c, 2.0 * (double)args->M * (double)args->N * (double)args->K, args->M, args->N,
                                 args->K};

@@ -3,6 +3,7 @@
 #include "compute/ref/ref_priv.h"
 
 #include "base/assert.h"
+#include "compute/gemm_parts.h"
 
 #define STEP_MIN_ELEMENTS 64 /* outputs that share a thread */
 
@@ -28,8 +29,7 @@ static void steps_elements(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / args->N, n = unit % args->N;
-        float *c = &args->c[m * args->c_stride + n];
-        float sum = args->accumulate ? *c : 0.0f;
+        float sum = args->accumulate ? args->c[m * args->c_stride + n] : 0.0f;
 
         for (size_t k = 0; k < args->K; k += op->group) {
             float a[ASH_K_GROUP], b[ASH_K_GROUP];
@@ -39,7 +39,7 @@ static void steps_elements(void *ctx, size_t begin, size_t end, int worker)
                        b);
             sum = op->step(sum, a, b);
         }
-        *c = args->bias != NULL ? sum + args->bias[n] : sum;
+        ash_ref_gemm_put(args, m, n, sum);
     }
 }
 
@@ -52,6 +52,6 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         ash_ref_gemm(exec, args);
         return;
     }
-    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_gemm_check(args);
     ash_workers_run(exec->workers, args->M * args->N, STEP_MIN_ELEMENTS, steps_elements, &op);
 }

@@ -2,7 +2,7 @@
 #include "compute/ref/ref_priv.h"
 
 #include <math.h>
-#include "base/assert.h"
+#include "compute/gemm_parts.h"
 
 /* A unit is one output element; neighbours share a thread. */
 #define GEMM_MIN_ELEMENTS 64
@@ -15,6 +15,13 @@ static float element(const struct ash_mat *mat, size_t row, size_t col, bool rou
     return round_bf16 ? ash_bf16_round(value) : value;
 }
 
+void ash_ref_gemm_put(const struct ash_gemm_args *args, size_t m, size_t n, float sum)
+{
+    if (args->bias != NULL) sum = sum + args->bias[n];
+    if (args->add != NULL) sum = args->add[m * args->add_stride + n] + sum;
+    ash_ref_put(args->c, args->c_bf16, m * args->c_stride + n, sum);
+}
+
 static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_gemm_args *args = ctx;
@@ -22,18 +29,17 @@ static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / args->N, n = unit % args->N;
-        float *c = &args->c[m * args->c_stride + n];
-        float acc = args->accumulate ? *c : 0.0f;
+        float acc = args->accumulate ? args->c[m * args->c_stride + n] : 0.0f;
 
         for (size_t k = 0; k < args->K; k++)
             acc = fmaf(element(&args->a, m, k, args->round_bf16), element(&args->b, k, n, args->round_bf16), acc);
-        *c = args->bias != NULL ? acc + args->bias[n] : acc;
+        ash_ref_gemm_put(args, m, n, acc);
     }
 }
 
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_gemm_check(args);
     ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
 }
 

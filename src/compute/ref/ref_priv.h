@@ -16,6 +16,8 @@ extern const struct ash_loss_ops ash_ref_loss;
 extern const struct ash_optim_ops ash_ref_optim;
 extern const struct ash_sample_ops ash_ref_sample;
 
+/* Write element (m, n) of a product: its sum of all k, and what the epilogue adds. */
+void ash_ref_gemm_put(const struct ash_gemm_args *args, size_t m, size_t n, float sum);
 /* ash_matrix_ops.gemm, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 /* ash_matrix_ops.column_sum, for the same. */

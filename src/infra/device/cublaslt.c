@@ -149,7 +149,7 @@ void ash_lt_close(struct ash_lt *lt)
 
 /* A shape as the library wants it. */
 struct plan {
-    void *desc, *a, *b, *c;
+    void *desc, *a, *b, *add, *c; /* add: layout of c where nothing is added */
 };
 
 static void plan_fini(struct ash_lt *lt, struct plan *plan)
@@ -157,6 +157,7 @@ static void plan_fini(struct ash_lt *lt, struct plan *plan)
     if (plan->desc != NULL) lt->desc_destroy(plan->desc);
     if (plan->a != NULL) lt->layout_destroy(plan->a);
     if (plan->b != NULL) lt->layout_destroy(plan->b);
+    if (plan->add != NULL) lt->layout_destroy(plan->add);
     if (plan->c != NULL) lt->layout_destroy(plan->c);
 }
 
@@ -170,6 +171,8 @@ static int layout_init(struct ash_lt *lt, void **layout_out, size_t count, size_
 static int plan_init(struct ash_lt *lt, const struct ash_lt_shape *shape, struct plan *plan)
 {
     int first = shape->b_columns ? OP_PLAIN : OP_TRANSPOSED, second = shape->a_columns ? OP_TRANSPOSED : OP_PLAIN;
+    int type = shape->c_is_bf16 ? REAL_16BF : REAL_32F;
+    size_t add_stride = shape->add_stride > 0 ? shape->add_stride : shape->c_stride;
 
     *plan = (struct plan){0};
     if (lt->desc_create(&plan->desc, COMPUTE_32F, REAL_32F) != 0 ||
@@ -177,7 +180,8 @@ static int plan_init(struct ash_lt *lt, const struct ash_lt_shape *shape, struct
         lt->desc_set(plan->desc, DESC_TRANSB, &second, sizeof(second)) != 0 ||
         layout_init(lt, &plan->b, shape->N, shape->K, shape->b_stride, shape->b_columns) != 0 ||
         layout_init(lt, &plan->a, shape->M, shape->K, shape->a_stride, shape->a_columns) != 0 ||
-        lt->layout_create(&plan->c, REAL_32F, shape->N, shape->M, (int64_t)shape->c_stride) != 0) {
+        lt->layout_create(&plan->add, type, shape->N, shape->M, (int64_t)add_stride) != 0 ||
+        lt->layout_create(&plan->c, type, shape->N, shape->M, (int64_t)shape->c_stride) != 0) {
         plan_fini(lt, plan);
         return -EIO;
     }
@@ -192,7 +196,7 @@ size_t ash_lt_find(struct ash_lt *lt, const struct ash_lt_shape *shape, struct a
     size_t kept = 0;
 
     if (plan_init(lt, shape, &plan) < 0) return 0;
-    if (lt->heuristic(lt->handle, plan.desc, plan.b, plan.a, plan.c, plan.c, lt->pref, ASH_LT_ALGOS_MAX, found,
+    if (lt->heuristic(lt->handle, plan.desc, plan.b, plan.a, plan.add, plan.c, lt->pref, ASH_LT_ALGOS_MAX, found,
                       &count) != 0)
         count = 0;
     for (int i = 0; i < count; i++)
@@ -207,13 +211,13 @@ int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const s
 {
     const float one = 1.0f, zero = 0.0f;
     const void *a = operands->a, *b = operands->b;
-    float *c = operands->c;
+    const void *add = operands->add != NULL ? operands->add : operands->c;
     struct plan plan;
     int rc = plan_init(lt, shape, &plan);
 
     if (rc < 0) return rc;
-    if (lt->matmul(lt->handle, plan.desc, &one, b, plan.b, a, plan.a, &zero, c, plan.c, c, plan.c, algo,
-                   operands->workspace, ASH_LT_WORKSPACE_BYTES, stream) != 0)
+    if (lt->matmul(lt->handle, plan.desc, &one, b, plan.b, a, plan.a, operands->add != NULL ? &one : &zero, add,
+                   plan.add, operands->c, plan.c, algo, operands->workspace, ASH_LT_WORKSPACE_BYTES, stream) != 0)
         rc = -EIO;
     plan_fini(lt, &plan);
     return rc;

@@ -17,16 +17,20 @@ struct ash_lt_algo {
     uint64_t data[8];
 };
 
-/* c[M, N] = a[M, K] b[N, K]^T: a and b are bf16 lines of k with strides in elements, c is float32. An operand may also
- * lie as columns: k lines, of a[K, M] or b[K, N], with the stride from k to k. */
+/* c[M, N] = a[M, K] b[N, K]^T (+ add[M, N], once, after the last k): a and b are bf16 lines of k with strides in
+ * elements, add is float32, c float32 or bf16 (not with add). An operand may also lie as columns: k lines, of a[K, M]
+ * or b[K, N], with the stride from k to k. */
 struct ash_lt_shape {
-    size_t M, N, K, a_stride, b_stride, c_stride, a_columns, b_columns; /* the last two: 0 or 1 */
+    size_t M, N, K, a_stride, b_stride, c_stride;
+    size_t a_columns, b_columns, c_is_bf16; /* 0 or 1 */
+    size_t add_stride;                      /* 0: nothing is added */
 };
 
 /* Where they are on the GPU, and ASH_LT_WORKSPACE_BYTES to work in. Borrowed. */
 struct ash_lt_operands {
     const void *a, *b;
-    float *c;
+    const float *add; /* or NULL */
+    void *c;
     void *workspace;
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/gemm_parts.h"
 #include "compute/cpu/gemm/amx_pack.h"
 #include "compute/cpu/gemm/amx_mapped.h"
 #include "compute/cpu/gemm/amx_packed.h"
@@ -116,9 +117,11 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_gemm_check(args);
     if (args->M == 0 || args->N == 0) return;
-    if (mapped_gemm_fits(args))
+    if (ash_gemm_has_epilogue(args))
+        ash_gemm_parts(exec, args, ash_gemm_amx);
+    else if (mapped_gemm_fits(args))
         mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);

@@ -7,6 +7,7 @@
 
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/gemm_parts.h"
 #include "compute/cpu/gemm/bfmmla_pack.h"
 #include "compute/cpu/gemm/bfmmla_mapped.h"
 #include "compute/cpu/gemm/gemm_small_m.h"
@@ -30,9 +31,11 @@ static const struct gemm_kernel kernel = {.tile_rows = TILE_BFMMLA_ROWS,
 
 void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_gemm_check(args);
     if (args->M == 0 || args->N == 0) return;
-    if (mapped_gemm_fits(args))
+    if (ash_gemm_has_epilogue(args))
+        ash_gemm_parts(exec, args, ash_gemm_bfmmla);
+    else if (mapped_gemm_fits(args))
         mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "compute/cpu/gemm/gemm_blocking.h"
 #include "compute/cpu/vec/prefetch.h"
+#include "compute/gemm_parts.h"
 
 #define PACK_LINES_MIN 48 /* lines that are worth waking a thread for */
 #define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
@@ -322,7 +323,7 @@ static void run_block(struct product *op)
 /* What a kernel promises, and what callers do. */
 static void check(const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
 {
-    ash_assert(args->M > 0 && args->N > 0 && (args->bias == NULL || !args->accumulate));
+    ash_assert(args->M > 0 && args->N > 0 && (args->bias == NULL || !args->accumulate) && !ash_gemm_has_epilogue(args));
     ash_assert(kernel->tile_rows > 0 && kernel->tile_cols > 0 && kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
     ash_assert(kernel->k_step > 0 && kernel->block_k > 0 && kernel->block_k % kernel->k_step == 0);
     ash_assert(kernel->element_bytes > 0 && kernel->pack != NULL && kernel->tile != NULL);

@@ -8,6 +8,7 @@
 
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/gemm_parts.h"
 
 #if VF_WIDTH == 16 /* tiles run at full speed out of L2: what counts is how often sums wait in c */
 #define GEMM_K_BLOCK 768
@@ -148,9 +149,11 @@ static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
 
 static void vec_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_gemm_check(args);
     if (args->M == 0 || args->N == 0) return;
-    if (gemv_fits(args))
+    if (ash_gemm_has_epilogue(args))
+        ash_gemm_parts(exec, args, vec_gemm);
+    else if (gemv_fits(args))
         gemv(exec, args);
     else
         ash_gemm_blocks(exec, args, args->M == 1 ? &flat_kernel : &square_kernel);

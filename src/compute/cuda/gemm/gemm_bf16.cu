@@ -85,10 +85,10 @@ template <int PARTS> static __device__ inline void begin_products(unsigned a, un
     wgmma_commit();
 }
 
-/* The sums of a thread in one of its two rows (half): where they are in c, how many of the row's columns there are from
- * there on, and of which it has two of every 8. */
+/* The sums of a thread in one of its two rows (half): where they are in c and in what is added, how many of the row's
+ * columns there are from there on, and of which it has two of every 8. */
 struct sums_row {
-    float *at;
+    size_t at, add_at;
     int left; /* 0: the row is not there */
 };
 
@@ -97,7 +97,7 @@ static __device__ inline struct sums_row row_of_sums(const struct ash_cuda_gemm_
 {
     int lane = threadIdx.x % WARP;
     size_t m = m0 + threadIdx.x / WARP * 16 + lane / 4 + half * 8, n = n0 + lane % 4 * 2;
-    struct sums_row row = {args.c + m * args.c_stride + n,
+    struct sums_row row = {m * args.c_stride + n, m * args.add_stride + n,
                            m < args.a.count && n < args.b.count ? (int)(args.b.count - n) : 0};
 
     return row;
@@ -117,8 +117,35 @@ static __device__ inline void read_sums(const struct ash_cuda_gemm_bf16 &args, u
         for (int i = 0; i < PARTS * 16; i++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                sum[i / 16][i % 16][half * 2 + e] = i * 8 + e < row.left ? row.at[i * 8 + e] : 0.0f;
+                sum[i / 16][i % 16][half * 2 + e] = i * 8 + e < row.left ? args.c[row.at + i * 8 + e] : 0.0f;
     }
+}
+
+/* Two sums for places `at` and at + 1 of c, of which `left` are there. */
+static __device__ inline void put_pair(const struct ash_cuda_gemm_bf16 &args, size_t at, int left, bool is_wide,
+                                       float low, float high)
+{
+    bool is_bf16 = args.c_bf16 != NULL;
+
+    if (left > 1 && is_wide) {
+        if (is_bf16)
+            *(uint32_t *)(args.c_bf16 + at) = pack_bf16(low, high);
+        else
+            *(float2 *)(args.c + at) = make_float2(low, high);
+        return;
+    }
+    if (left > 0 && is_bf16) args.c_bf16[at] = ash_f32_to_bf16(low);
+    if (left > 1 && is_bf16) args.c_bf16[at + 1] = ash_f32_to_bf16(high);
+    if (left > 0 && !is_bf16) args.c[at] = low;
+    if (left > 1 && !is_bf16) args.c[at + 1] = high;
+}
+
+/* Can two columns be written at once? */
+static __device__ inline bool writes_pairs(const struct ash_cuda_gemm_bf16 &args)
+{
+    bool is_even = args.c_bf16 != NULL ? (uintptr_t)args.c_bf16 % 4 == 0 : (uintptr_t)args.c % 8 == 0;
+
+    return args.c_stride % 2 == 0 && is_even;
 }
 
 template <int PARTS>
@@ -126,11 +153,12 @@ static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, 
                                          const float sum[PARTS][16][4])
 {
     const float *bias = args.bias != NULL ? args.bias + n0 + threadIdx.x % 4 * 2 : NULL;
-    bool is_wide = args.c_stride % 2 == 0 && (uintptr_t)args.c % 8 == 0; /* two columns at once */
+    bool is_wide = writes_pairs(args);
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         struct sums_row row = row_of_sums(args, m0, n0, half);
+        const float *add = args.add != NULL ? args.add + row.add_at : NULL;
 
 #pragma unroll
         for (int i = 0; i < PARTS * 16; i++) {
@@ -138,12 +166,9 @@ static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, 
 
             if (bias != NULL && i * 8 < row.left) low = low + bias[i * 8];
             if (bias != NULL && i * 8 + 1 < row.left) high = high + bias[i * 8 + 1];
-            if (i * 8 + 1 < row.left && is_wide) {
-                *(float2 *)(row.at + i * 8) = make_float2(low, high);
-            } else {
-                if (i * 8 < row.left) row.at[i * 8] = low;
-                if (i * 8 + 1 < row.left) row.at[i * 8 + 1] = high;
-            }
+            if (add != NULL && i * 8 < row.left) low = add[i * 8] + low;
+            if (add != NULL && i * 8 + 1 < row.left) high = add[i * 8 + 1] + high;
+            put_pair(args, row.at + i * 8, row.left - i * 8, is_wide, low, high);
         }
     }
 }
@@ -294,7 +319,9 @@ extern "C" __global__ void __launch_bounds__(256) checksum(struct ash_cuda_check
 
     EACH(i, op.rows * op.cols)
     {
-        uint64_t h = (ash_f32_bits(op.x[i / op.cols * op.stride + i % op.cols]) ^ i << 32 ^ i) * 0x9e3779b97f4a7c15ull;
+        size_t at = i / op.cols * op.stride + i % op.cols;
+        uint32_t word = op.x_bf16 != NULL ? op.x_bf16[at] : ash_f32_bits(op.x[at]);
+        uint64_t h = (word ^ i << 32 ^ i) * 0x9e3779b97f4a7c15ull;
 
         h = (h ^ h >> 32) * 0xbf58476d1ce4e5b9ull;
         sum += h ^ h >> 29;

@@ -59,14 +59,20 @@ static struct ash_lt_shape shape_of(const struct ash_cuda_gemm_bf16 *op)
                                  .b_stride = op->b.stride,
                                  .c_stride = op->c_stride,
                                  .a_columns = op->a.columns,
-                                 .b_columns = op->b.columns};
+                                 .b_columns = op->b.columns,
+                                 .add_stride = op->add != NULL ? op->add_stride : 0,
+                                 .c_is_bf16 = op->c_bf16 != NULL};
 }
 
 static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
                     const struct ash_cuda_gemm_bf16 *op)
 {
     struct ash_cuda_library *library = exec->cuda->library;
-    struct ash_lt_operands operands = {op->a.data, op->b.data, op->c, library->workspace.data};
+    struct ash_lt_operands operands = {.a = op->a.data,
+                                       .b = op->b.data,
+                                       .add = op->add,
+                                       .c = op->c_bf16 != NULL ? (void *)op->c_bf16 : (void *)op->c,
+                                       .workspace = library->workspace.data};
 
     return ash_lt_multiply(library->lt, shape, algo, &operands, ash_cuda_stream(exec->cuda->cuda));
 }
@@ -74,8 +80,12 @@ static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, con
 /* Of all words of a product. Returns 0, or -EIO. */
 static int checksum_of(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t *sum_out)
 {
-    struct ash_cuda_checksum args = {
-        .x = op->c, .rows = op->a.count, .cols = op->b.count, .stride = op->c_stride, .sum = exec->cuda->results.data};
+    struct ash_cuda_checksum args = {.x = op->c,
+                                     .x_bf16 = op->c_bf16,
+                                     .rows = op->a.count,
+                                     .cols = op->b.count,
+                                     .stride = op->c_stride,
+                                     .sum = exec->cuda->results.data};
 
     ash_cuda_zero(exec->cuda->cuda, args.sum, sizeof(*sum_out));
     ash_cuda_run(exec, ASH_KERNEL_checksum, ash_cuda_grid_reduction(op->a.count * op->b.count), &args);
@@ -142,13 +152,14 @@ static struct known *look_up(struct ash_cuda_library *library, const struct ash_
  * algorithm agrees. Its results go to the caller's place, which the product at hand overwrites; of each a checksum
  * stays. So a trial takes no more memory than operands do. */
 struct trial {
-    struct ash_buffer a, b, room;
+    struct ash_buffer a, b, add, room;
 };
 
 static void trial_fini(struct trial *trial)
 {
     ash_buffer_fini(&trial->a);
     ash_buffer_fini(&trial->b);
+    ash_buffer_fini(&trial->add);
     ash_buffer_fini(&trial->room);
 }
 
@@ -172,11 +183,14 @@ static int trial_init(struct trial *trial, const struct ash_lt_shape *shape)
     int rc = ash_buffer_init(&trial->a, &ash_memory_cuda, a_bytes, what, NULL);
 
     if (rc == 0) rc = ash_buffer_init(&trial->b, &ash_memory_cuda, b_bytes, what, NULL);
+    if (rc == 0 && shape->add_stride > 0)
+        rc = ash_buffer_init(&trial->add, &ash_memory_cuda, shape->M * shape->add_stride * sizeof(float), what, NULL);
     if (rc == 0) rc = ash_buffer_init(&trial->room, &ash_memory_cuda, room_bytes(shape), what, NULL);
     if (rc < 0) trial_fini(trial);
     return rc;
 }
 
+/* Two bf16 side by side are a float of the second's exponent. */
 static void draw(struct ash_exec *exec, const struct ash_buffer *buffer, uint32_t seed)
 {
     struct ash_cuda_draw op = {.out = buffer->data, .count = buffer->size_bytes / sizeof(uint16_t), .seed = seed};
@@ -199,6 +213,8 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     draw(exec, &trial.b, 2);
     drawn.a.data = trial.a.data;
     drawn.b.data = trial.b.data;
+    if (op->add != NULL) draw(exec, &trial.add, 3);
+    drawn.add = trial.add.data;
     drawn.room = trial.room.data;
     own_ms = time_of(exec, shape, NULL, reference, &drawn);
     if (checksum_of(exec, &drawn, &want) == 0) try_algos(exec, &drawn, want, own_ms, known);
@@ -208,8 +224,10 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
 
 bool ash_cuda_library_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
-    return exec->cuda->library != NULL && !op->accumulate && op->bias == NULL &&
-           op->a.count * op->b.count * op->a.k >= WORTH_MIN;
+    bool is_aligned = ((uintptr_t)op->c_bf16 | (uintptr_t)op->add) % 16 == 0;
+
+    return exec->cuda->library != NULL && !op->accumulate && op->bias == NULL && is_aligned &&
+           (op->add == NULL || op->c_bf16 == NULL) && op->a.count * op->b.count * op->a.k >= WORTH_MIN;
 }
 
 bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,

@@ -7,6 +7,7 @@
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
+#include "compute/gemm_parts.h"
 #include "compute/quant.h"
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
@@ -19,18 +20,6 @@
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
 #define QUANT_ROWS 8
-
-/* Rows of c that one launch can have. */
-static struct ash_gemm_args gemm_rows(const struct ash_gemm_args *args, size_t first, size_t count)
-{
-    struct ash_gemm_args part = *args;
-    size_t bytes = args->a.dtype == ASH_F32 ? sizeof(float) : sizeof(uint16_t);
-
-    part.M = count;
-    part.a.data = (const char *)args->a.data + first * args->a.row_stride * bytes;
-    part.c = args->c + first * args->c_stride;
-    return part;
-}
 
 /* Which kernel, and its tile of c. */
 struct choice {
@@ -199,8 +188,11 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     struct ash_cuda_gemm_bf16 op = {.a = {.count = args->M, .k = args->K},
                                     .b = {.count = args->N},
                                     .c = args->c,
+                                    .c_bf16 = args->c_bf16,
                                     .c_stride = args->c_stride,
                                     .bias = args->bias,
+                                    .add = args->add,
+                                    .add_stride = args->add_stride,
                                     .accumulate = args->accumulate};
     bool may_be_columns = ash_cuda_library_takes(exec, &op);
     struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
@@ -226,14 +218,19 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     struct choice choice = choose(args);
     size_t most = choice.M * GRID_ROWS_MAX;
 
-    ash_assert(args->bias == NULL || !args->accumulate);
-    if (args->N == 0 || args->M == 0 || ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args)) return;
+    ash_gemm_check(args);
+    if (args->N == 0 || args->M == 0) return;
+    if (!ash_gemm_has_epilogue(args) && (ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args))) return;
     if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
         gemm_bf16(exec, args);
         return;
     }
+    if (ash_gemm_has_epilogue(args)) {
+        ash_gemm_parts(exec, args, gemm);
+        return;
+    }
     for (size_t first = 0; first < args->M; first += most) {
-        struct ash_gemm_args part = gemm_rows(args, first, ash_min(args->M - first, most));
+        struct ash_gemm_args part = ash_gemm_rows(args, first, ash_min(args->M - first, most));
         struct ash_cuda_grid grid = {
             .x = ash_div_up(args->N, choice.N), .y = ash_div_up(part.M, choice.M), .threads = choice.threads};
 

@@ -155,13 +155,15 @@ struct ash_cuda_lines {
     size_t count, k, stride, columns; /* the last: 0 or 1 */
 };
 
-/* c = a b^T (+ c) (+ bias). */
+/* c = a b^T (+ c) (+ bias) (+ add): see ash_gemm_args. */
 struct ash_cuda_gemm_bf16 {
     struct ash_cuda_lines a, b;
     uint16_t *room; /* where operands that lie as columns are laid out as lines, if they must be */
     float *c;
+    uint16_t *c_bf16; /* instead of c; or NULL */
     size_t c_stride;
-    const float *bias;
+    const float *bias, *add;
+    size_t add_stride;
     int accumulate;
 };
 
@@ -265,6 +267,7 @@ struct ash_cuda_draw {
 /* A sum over the words of a matrix that tells it from any other. */
 struct ash_cuda_checksum {
     const float *x;
+    const uint16_t *x_bf16; /* instead of x; or NULL */
     size_t rows, cols, stride;
     uint64_t *sum;
 };
