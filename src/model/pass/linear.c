@@ -6,6 +6,13 @@
 #include "model/lora_priv.h"
 #include "model/pass/adapter.h"
 
+/* Rows that a product reads from column `first` on: rounded ones where there are. */
+static struct ash_mat rows_of(const float *rows, const uint16_t *rounded, size_t first, size_t stride)
+{
+    if (rounded != NULL) return (struct ash_mat){rounded + first, ASH_BF16, stride, 1};
+    return (struct ash_mat){rows + first, ASH_F32, stride, 1};
+}
+
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b)
@@ -41,6 +48,36 @@ static void add_out(struct ash_project_args *args, struct ash_project_out out)
         args->outs[args->out_count++] = out;
 }
 
+bool ash_linear_adds(const struct ash_pass_step *step, int32_t weight)
+{
+    size_t in;
+    struct ash_weight w = ash_weight_for(step->model, step->exec, weight, &in);
+
+    return !w.packed && ash_dtype_block(w.mat.dtype) == 1 && !ash_adapter_applies(step, weight);
+}
+
+/* y = add + product: the bits of the product and an addition after it. */
+static void project_add(const struct ash_pass_step *step, const struct ash_linear_group *group)
+{
+    const struct ash_linear_out *out = &group->outs[0];
+    size_t in;
+    struct ash_weight weight = ash_weight_for(step->model, step->exec, out->weight, &in);
+    struct ash_gemm_args args = {.M = group->rows,
+                                 .N = weight.N,
+                                 .K = in,
+                                 .a = rows_of(group->x, group->x_bf16, 0, group->x_stride),
+                                 .b = weight.mat,
+                                 .c = out->y,
+                                 .c_stride = out->y_stride,
+                                 .bias = ash_model_vector(step->model, out->bias),
+                                 .add = group->add,
+                                 .add_stride = out->y_stride,
+                                 .round_bf16 = step->model->round_bf16};
+
+    ash_assert(group->out_count == 1 && group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
+    step->exec->ops->matrix->gemm(step->exec, &args);
+}
+
 void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group)
 {
     const struct ash_model *model = step->model;
@@ -62,6 +99,10 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
 
         ash_prefetcher_wait(model->prefetcher, model->params[out->weight].data);
         ash_load_wait(model->load, out->weight);
+        if (group->add != NULL) {
+            project_add(step, group);
+            return;
+        }
         struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
         add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride});
         if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
@@ -92,13 +133,6 @@ void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
-
-/* Rows that a product reads from column `first` on: rounded ones where there are. */
-static struct ash_mat rows_of(const float *rows, const uint16_t *rounded, size_t first, size_t stride)
-{
-    if (rounded != NULL) return (struct ash_mat){rounded + first, ASH_BF16, stride, 1};
-    return (struct ash_mat){rows + first, ASH_F32, stride, 1};
-}
 
 static struct ash_mat transposed(struct ash_mat mat)
 {

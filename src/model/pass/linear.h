@@ -53,6 +53,7 @@ struct ash_linear_group {
     size_t x_stride;
     int32_t norm; /* weight of the RMS norm that x goes through first, or ASH_NO_PARAM */
     bool residual, swiglu;
+    const float *add; /* y = add + product, rows as those of y; one out that ash_linear_adds, no norm. Or NULL */
     size_t out_count;
     struct ash_linear_out outs[ASH_PROJECT_OUTS_MAX];
 };
@@ -61,6 +62,9 @@ struct ash_linear_group {
 void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group);
 /* Can one call read both weights, as swiglu demands? */
 bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b);
+
+/* Can one call multiply by this weight and add something else to the product? */
+bool ash_linear_adds(const struct ash_pass_step *step, int32_t weight);
 
 /* May a product read this weight and the parameter after it as one matrix [outputs of both, in]? The gradient of their
  * input is then one chain over the outputs of both, the same as that of two products. */

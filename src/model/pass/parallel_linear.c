@@ -31,16 +31,19 @@ void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_gr
     size_t hidden = step->model->config.hidden;
     bool is_split = step->axes->tp.size > 1;
     struct ash_linear_out *out = &group->outs[0];
+    bool is_added;
 
     ash_assert(group->out_count == 1);
     group->residual = before == after && !is_split && !ash_adapter_applies(step, out->weight);
-    out->y = group->residual ? after : step->acts->scratch.residual;
+    group->add = before != after && !is_split && ash_linear_adds(step, out->weight) ? before : NULL;
+    is_added = group->residual || group->add != NULL;
+    out->y = is_added ? after : step->acts->scratch.residual;
     out->y_stride = hidden;
     if (is_split)
         ash_row_parallel_forward(step, out->weight, out->bias, group->x, group->x_stride, out->y);
     else
         ash_linear_project(step, group);
-    if (!group->residual) step->exec->ops->row->add(step->exec, before, out->y, step->own.count * hidden, after);
+    if (!is_added) step->exec->ops->row->add(step->exec, before, out->y, step->own.count * hidden, after);
 }
 
 /* ---- column-parallel --------------------------------------------------------------------------------------------- */
