@@ -289,7 +289,9 @@ static void run_rms_backward(struct work *work)
 static void run_adamw(struct work *work)
 {
     const struct shape *s = work->shape;
-    struct ash_adamw_args args = {.count = s->M * s->K,
+    const struct ash_adamw_range all = {.count = s->M * s->K, .weight_decay = 0.1f};
+    struct ash_adamw_args args = {.ranges = &all,
+                                  .range_count = 1,
                                   .param = work->buffers[0],
                                   .m = work->buffers[1],
                                   .v = work->buffers[3],
@@ -302,7 +304,6 @@ static void run_adamw(struct work *work)
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,
                                   .eps = 1e-8f,
-                                  .weight_decay = 0.1f,
                                   .correction1 = 0.1f,
                                   .correction2 = 0.05f};
 

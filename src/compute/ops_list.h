@@ -44,6 +44,5 @@ OP(sample, choose, (struct ash_exec * exec, const struct ash_sample_args *args),
 OP(route, grouped, (struct ash_exec * exec, const struct ash_grouped_args *args), (exec, args))
 OP(route, grouped_grad, (struct ash_exec * exec, const struct ash_grouped_grad_args *args), (exec, args))
 OP(optim, adamw, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
-OP(optim, sum_squares, (struct ash_exec * exec, const float *x, size_t count, int exponent, struct ash_squares *sum),
-   (exec, x, count, exponent, sum))
-OP(optim, max_abs, (struct ash_exec * exec, const float *x, size_t count, uint32_t *max), (exec, x, count, max))
+OP(optim, sum_squares, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))
+OP(optim, max_abs, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+#include "base/bits.h"
 #include "compute/ops.h"
 
 #define ASH_SQUARES_BITS 62
@@ -56,21 +57,28 @@ static inline void ash_squares_sum_range(void *ctx, size_t begin, size_t end, in
     atomic_fetch_add_explicit(&op->low, low, memory_order_relaxed);
 }
 
-static inline void ash_squares_max(struct ash_exec *exec, const float *x, size_t count, uint32_t *max)
+static inline void ash_squares_max(struct ash_exec *exec, const struct ash_squares_args *args)
 {
-    struct ash_squares_op op = {.x = x, .max = *max};
+    struct ash_squares_op op = {.max = args->sum->max};
 
-    ash_workers_run(exec->workers, count, ASH_SQUARES_MIN, ash_squares_max_range, &op);
-    *max = atomic_load(&op.max);
+    for (size_t r = 0; r < args->range_count; r++) {
+        op.x = args->x + args->ranges[r].first;
+        ash_workers_run(exec->workers, args->ranges[r].count, ASH_SQUARES_MIN, ash_squares_max_range, &op);
+    }
+    args->sum->max = atomic_load(&op.max);
 }
 
-static inline void ash_squares_add(struct ash_exec *exec, const float *x, size_t count, int exponent,
-                                   struct ash_squares *sum)
+static inline void ash_squares_add(struct ash_exec *exec, const struct ash_squares_args *args)
 {
-    struct ash_squares_op op = {.x = x, .scale = ldexp(1.0, -exponent)};
+    struct ash_squares *sum = args->sum;
+    struct ash_squares_op op = {.scale = ldexp(1.0, -ash_f32_exponent(sum->max))};
     uint64_t low;
 
-    ash_workers_run(exec->workers, count, ASH_SQUARES_MIN, ash_squares_sum_range, &op);
+    if (!ash_f32_is_finite(sum->max)) return;
+    for (size_t r = 0; r < args->range_count; r++) {
+        op.x = args->x + args->ranges[r].first;
+        ash_workers_run(exec->workers, args->ranges[r].count, ASH_SQUARES_MIN, ash_squares_sum_range, &op);
+    }
     low = sum->low + atomic_load(&op.low);
     sum->high += atomic_load(&op.high) + (low >> 32);
     sum->low = low & 0xffffffff;

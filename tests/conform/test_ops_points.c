@@ -233,52 +233,92 @@ static void scenario_group(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, offsets, (experts + 1) * sizeof(*offsets) / sizeof(uint32_t));
 }
 
-static void scenario_optim(struct ash_exec *exec, struct tape *tape)
+/* Ranges of arrays, with gaps between them and in another order in each. */
+#define RANGES_MAX 40
+struct flat {
+    struct ash_adamw_range ranges[RANGES_MAX];
+    struct ash_range grads[RANGES_MAX];
+    size_t count, size; /* of the arrays */
+};
+
+static void draw_ranges(struct tape *tape, struct flat *flat)
 {
-    size_t count = draw_size(tape, 400) * draw_size(tape, 65);
-    struct ash_adamw_args args = {.count = count,
+    size_t align = draw_bool(tape) ? 1 : 16, moments, params = 0;
+
+    flat->count = 1 + draw_below(tape, draw_bool(tape) ? 3 : RANGES_MAX);
+    moments = flat->size = flat->count * 9100;
+    for (size_t r = 0; r < flat->count; r++) {
+        size_t count = draw_below(tape, 6) == 0 ? 0 : draw_below(tape, draw_bool(tape) ? 40 : 9000);
+
+        moments = (moments - count) / align * align;
+        flat->grads[r] = (struct ash_range){params + align * draw_below(tape, 2), count};
+        flat->ranges[r] = (struct ash_adamw_range){.param = params,
+                                                   .moment = moments,
+                                                   .grad = flat->grads[r].first,
+                                                   .count = count,
+                                                   .weight_decay = draw_bool(tape) ? 0.1f : 0.0f};
+        params += (count + align - 1) / align * align;
+    }
+}
+
+static void scenario_adamw(struct ash_exec *exec, struct tape *tape)
+{
+    struct flat flat;
+    struct ash_adamw_args args = {.ranges = flat.ranges,
                                   .grad_scale = 0.8f,
                                   .lr = 1e-2f,
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,
                                   .eps = 1e-8f,
-                                  .weight_decay = 0.1f,
                                   .correction1 = 0.19f,
                                   .correction2 = 0.0975f};
-    struct ash_squares *squares, whole;
-    uint32_t *max;
-
-    float *param = draw_floats(tape, count, 1.0f), *m = draw_floats(tape, count, 0.1f),
-          *v = draw_floats(tape, count, 0.1f);
+    float *param, *m, *v;
     bool in_place = draw_bool(tape);
-    for (size_t i = 0; i < count; i++)
+
+    draw_ranges(tape, &flat);
+    args.range_count = flat.count;
+    param = draw_floats(tape, flat.size, 1.0f);
+    m = draw_floats(tape, flat.size, 0.1f);
+    v = draw_floats(tape, flat.size, 0.1f);
+    for (size_t i = 0; i < flat.size; i++)
         v[i] = v[i] * v[i];
     args.param = param;
     args.m = m;
     args.v = v;
-    args.param_out = in_place ? param : tape_alloc(tape, count * sizeof(float));
-    args.m_out = in_place ? m : tape_alloc(tape, count * sizeof(float));
-    args.v_out = in_place ? v : tape_alloc(tape, count * sizeof(float));
-    args.grad = draw_floats(tape, count, 1.0f);
-    args.param_bf16 = draw_bool(tape) ? tape_alloc(tape, count * sizeof(uint16_t)) : NULL;
+    args.param_out = in_place ? param : draw_floats(tape, flat.size, 1.0f);
+    args.m_out = in_place ? m : draw_floats(tape, flat.size, 1.0f);
+    args.v_out = in_place ? v : draw_floats(tape, flat.size, 1.0f);
+    args.grad = draw_floats(tape, flat.size, 1.0f);
+    args.param_bf16 = draw_bool(tape) ? draw_dtype(tape, ASH_BF16, 2 * flat.size, 1.0f) : NULL;
     exec->ops->optim->adamw(exec, &args);
-    tape_words(tape, args.param_out, count);
-    tape_words(tape, args.m_out, count);
-    tape_words(tape, args.v_out, count);
-    for (size_t i = 0; i < count && args.param_bf16 != NULL; i++) {
-        uint32_t word = args.param_bf16[i];
-        tape_words(tape, &word, 1);
-    }
-    max = tape_alloc(tape, sizeof(*max));
-    squares = tape_alloc(tape, sizeof(*squares));
-    *max = draw_bool(tape) ? 0 : 0x3f800000;
-    *squares = (struct ash_squares){draw_below(tape, 5), draw_below(tape, 7)};
-    exec->ops->optim->max_abs(exec, args.grad, count, max);
-    tape_words(tape, max, 1);
-    exec->ops->optim->sum_squares(exec, args.grad, count, 8, squares);
-    ash_exec_wait(exec, NULL);
-    whole = (struct ash_squares){squares->high + (squares->low >> 32), squares->low & 0xffffffff};
-    tape_words(tape, &whole, sizeof(whole) / sizeof(uint32_t));
+    memset(&flat.ranges, 0xa5, sizeof(flat.ranges)); /* the op has copied what it needs */
+    tape_words(tape, args.param_out, flat.size);     /* the gaps too: nobody may write there */
+    tape_words(tape, args.m_out, flat.size);
+    tape_words(tape, args.v_out, flat.size);
+    if (args.param_bf16 != NULL) tape_words(tape, args.param_bf16, flat.size / 2);
+}
+
+static void scenario_squares(struct ash_exec *exec, struct tape *tape)
+{
+    static const float scales[] = {1e-42f, 1e-38f, 1e-6f, 1.0f, 1e30f};
+    struct flat flat;
+    struct ash_squares_args args = {.ranges = flat.grads};
+    struct ash_squares whole;
+
+    draw_ranges(tape, &flat);
+    args.range_count = flat.count;
+    args.x = draw_floats(tape, flat.size, scales[draw_below(tape, ASH_COUNT(scales))]);
+    if (draw_below(tape, 8) == 0) ((float *)(uintptr_t)args.x)[flat.grads[0].first] = INFINITY;
+    args.sum = tape_alloc(tape, sizeof(*args.sum));
+    *args.sum = (struct ash_squares){draw_below(tape, 5), draw_below(tape, 7), draw_bool(tape) ? 0 : 0x3f800000};
+    exec->ops->optim->max_abs(exec, &args);
+    exec->ops->optim->sum_squares(exec, &args);
+    memset(&flat, 0xa5, sizeof(flat));
+    tape_wait(tape);
+    whole = (struct ash_squares){args.sum->high + (args.sum->low >> 32), args.sum->low & 0xffffffff, args.sum->max};
+    tape_words(tape, &whole.high, 2);
+    tape_words(tape, &whole.low, 2);
+    tape_words(tape, &whole.max, 1);
 }
 
 static void test_act(void **state)
@@ -305,7 +345,8 @@ static void test_route(void **state)
 static void test_optim(void **state)
 {
     (void)state;
-    check_scenario(scenario_optim, 40);
+    check_scenario(scenario_adamw, 40);
+    check_scenario(scenario_squares, 60);
 }
 
 /* An unknown backend is refused with the list of those that work. */

@@ -286,7 +286,9 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
         if (!param->is_trained) continue;
-        struct ash_adamw_args args = {.count = param->count,
+        const struct ash_adamw_range all = {.count = param->count, .weight_decay = (float)o->decay};
+        struct ash_adamw_args args = {.ranges = &all,
+                                      .range_count = 1,
                                       .param = ash_model_values(g->model) + param->offset,
                                       .m = m + param->offset,
                                       .v = v + param->offset,
@@ -299,7 +301,6 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
                                       .beta1 = (float)o->beta1,
                                       .beta2 = (float)o->beta2,
                                       .eps = (float)o->eps,
-                                      .weight_decay = (float)o->decay,
                                       .correction1 = (float)(1 - pow(o->beta1, (double)step)),
                                       .correction2 = (float)(1 - pow(o->beta2, (double)step))};
         g->exec.ops->optim->adamw(&g->exec, &args);

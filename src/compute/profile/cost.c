@@ -58,9 +58,11 @@ static struct ash_op_cost attn_cost(const struct ash_attn_args *args, double pro
 
 static struct ash_op_cost adamw_cost(const struct ash_adamw_args *args)
 {
-    size_t bytes = 7 * sizeof(float) + (args->param_bf16 != NULL ? sizeof(uint16_t) : 0);
+    size_t bytes = 7 * sizeof(float) + (args->param_bf16 != NULL ? sizeof(uint16_t) : 0), count = 0;
 
-    return (struct ash_op_cost){.bytes = (double)args->count * (double)bytes};
+    for (size_t r = 0; r < args->range_count; r++)
+        count += args->ranges[r].count;
+    return (struct ash_op_cost){.bytes = (double)count * (double)bytes};
 }
 
 /* forward: x and y; backward: x, dy and dx. */

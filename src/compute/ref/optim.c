@@ -6,9 +6,10 @@
 
 #define OPTIM_MIN_COUNT 4096
 
-/* Factors that are the same for every element, rounded once. */
+/* Factors that are the same for every element of a range, rounded once. */
 struct adamw_factors {
     const struct ash_adamw_args *args;
+    const struct ash_adamw_range *range;
     float decay, grow1, grow2, step, root2;
 };
 
@@ -19,16 +20,17 @@ static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t i = begin; i < end; i++) {
-        float grad = args->grad[i] * args->grad_scale;
-        float m = fmaf(op->grow1, grad - args->m[i], args->m[i]);
-        float v = fmaf(op->grow2 * grad, grad, args->beta2 * args->v[i]);
+        size_t at = op->range->param + i, moment = op->range->moment + i;
+        float grad = args->grad[op->range->grad + i] * args->grad_scale;
+        float m = fmaf(op->grow1, grad - args->m[moment], args->m[moment]);
+        float v = fmaf(op->grow2 * grad, grad, args->beta2 * args->v[moment]);
         float denom = sqrtf(v) / op->root2 + args->eps;
-        float param = fmaf(-op->step, m / denom, args->param[i] * op->decay);
+        float param = fmaf(-op->step, m / denom, args->param[at] * op->decay);
 
-        args->m_out[i] = m;
-        args->v_out[i] = v;
-        args->param_out[i] = param;
-        if (args->param_bf16 != NULL) args->param_bf16[i] = ash_f32_to_bf16(param);
+        args->m_out[moment] = m;
+        args->v_out[moment] = v;
+        args->param_out[at] = param;
+        if (args->param_bf16 != NULL) args->param_bf16[at] = ash_f32_to_bf16(param);
     }
 }
 
@@ -36,14 +38,17 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
 {
     struct adamw_factors op = {
         .args = args,
-        .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
         .grow1 = (float)(1.0 - (double)args->beta1),
         .grow2 = (float)(1.0 - (double)args->beta2),
         .step = args->lr / args->correction1,
         .root2 = sqrtf(args->correction2),
     };
 
-    ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
+    for (size_t r = 0; r < args->range_count; r++) {
+        op.range = &args->ranges[r];
+        op.decay = (float)(1.0 - (double)args->lr * (double)op.range->weight_decay);
+        ash_workers_run(exec->workers, op.range->count, OPTIM_MIN_COUNT, adamw_range, &op);
+    }
 }
 
 const struct ash_optim_ops ash_ref_optim = {.adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};

@@ -3,10 +3,12 @@
 #include "train/state/optimizer.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/assert.h"
+#include "base/bits.h"
 #include "base/math.h"
+
+#define RANGES 512 /* of parameters that an op gets at once */
 
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts, struct ash_state *state)
 {
@@ -29,66 +31,32 @@ static struct ash_shard_part counted(const struct ash_state *state, const struct
     return ash_shards_part_in(state->shards, param, run);
 }
 
-/* The gradients of a parameter's part. */
-static const float *grads_of(const struct ash_optimizer *optimizer, const float *grads, const struct ash_param *param,
-                             const struct ash_shard_part *part)
+/* Where the gradients of a parameter's part are. */
+static size_t grad_place(const struct ash_optimizer *optimizer, const struct ash_param *param,
+                         const struct ash_shard_part *part)
 {
-    return grads + (optimizer->flat ? param->offset + part->first : part->at);
+    return optimizer->flat ? param->offset + part->first : part->at;
 }
 
 /* The results of the ops come back to the host once for all parameters. */
-static int read_result(const struct ash_state *state, void *out, size_t size_bytes, struct ash_err *err)
+static int read_result(const struct ash_state *state, struct ash_squares *out, struct ash_err *err)
 {
-    int rc = state->exec->memory->copy(out, state->result.data, size_bytes);
+    int rc = state->exec->memory->copy(out, state->result.data, sizeof(*out));
 
     return rc < 0 ? ash_err_set(err, rc, "cannot read the norm of the gradients") : 0;
 }
 
-static int largest(const struct ash_optimizer *optimizer, const float *grads, uint32_t *max_out, struct ash_err *err)
+/* Wait for a state's sum and add it to another of the same max. */
+static int add_result(const struct ash_state *state, struct ash_squares *sum, struct ash_err *err)
 {
-    const struct ash_state *state = optimizer->state;
-
-    ash_exec_zero(state->exec, state->result.data, sizeof(*max_out));
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = counted(state, param);
-
-        if (own.count == 0) continue;
-        state->exec->ops->optim->max_abs(state->exec, grads_of(optimizer, grads, param, &own), own.count,
-                                         state->result.data);
-    }
-    return read_result(state, max_out, sizeof(*max_out), err);
-}
-
-static int add_squares(const struct ash_optimizer *optimizer, const float *grads, int exponent, struct ash_squares *sum,
-                       struct ash_err *err)
-{
-    const struct ash_state *state = optimizer->state;
     struct ash_squares here;
-    int rc;
+    int rc = read_result(state, &here, err);
 
-    ash_exec_zero(state->exec, state->result.data, sizeof(here));
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = counted(state, param);
-
-        if (own.count == 0) continue;
-        state->exec->ops->optim->sum_squares(state->exec, grads_of(optimizer, grads, param, &own), own.count, exponent,
-                                             state->result.data);
-    }
-    rc = read_result(state, &here, sizeof(here), err);
     if (rc < 0) return rc;
     sum->high += here.high + (here.low >> 32);
     sum->low += here.low & 0xffffffff;
+    sum->max = here.max;
     return 0;
-}
-
-/* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
-static double squares_value(struct ash_squares sum, int exponent)
-{
-    sum.high += sum.low >> 32;
-    sum.low &= 0xffffffff;
-    return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
 }
 
 /* Over all ranks; the wait is metered. */
@@ -104,35 +72,84 @@ static int all_reduce(const struct ash_optimizer_ranks *ranks, int64_t *values, 
     return rc;
 }
 
+/* Enqueue an op over all gradients that this process counts. */
+static void run_squares(const struct ash_optimizer *optimizer, const float *grads,
+                        void (*op)(struct ash_exec *exec, const struct ash_squares_args *args))
+{
+    const struct ash_state *state = optimizer->state;
+    size_t count = ash_model_param_count(state->model), i = 0;
+    struct ash_range ranges[RANGES];
+    struct ash_squares_args args = {.x = grads, .ranges = ranges, .sum = state->result.data};
+
+    while (i < count) {
+        for (args.range_count = 0; i < count && args.range_count < RANGES; i++) {
+            const struct ash_param *param = ash_model_param(state->model, i);
+            struct ash_shard_part own = counted(state, param);
+
+            if (own.count > 0)
+                ranges[args.range_count++] = (struct ash_range){grad_place(optimizer, param, &own), own.count};
+        }
+        op(state->exec, &args);
+    }
+}
+
+/* The largest over all ranks, to where sums of squares read it. */
+static int agree_on_max(struct ash_optimizer *const *optimizers, size_t count, const struct ash_optimizer_ranks *ranks,
+                        struct ash_err *err)
+{
+    int64_t max = 0;
+    uint32_t bits;
+    int rc = 0;
+
+    if (count == 1 && ranks->group == NULL) return 0; /* it is there */
+    for (size_t i = 0; i < count; i++) {
+        struct ash_squares here;
+
+        rc = read_result(optimizers[i]->state, &here, err);
+        if (rc < 0) return rc;
+        max = ash_max(max, (int64_t)here.max);
+    }
+    rc = all_reduce(ranks, &max, 1, ASH_COLL_MAX, err);
+    bits = (uint32_t)max;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct ash_squares *result = optimizers[i]->state->result.data;
+
+        rc = ash_exec_upload(optimizers[i]->state->exec, &result->max, &bits, sizeof(bits));
+    }
+    return rc;
+}
+
+/* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
+static double squares_value(struct ash_squares sum)
+{
+    sum.high += sum.low >> 32;
+    sum.low &= 0xffffffff;
+    return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * ash_f32_exponent(sum.max) - 62);
+}
+
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
                        const struct ash_optimizer_ranks *ranks, double *norm_out, struct ash_err *err)
 {
     struct ash_squares sum = {0};
-    int64_t max = 0, halves[2];
-    uint32_t bits;
-    float value;
-    int exponent, rc;
+    int64_t halves[2];
+    int rc;
 
     ash_assert(count > 0 && ranks != NULL);
     for (size_t i = 0; i < count; i++) {
-        uint32_t here;
+        struct ash_state *state = optimizers[i]->state;
 
-        rc = largest(optimizers[i], grads[i], &here, err);
-        if (rc < 0) return rc;
-        max = ash_max(max, (int64_t)here);
+        ash_exec_zero(state->exec, state->result.data, sizeof(sum));
+        run_squares(optimizers[i], grads[i], state->exec->ops->optim->max_abs);
     }
-    rc = all_reduce(ranks, &max, 1, ASH_COLL_MAX, err);
+    rc = agree_on_max(optimizers, count, ranks, err);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        run_squares(optimizers[i], grads[i], optimizers[i]->state->exec->ops->optim->sum_squares);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = add_result(optimizers[i]->state, &sum, err);
     if (rc < 0) return rc;
-    bits = (uint32_t)max;
-    memcpy(&value, &bits, sizeof(value));
-    if (!isfinite(value)) {
-        *norm_out = (double)value;
+    if (!ash_f32_is_finite(sum.max)) {
+        *norm_out = (double)ash_f32_from_bits(sum.max);
         return 0;
-    }
-    frexp((double)value, &exponent);
-    for (size_t i = 0; i < count; i++) {
-        rc = add_squares(optimizers[i], grads[i], exponent, &sum, err);
-        if (rc < 0) return rc;
     }
     halves[0] = (int64_t)sum.high;
     halves[1] = (int64_t)sum.low;
@@ -140,7 +157,7 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
     if (rc < 0) return rc;
     sum.high = (uint64_t)halves[0];
     sum.low = (uint64_t)halves[1];
-    *norm_out = sqrt(squares_value(sum, exponent));
+    *norm_out = sqrt(squares_value(sum));
     return 0;
 }
 
@@ -183,42 +200,53 @@ void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struc
 {
     struct ash_exec *exec = optimizer->state->exec;
     struct ash_adamw_args args = common_args(optimizer, norm, lr);
+    struct ash_adamw_range range = {.count = run->count, .weight_decay = decay_of(optimizer->opts, run->is_matrix)};
 
-    args.count = run->count;
+    args.ranges = &range;
+    args.range_count = 1;
     args.grad = run->grads;
     args.param = args.param_out = run->weights;
     args.m = args.m_out = run->m;
     args.v = args.v_out = run->v;
     args.param_bf16 = run->bf16;
-    args.weight_decay = decay_of(optimizer->opts, run->is_matrix);
     exec->ops->optim->adamw(exec, &args);
+}
+
+/* What of a parameter this process updates, as one more range. */
+static void add_range(const struct ash_optimizer *optimizer, const struct ash_param *param,
+                      struct ash_adamw_range *ranges, size_t *count)
+{
+    const struct ash_state *state = optimizer->state;
+    struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
+
+    if (!param->is_trained || param->is_tied_copy || own.count == 0) return;
+    ranges[(*count)++] = (struct ash_adamw_range){.param = param->offset + own.first,
+                                                  .moment = own.at,
+                                                  .grad = grad_place(optimizer, param, &own),
+                                                  .count = own.count,
+                                                  .weight_decay = decay_of(optimizer->opts, param->is_matrix)};
 }
 
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr)
 {
     struct ash_state *state = optimizer->state;
-    struct ash_exec *exec = state->exec;
-    const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
-    uint16_t *bf16 = state->bf16.data;
+    size_t count = ash_model_param_count(state->model), i = 0;
+    struct ash_adamw_range ranges[RANGES];
     struct ash_adamw_args args = common_args(optimizer, norm, lr);
 
     ash_assert(grads != NULL && state->next.weights != NULL);
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
-        size_t at = param->offset + own.first;
-
-        if (!param->is_trained || param->is_tied_copy || own.count == 0) continue;
-        args.count = own.count;
-        args.param = values + at;
-        args.m = m + own.at;
-        args.v = v + own.at;
-        args.param_out = state->next.weights + at;
-        args.m_out = state->next.m + own.at;
-        args.v_out = state->next.v + own.at;
-        args.grad = grads_of(optimizer, grads, param, &own);
-        args.weight_decay = decay_of(optimizer->opts, param->is_matrix);
-        args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
-        exec->ops->optim->adamw(exec, &args);
+    args.ranges = ranges;
+    args.param = ash_model_values(state->model);
+    args.m = state->m.data;
+    args.v = state->v.data;
+    args.param_out = state->next.weights;
+    args.m_out = state->next.m;
+    args.v_out = state->next.v;
+    args.grad = grads;
+    args.param_bf16 = state->bf16.data;
+    while (i < count) {
+        for (args.range_count = 0; i < count && args.range_count < RANGES; i++)
+            add_range(optimizer, ash_model_param(state->model, i), ranges, &args.range_count);
+        state->exec->ops->optim->adamw(state->exec, &args);
     }
 }

@@ -48,7 +48,7 @@ struct ash_state {
     struct ash_range own; /* elements of the shard that this process updates: all, or its part among node replicas */
     struct ash_buffer m, v, bf16;
     size_t mates;                 /* node replicas, this one among them; 0: nobody. Stays after ash_state_detach */
-    struct ash_buffer result;     /* of an op over all parameters: an ash_squares, or the bits of a float */
+    struct ash_buffer result;     /* of an op over all parameters: an ash_squares */
     struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
     struct ash_window *tp_window; /* the working copies of all tp peers; NULL: none, or fsdp gathers the weights */

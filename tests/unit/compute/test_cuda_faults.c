@@ -95,7 +95,10 @@ static void use_queue(struct ash_exec *exec, float *x)
     ash_cuda_mark(cuda, 0);
     exec->ops->row->scale(exec, x, 2.0f, COUNT);
     exec->ops->matrix->gemm(exec, &gemm);
-    exec->ops->optim->max_abs(exec, x, COUNT, (uint32_t *)(void *)x);
+    exec->ops->optim->max_abs(exec, &(struct ash_squares_args){.x = x,
+                                                               .ranges = &(struct ash_range){0, COUNT},
+                                                               .range_count = 1,
+                                                               .sum = (struct ash_squares *)(void *)x});
     ash_exec_shared(exec, COUNT);
     ash_cuda_upload(cuda, "words", 5);
     ash_exec_zero(exec, x, COUNT);

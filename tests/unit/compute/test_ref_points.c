@@ -340,18 +340,21 @@ static void test_rows(void **state)
 /* The exact sum against float64's, and that neither order nor cuts matter. */
 static void check_squares(struct ash_exec *exec, const float *x, size_t count)
 {
+    const struct ash_range all = {0, count}, thirds[2] = {{count / 3, count - count / 3}, {0, count / 3}};
     struct ash_squares whole = {0}, cut = {0};
-    uint32_t bits = 0;
+    struct ash_squares_args args = {.x = x, .ranges = &all, .range_count = 1, .sum = &whole};
     double expected = 0;
     float max;
     int exponent;
 
-    exec->ops->optim->max_abs(exec, x, count, &bits);
-    memcpy(&max, &bits, sizeof(max));
+    exec->ops->optim->max_abs(exec, &args);
+    exec->ops->optim->sum_squares(exec, &args);
+    args = (struct ash_squares_args){.x = x, .ranges = thirds, .range_count = 2, .sum = &cut};
+    exec->ops->optim->max_abs(exec, &args);
+    exec->ops->optim->sum_squares(exec, &args);
+    max = ash_f32_from_bits(whole.max);
     frexp((double)max, &exponent);
-    exec->ops->optim->sum_squares(exec, x, count, exponent, &whole);
-    exec->ops->optim->sum_squares(exec, x + count / 3, count - count / 3, exponent, &cut);
-    exec->ops->optim->sum_squares(exec, x, count / 3, exponent, &cut);
+    assert_int_equal(ash_f32_exponent(whole.max), exponent);
     assert_true(whole.high == cut.high && whole.low == cut.low);
     for (size_t i = 0; i < count; i++) {
         assert_true(fabsf(x[i]) <= max);
@@ -366,7 +369,9 @@ static void test_adamw(void **state)
     float p[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, grad[COUNT];
     double dp[COUNT], dm[COUNT] = {0}, dv[COUNT] = {0};
     uint16_t narrow[COUNT];
-    struct ash_adamw_args args = {.count = COUNT,
+    const struct ash_adamw_range all = {.count = COUNT, .weight_decay = 0.1f};
+    struct ash_adamw_args args = {.ranges = &all,
+                                  .range_count = 1,
                                   .param = p,
                                   .m = m,
                                   .v = v,
@@ -379,7 +384,6 @@ static void test_adamw(void **state)
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,
                                   .eps = 1e-8f,
-                                  .weight_decay = 0.1f,
                                   .param_bf16 = narrow};
     struct ash_exec exec;
 

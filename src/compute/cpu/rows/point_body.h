@@ -207,9 +207,9 @@ static const struct ash_act_ops vec_act = {
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
 
-/* Factors that are the same for every element, rounded once. */
+/* Factors that are the same for every element of a range, rounded once. */
 struct adamw_op {
-    const struct ash_adamw_args *args;
+    const struct ash_adamw_args *args; /* whose arrays begin at the range */
     float decay, grow1, grow2, step, root2;
 };
 
@@ -241,11 +241,25 @@ static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
     if (i < end) adamw_step(&op, &args, i, end - i);
 }
 
+/* The same arrays from where a range begins. */
+static struct ash_adamw_args adamw_part(const struct ash_adamw_args *args, const struct ash_adamw_range *range)
+{
+    struct ash_adamw_args part = *args;
+
+    part.param += range->param;
+    part.param_out += range->param;
+    part.m += range->moment;
+    part.v += range->moment;
+    part.m_out += range->moment;
+    part.v_out += range->moment;
+    part.grad += range->grad;
+    if (args->param_bf16 != NULL) part.param_bf16 += range->param;
+    return part;
+}
+
 static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
 {
     struct adamw_op op = {
-        .args = args,
-        .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
         .grow1 = (float)(1.0 - (double)args->beta1),
         .grow2 = (float)(1.0 - (double)args->beta2),
         .step = args->lr / args->correction1,
@@ -253,7 +267,14 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
     };
 
     ash_assert(args->correction1 > 0.0f && args->correction2 > 0.0f); /* divisors */
-    ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
+    for (size_t r = 0; r < args->range_count; r++) {
+        const struct ash_adamw_range *range = &args->ranges[r];
+        struct ash_adamw_args part = adamw_part(args, range);
+
+        op.args = &part;
+        op.decay = (float)(1.0 - (double)args->lr * (double)range->weight_decay);
+        ash_workers_run(exec->workers, range->count, OPTIM_MIN_COUNT, adamw_range, &op);
+    }
 }
 
 static const struct ash_optim_ops vec_optim = {

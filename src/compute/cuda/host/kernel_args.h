@@ -32,18 +32,35 @@ struct ash_cuda_embed {
     float *dtable;     /* [vocab, cols] */
 };
 
-/* AdamW's factors, rounded once on the host as the reference does. */
-struct ash_cuda_adamw {
-    struct ash_adamw_args args;
-    float decay, grow1, grow2, step, root2;
+/* optim.cu: ranges of flat arrays. Thread blocks take chunks of ASH_CUDA_RANGE_CHUNK elements, whose numbers go on from
+ * range to range. */
+#define ASH_CUDA_RANGE_CHUNK 4096
+#define ASH_CUDA_RANGE_THREADS 256
+
+struct ash_cuda_range {
+    size_t param, moment, grad, count;
+    size_t chunk; /* its first */
+    float decay;  /* AdamW's factor of the weights */
+    bool is_wide; /* four elements begin at a 16-byte border in every array of float32, at 8 bytes in bf16 */
 };
 
+struct ash_cuda_ranges {
+    const struct ash_cuda_range *list; /* [count], none empty */
+    size_t count, chunks;
+};
+
+/* AdamW's other factors, rounded once on the host as the reference does. */
+struct ash_cuda_adamw {
+    struct ash_adamw_args args;
+    struct ash_cuda_ranges ranges;
+    float grow1, grow2, step, root2;
+};
+
+/* Ranges begin at `grad`. */
 struct ash_cuda_squares {
     const float *x;
-    size_t count;
-    double scale;
+    struct ash_cuda_ranges ranges;
     struct ash_squares *sum;
-    uint32_t *max;
 };
 
 struct ash_cuda_group {

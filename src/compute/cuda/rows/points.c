@@ -238,35 +238,3 @@ const struct ash_route_ops ash_cuda_route = {.forward = route_forward,
                                              .group = route_group,
                                              .grouped = ash_cuda_grouped,
                                              .grouped_grad = ash_cuda_grouped_grad};
-
-/* ---- optimizer --------------------------------------------------------------------------------------------------- */
-
-static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
-{
-    struct ash_cuda_adamw op = {
-        .args = *args,
-        .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
-        .grow1 = (float)(1.0 - (double)args->beta1),
-        .grow2 = (float)(1.0 - (double)args->beta2),
-        .step = args->lr / args->correction1,
-        .root2 = sqrtf(args->correction2),
-    };
-
-    ash_cuda_run(exec, ASH_KERNEL_adamw, ash_cuda_grid_elements(args->count), &op);
-}
-
-static void max_abs(struct ash_exec *exec, const float *x, size_t count, uint32_t *max)
-{
-    struct ash_cuda_squares op = {.x = x, .count = count, .max = max};
-
-    ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_reduction(count), &op);
-}
-
-static void sum_squares(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum)
-{
-    struct ash_cuda_squares op = {.x = x, .count = count, .scale = ldexp(1.0, -exponent), .sum = sum};
-
-    ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_reduction(count), &op);
-}
-
-const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};
