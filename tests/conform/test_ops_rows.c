@@ -137,6 +137,27 @@ static void scenario_embed(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, dtable, vocab * cols);
 }
 
+/* Many rows of few ids or of many, and ids of up to 18 bits: what takes several digits and turns to sort. */
+static void scenario_embed_grad(struct ash_exec *exec, struct tape *tape)
+{
+    size_t bits = 1 + draw_below(tape, 18), vocab = ((size_t)1 << bits) - draw_below(tape, 2);
+    size_t cols = 1 + draw_below(tape, 5) * draw_below(tape, 40), rows = draw_below(tape, 2600);
+    const int32_t *ids = draw_ids(tape, rows + 1, vocab);
+    const float *grad = draw_floats(tape, (rows + 1) * cols, 1.0f);
+    float *table = tape_alloc(tape, vocab * cols * sizeof(*table));
+    uint32_t sum = 0;
+
+    for (size_t i = 0; i < vocab * cols; i++)
+        table[i] = (float)(i % 7);
+    exec->ops->embed->scatter_add(exec, table, cols, ids, rows, grad);
+    tape_wait(tape);
+    for (size_t r = 0; r < rows; r++)
+        tape_words(tape, table + (size_t)ids[r] * cols, cols);
+    for (size_t i = 0; i < vocab * cols; i++)
+        sum = sum * 31 + ash_f32_bits(table[i]); /* the other rows */
+    tape_words(tape, &sum, 1);
+}
+
 /* ---- row arithmetic ---------------------------------------------------------------------------------------------- */
 
 static void scenario_elements(struct ash_exec *exec, struct tape *tape)
@@ -223,6 +244,7 @@ static void test_embed(void **state)
 {
     (void)state;
     check_scenario(scenario_embed, 60);
+    check_scenario(scenario_embed_grad, 24);
 }
 
 static void test_rows(void **state)

@@ -19,7 +19,10 @@ struct ash_cuda_rows {
     int add;
 };
 
-#define ASH_CUDA_EMBED_COLS 1024 /* columns that a thread block of embed_scatter_add adds up */
+/* embed.cu: threads of the block that sorts, of those that add, and columns that a warp of these adds up. */
+#define ASH_CUDA_EMBED_SORT_THREADS 1024
+#define ASH_CUDA_EMBED_ADD_THREADS 256
+#define ASH_CUDA_EMBED_COLS 128
 
 struct ash_cuda_embed {
     const void *table;
@@ -30,6 +33,10 @@ struct ash_cuda_embed {
     float *out;        /* [rows, cols] */
     const float *grad; /* [rows, cols] */
     float *dtable;     /* [vocab, cols] */
+    int32_t *order;    /* [rows], sorted by id; of one id, ascending */
+    int32_t *spare;    /* [rows] */
+    int32_t *starts;   /* [rows + 1]: where each id begins in order, and after the last one rows */
+    int32_t *count;    /* of ids that differ */
 };
 
 /* optim.cu: ranges of flat arrays. Thread blocks take chunks of ASH_CUDA_RANGE_CHUNK elements, whose numbers go on from

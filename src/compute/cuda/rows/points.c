@@ -22,13 +22,27 @@ static void embed_gather(struct ash_exec *exec, const struct ash_embed_args *arg
     ash_cuda_run(exec, ASH_KERNEL_embed_gather, ash_cuda_grid_elements(args->rows * args->cols), &op);
 }
 
+#define EMBED_BLOCKS_MAX 1056 /* a few for each multiprocessor, which walk in strides */
+
 static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
                               const float *grad)
 {
     struct ash_cuda_embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
+    size_t warps = rows * ash_div_up(cols, ASH_CUDA_EMBED_COLS),
+           blocks = ash_div_up(warps, ASH_CUDA_EMBED_ADD_THREADS / 32);
 
-    ash_cuda_run(exec, ASH_KERNEL_embed_scatter_add,
-                 (struct ash_cuda_grid){.x = rows, .y = ash_div_up(cols, ASH_CUDA_EMBED_COLS), .threads = 256}, &op);
+    ash_assert(warps <= INT32_MAX);
+    if (warps == 0) return;
+    op.order = ash_cuda_scratch(exec, (3 * rows + 2) * sizeof(*op.order));
+    op.spare = op.order + rows;
+    op.starts = op.spare + rows;
+    op.count = op.starts + rows + 1;
+    ash_cuda_run(exec, ASH_KERNEL_embed_sort,
+                 (struct ash_cuda_grid){.x = 1, .y = 1, .threads = ASH_CUDA_EMBED_SORT_THREADS}, &op);
+    ash_cuda_run(
+        exec, ASH_KERNEL_embed_scatter_add,
+        (struct ash_cuda_grid){.x = ash_min(blocks, EMBED_BLOCKS_MAX), .y = 1, .threads = ASH_CUDA_EMBED_ADD_THREADS},
+        &op);
 }
 
 const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
