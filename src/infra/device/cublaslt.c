@@ -31,7 +31,7 @@ struct found {
     int reserved[4];
 };
 
-/* The library's functions: X(member, symbol, parameters). */
+/* The library's functions: X(member, symbol, parameters). The version is a size_t, of which an int has enough. */
 #define FUNCTIONS(X)                                                                                                   \
     X(create, "cublasLtCreate", (void **handle_out))                                                                   \
     X(destroy, "cublasLtDestroy", (void *handle))                                                                      \
@@ -47,6 +47,7 @@ struct found {
     X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                                     \
       (void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref, int wanted, struct found *found,      \
        int *count_out))                                                                                                \
+    X(version, "cublasLtGetVersion", (void))                                                                           \
     X(matmul, "cublasLtMatmul",                                                                                        \
       (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,      \
        const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const struct ash_lt_algo *algo,       \
@@ -134,6 +135,11 @@ int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err)
     }
     *lt_out = lt;
     return 0;
+}
+
+uint64_t ash_lt_version(const struct ash_lt *lt)
+{
+    return (uint64_t)lt->version();
 }
 
 void ash_lt_close(struct ash_lt *lt)

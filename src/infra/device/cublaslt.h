@@ -39,6 +39,8 @@ struct ash_lt;
 /* Open the library. may_split_k: offer algorithms that add up parts of k in the end. Returns 0, or -ENOENT saying where
  * it was looked for. The caller owns *lt_out. */
 int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err);
+/* The library's version, as it numbers itself. */
+uint64_t ash_lt_version(const struct ash_lt *lt);
 /* Close it; NULL is a no-op. */
 void ash_lt_close(struct ash_lt *lt);
 /* Algorithms for a shape, the likely best first. Returns how many, at most ASH_LT_ALGOS_MAX. */

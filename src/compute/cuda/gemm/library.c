@@ -6,18 +6,19 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/gemm/library_file.h"
 #include "infra/device/cublaslt.h"
 
 #define FIRST_MARK (ASH_CUDA_MARKS_MAX - 2) /* the last ones: a profile has the first */
 #define SHAPES_MAX 64
 #define WORTH_MIN ((size_t)1 << 24) /* multiply-adds: below, launching and looking up cost more than is gained */
+#define CORNER ((size_t)512)        /* rows and columns by which a stored algorithm is checked */
 #define ROUNDS 5                    /* timed products of an algorithm */
 
-/* A shape, and how the library computes it with our bits. */
+/* A shape, and how the library computes it with our bits. In fast mode all algorithms agree. */
 struct known {
-    struct ash_lt_shape shape;
-    struct ash_lt_algo algo;
-    bool agrees; /* in fast mode, all do. false: no algorithm does, or none is faster */
+    struct ash_library_choice choice;
+    bool is_new; /* found out by this process */
 };
 
 struct ash_cuda_library {
@@ -25,7 +26,35 @@ struct ash_cuda_library {
     struct ash_buffer workspace;
     struct known known[SHAPES_MAX];
     size_t count, next;
+    struct ash_library_key key;
+    struct ash_library_choices stored; /* by earlier processes; not in fast mode */
 };
+
+/* What earlier processes found out. */
+static void read_stored(struct ash_cuda_backend *backend)
+{
+    struct ash_cuda_library *library = backend->library;
+    const struct ash_cuda_facts *facts = ash_cuda_get_facts(backend->cuda);
+
+    if (backend->is_fast) return;
+    memcpy(library->key.gpu, facts->name, strnlen(facts->name, sizeof(library->key.gpu)));
+    library->key.driver = (uint64_t)facts->driver_version;
+    library->key.library = ash_lt_version(library->lt);
+    ash_library_file_read(&library->key, &library->stored);
+}
+
+/* What this process found out, for later ones. */
+static void write_new(const struct ash_cuda_backend *backend)
+{
+    const struct ash_cuda_library *library = backend->library;
+    struct ash_library_choice list[SHAPES_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < library->count; i++)
+        if (library->known[i].is_new) list[count++] = library->known[i].choice;
+    if (count > 0 && !backend->is_fast && ash_cuda_failure(backend->cuda, NULL) == 0)
+        ash_library_file_add(&library->key, list, count);
+}
 
 void ash_cuda_library_open(struct ash_cuda_backend *backend)
 {
@@ -35,6 +64,7 @@ void ash_cuda_library_open(struct ash_cuda_backend *backend)
     if (ash_lt_open(backend->is_fast, &library->lt, NULL) == 0 &&
         ash_buffer_init(&library->workspace, &ash_memory_cuda, ASH_LT_WORKSPACE_BYTES, "cuBLASLt", NULL) == 0) {
         backend->library = library;
+        read_stored(backend);
         return;
     }
     ash_lt_close(library->lt);
@@ -44,6 +74,7 @@ void ash_cuda_library_open(struct ash_cuda_backend *backend)
 void ash_cuda_library_close(struct ash_cuda_backend *backend)
 {
     if (backend->library == NULL) return;
+    write_new(backend);
     ash_buffer_fini(&backend->library->workspace);
     ash_lt_close(backend->library->lt);
     free(backend->library);
@@ -95,9 +126,9 @@ static int checksum_of(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *o
 /* Our own kernel for a product. */
 typedef void (*own_kernel)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
 
-/* Milliseconds of one product, by an algorithm, or by our own kernel where there is one. */
-static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
-                      own_kernel own, const struct ash_cuda_gemm_bf16 *op)
+/* Milliseconds of one product of several in a row. */
+static double time_once(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                        own_kernel own, const struct ash_cuda_gemm_bf16 *op)
 {
     ash_cuda_mark(exec->cuda->cuda, FIRST_MARK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -110,24 +141,34 @@ static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, c
     return ash_cuda_mark_ms(exec->cuda->cuda, FIRST_MARK, FIRST_MARK + 1) / ROUNDS;
 }
 
+/* Milliseconds of one product, by an algorithm, or by our own kernel where there is one. The better of two: the choice
+ * is kept for long. */
+static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                      own_kernel own, const struct ash_cuda_gemm_bf16 *op)
+{
+    double first = time_once(exec, shape, algo, own, op);
+
+    return fmin(first, time_once(exec, shape, algo, own, op));
+}
+
 /* Try every algorithm on a product. want is the checksum of our own kernel's result, which takes `best` ms. */
 static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t want, double best,
                       struct known *known)
 {
     struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
     uint64_t sum = 0;
-    size_t count = ash_lt_find(exec->cuda->library->lt, &known->shape, algos);
+    size_t count = ash_lt_find(exec->cuda->library->lt, &known->choice.shape, algos);
 
     for (size_t i = 0; i < count; i++) {
         double ms;
 
-        if (multiply(exec, &known->shape, &algos[i], op) < 0) continue;
+        if (multiply(exec, &known->choice.shape, &algos[i], op) < 0) continue;
         if (!exec->cuda->is_fast && (checksum_of(exec, op, &sum) < 0 || sum != want)) continue;
-        ms = time_of(exec, &known->shape, &algos[i], NULL, op);
+        ms = time_of(exec, &known->choice.shape, &algos[i], NULL, op);
         if (ms >= best) continue;
         best = ms;
-        known->algo = algos[i];
-        known->agrees = true;
+        known->choice.algo = algos[i];
+        known->choice.agrees = 1;
     }
 }
 
@@ -137,14 +178,14 @@ static struct known *remember(struct ash_cuda_library *library, const struct ash
 
     library->next = (library->next + 1) % SHAPES_MAX;
     if (library->count < SHAPES_MAX) library->count++;
-    *known = (struct known){.shape = *shape};
+    *known = (struct known){.choice.shape = *shape};
     return known;
 }
 
 static struct known *look_up(struct ash_cuda_library *library, const struct ash_lt_shape *shape)
 {
     for (size_t i = 0; i < library->count; i++)
-        if (memcmp(&library->known[i].shape, shape, sizeof(*shape)) == 0) return &library->known[i];
+        if (memcmp(&library->known[i].choice.shape, shape, sizeof(*shape)) == 0) return &library->known[i];
     return NULL;
 }
 
@@ -198,16 +239,43 @@ static void draw(struct ash_exec *exec, const struct ash_buffer *buffer, uint32_
     ash_cuda_run(exec, ASH_KERNEL_draw_bf16, ash_cuda_grid_elements(op.count), &op);
 }
 
-/* Find out how the library computes a shape with our bits. Where the GPU has no room for a trial, it does not. */
+static const struct ash_library_choice *stored_for(const struct ash_cuda_library *library,
+                                                   const struct ash_lt_shape *shape)
+{
+    for (size_t i = 0; i < library->stored.count; i++)
+        if (memcmp(&library->stored.list[i].shape, shape, sizeof(*shape)) == 0) return &library->stored.list[i];
+    return NULL;
+}
+
+/* Has a stored algorithm our bits in a corner of the product? One that has not had them anywhere was not stored. */
+static bool is_confirmed(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
+                         const struct ash_library_choice *choice, own_kernel own)
+{
+    struct ash_cuda_gemm_bf16 corner = *op;
+    uint64_t sum = 0, want = 0;
+
+    corner.a.count = ash_min(op->a.count, CORNER);
+    corner.b.count = ash_min(op->b.count, CORNER);
+    if (multiply(exec, &choice->shape, &choice->algo, op) < 0 || checksum_of(exec, &corner, &sum) < 0) return false;
+    own(exec, &corner);
+    return checksum_of(exec, &corner, &want) == 0 && sum == want;
+}
+
+/* Find out how the library computes a shape with our bits, or take what an earlier process has found out. Where the
+ * GPU has no room for a trial, it does not. */
 static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
                            own_kernel reference)
 {
+    const struct ash_library_choice *stored = stored_for(exec->cuda->library, shape);
     struct known *known = remember(exec->cuda->library, shape);
     struct ash_cuda_gemm_bf16 drawn = *op;
     struct trial trial = {0};
     uint64_t want = 0;
     double own_ms;
 
+    if (stored != NULL) known->choice = *stored;
+    if (stored != NULL && !stored->agrees) return known;
+    known->choice.agrees = 0;
     if (trial_init(&trial, shape) < 0) return known;
     draw(exec, &trial.a, 1);
     draw(exec, &trial.b, 2);
@@ -216,8 +284,12 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     if (op->add != NULL) draw(exec, &trial.add, 3);
     drawn.add = trial.add.data;
     drawn.room = trial.room.data;
-    own_ms = time_of(exec, shape, NULL, reference, &drawn);
-    if (checksum_of(exec, &drawn, &want) == 0) try_algos(exec, &drawn, want, own_ms, known);
+    known->choice.agrees = stored != NULL && is_confirmed(exec, &drawn, stored, reference);
+    if (!known->choice.agrees) {
+        own_ms = time_of(exec, shape, NULL, reference, &drawn);
+        known->is_new = checksum_of(exec, &drawn, &want) == 0;
+        if (known->is_new) try_algos(exec, &drawn, want, own_ms, known);
+    }
     trial_fini(&trial);
     return known;
 }
@@ -241,5 +313,5 @@ bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     known = look_up(library, &shape);
     if (known == NULL && ash_cuda_is_recording(exec->cuda->cuda)) return false; /* a trial waits */
     if (known == NULL) known = learn(exec, op, &shape, reference);
-    return known->agrees && multiply(exec, &shape, &known->algo, op) == 0;
+    return known->choice.agrees && multiply(exec, &shape, &known->choice.algo, op) == 0;
 }

@@ -1,7 +1,8 @@
 /* library - large bf16 products through cuBLASLt, at its speed and with our bits. At the first product of a shape every
  * algorithm that the library offers multiplies drawn operands of that shape. Its result is compared with that of our
  * own kernel, bit by bit; the fastest of those that agree is remembered. Where none agrees, or there is no library, our
- * own kernel stays. With runtime.mode=fast nothing is compared, and algorithms may split k: the fastest wins. */
+ * own kernel stays. A file keeps what was found out for later processes, which compare a corner of one product. With
+ * runtime.mode=fast nothing is compared or kept, and algorithms may split k: the fastest wins. */
 #ifndef ASH_COMPUTE_CUDA_LIBRARY_H
 #define ASH_COMPUTE_CUDA_LIBRARY_H
 
