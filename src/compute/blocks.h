@@ -3,6 +3,9 @@
  *     ...; then these pairs, and so on); two products are fma(a1, b1, a0 * b0). Block b goes to partial sum b modulo
  *     ASH_SUM_LANES, ascending from 0. Then halves are added pairwise (l with l + 16, then + 8, + 4, + 2, + 1).
  *     A warp does that with 16-byte reads, and whoever makes a row can leave its blocks' sums.
+ *   - A row of exponentials of logits: blocks of ASH_LOSS_BLOCK columns. Column c belongs to class c modulo
+ *     ASH_LOSS_CLASSES; a class is one chain, ascending from 0, and the classes are added by neighbours. Blocks go to
+ *     partial sums as above. So tensor cores leave them in registers, two classes in each of four threads.
  *   - Over tokens: blocks of ASH_K_GROUP rows of a sequence. Sequences start a new block, wherever a call begins. */
 #ifndef ASH_COMPUTE_BLOCKS_H
 #define ASH_COMPUTE_BLOCKS_H
@@ -13,6 +16,8 @@
 
 #define ASH_SUM_BLOCK 16
 #define ASH_SUM_LANES 32
+#define ASH_LOSS_BLOCK 128
+#define ASH_LOSS_CLASSES 8
 
 /* The sum of count values (a power of two), neighbours first. Destroys them. */
 ASH_INLINE float ash_sum_neighbours(float *values, int count)

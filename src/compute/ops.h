@@ -118,6 +118,8 @@ struct ash_project_out {
     struct ash_weight w;
     const float *bias; /* [N] or NULL */
     float *y;
+    uint16_t
+        *y_bf16; /* instead of y, rounded to bf16; or NULL. Not with residual and swiglu, nor in tables of CPU paths */
     size_t y_stride; /* between rows */
 };
 
@@ -234,8 +236,10 @@ struct ash_swiglu_args {
     size_t count;
     size_t cols, stride; /* gate and up: rows of cols elements, stride apart (count is whole rows); 0: all adjacent */
     const float *gate, *up;
-    float *out;         /* may be gate or up where these are adjacent */
-    uint16_t *out_bf16; /* instead of out, rounded to bf16; or NULL */
+    const uint16_t *gate_bf16, *up_bf16; /* instead of these, rounded to bf16 already; or NULL. With round_bf16 only */
+    bool round_bf16;                     /* of a bf16 model: see ash_act_ops */
+    float *out;                          /* may be gate or up where these are adjacent */
+    uint16_t *out_bf16;                  /* instead of out, rounded to bf16; or NULL */
 };
 
 /* The gradient of swiglu; all [count]. Outputs may alias gate, up or (all adjacent) dout element by element. */
@@ -243,10 +247,14 @@ struct ash_swiglu_grad_args {
     size_t count;
     size_t cols, stride; /* of gate, up and their gradients, as in ash_swiglu_args */
     const float *gate, *up, *dout;
+    const uint16_t *gate_bf16, *up_bf16, *dout_bf16; /* as in ash_swiglu_args, dout_bf16 likewise */
+    bool round_bf16;
     float *dgate, *dup;
     uint16_t *dgate_bf16, *dup_bf16; /* instead of dgate and dup, rounded to bf16, aliasing nothing; or NULL */
 };
 
+/* With round_bf16 ref-wgmma rounds gate, up and dout to bf16 as they are read, and silu(g) is g * (1 / (1 + ex2(-(g *
+ * log2(e))))) of ref/ex2.h. Others ignore it. */
 struct ash_act_ops {
     /* out = silu(gate) * up: see ash_swiglu_args. */
     void (*swiglu_forward)(struct ash_exec *exec, const struct ash_swiglu_args *args);
@@ -285,6 +293,15 @@ struct ash_slots_args {
     const float *x; /* [rows, cols] */
 };
 
+/* Rows times a factor each. */
+struct ash_scale_rows_args {
+    size_t rows, cols;
+    const float *x;       /* [rows, cols] */
+    const float *factors; /* [rows] */
+    float *out;           /* [rows, cols]; may be x */
+    uint16_t *out_bf16;   /* instead of out, rounded to bf16; or NULL */
+};
+
 struct ash_row_ops {
     /* Move blocks between strided places: see ash_copy_args. */
     void (*copy)(struct ash_exec *exec, const struct ash_copy_args *args);
@@ -292,6 +309,8 @@ struct ash_row_ops {
     void (*add)(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out);
     /* x = x * factor. */
     void (*scale)(struct ash_exec *exec, float *x, float factor, size_t count);
+    /* out[r, :] = x[r, :] * factors[r]. NULL in tables of CPU paths. */
+    void (*scale_rows)(struct ash_exec *exec, const struct ash_scale_rows_args *args);
     /* out = x rounded to bf16 (nearest even), as float32; out may be x. */
     void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
     /* out[r, :] = x[index[r], :] */

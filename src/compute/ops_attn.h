@@ -27,10 +27,13 @@ struct ash_rope_args {
     const int32_t *positions; /* [rows] */
     const float *cos, *sin;   /* tables [max position, dims/2] */
     float *x;                 /* in place, unless */
+    uint16_t *x_bf16;         /* instead of x: rows that are rounded to bf16 already, in place. With round_bf16 only */
     uint16_t *out_bf16;       /* [rows, out_cols]: then x stays as it is, and its first out_cols columns go here,
                                  rounded to bf16, those of heads rotated. Heads are the first columns, without gaps */
     size_t out_cols;
-    bool inverse; /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
+    bool round_bf16; /* of a bf16 model, forward: ref-wgmma rounds what it rotates to bf16 as it is read; others ignore
+                        it */
+    bool inverse;    /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
 };
 
 struct ash_rope_ops {

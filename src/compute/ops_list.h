@@ -27,6 +27,7 @@ OP(row, copy, (struct ash_exec * exec, const struct ash_copy_args *args), (exec,
 OP(row, add, (struct ash_exec * exec, const float *a, const float *b, size_t count, float *out),
    (exec, a, b, count, out))
 OP(row, scale, (struct ash_exec * exec, float *x, float factor, size_t count), (exec, x, factor, count))
+OP(row, scale_rows, (struct ash_exec * exec, const struct ash_scale_rows_args *args), (exec, args))
 OP(row, round_bf16, (struct ash_exec * exec, const float *x, size_t count, float *out), (exec, x, count, out))
 OP(row, gather, (struct ash_exec * exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out),
    (exec, x, cols, index, rows, out))

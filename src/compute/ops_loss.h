@@ -8,6 +8,7 @@
 #include "base/device_code.h"
 
 #define ASH_LANES 16 /* partial sums of a row */
+#define ASH_LOSS_REST_MAX 0x1p100f
 
 struct ash_exec;
 
@@ -20,7 +21,16 @@ struct ash_exec;
  *   The gradient of scale * loss + entropy_scale * entropy replaces the logits, where there is one:
  *   exp(y - max) * (scale * sharpness / sum) - exp(y - max) * (entropy_scale * sharpness / sum) * (y - max - log(sum) +
  *   entropy), and minus scale * sharpness at the target.
- * A row whose target is < 0 has loss, entropy and gradient 0. A term of an exponential that is 0 is 0. */
+ * A row whose target is < 0 has loss, entropy and gradient 0. A term of an exponential that is 0 is 0.
+ *
+ * ref-wgmma computes whole rows of a bf16 model (round_bf16, no entropy) relative to the target's logit instead, without
+ * a maximum. With c = sharpness * log2(e), t the target, e[v] = ex2(fma(logits[v], c, -(logits[t] * c))) (ref/ex2.h):
+ *   rest = sum of e[v] over v other than t, by blocks of ASH_LOSS_BLOCK columns (compute/blocks.h)
+ *   loss = log(1 + rest), and the gradient is a factor of the row, scale * sharpness / (1 + rest), times E:
+ *   E[v] = e[v] and E[t] = -rest, rounded to bf16. E replaces the logits, the factor goes to factors.
+ * A row whose rest is above ASH_LOSS_REST_MAX, or no number, is computed relative to its largest logit m instead: with
+ * own = ex2(fma(logits[t], c, -(m * c))), loss = log(own + rest) - (logits[t] * sharpness - m * sharpness), and the
+ * factor is divided by own + rest. */
 struct ash_loss_part {
     size_t rows, cols, first;    /* first is a multiple of ASH_LANES */
     float *logits;               /* [rows, cols] */
@@ -37,7 +47,15 @@ struct ash_loss_part {
     float sharpness;             /* 1 / temperature; 0 means 1 */
     float *entropy;              /* [rows]; NULL: not wanted */
     float *moments;              /* [rows, ASH_LANES]: partial sums for the entropy, where a shard has one */
+    bool round_bf16;             /* of a bf16 model: cross_entropy of ref-wgmma, others ignore it */
+    float *factors;              /* [rows]: then, where there is a gradient */
 };
+
+/* Does a table that follows ref-wgmma compute this relative to the target's logit? */
+ASH_INLINE bool ash_loss_is_relative(const struct ash_loss_part *part)
+{
+    return part->round_bf16 && part->entropy == NULL;
+}
 
 /* What logits are multiplied by. */
 ASH_INLINE float ash_loss_sharpness(const struct ash_loss_part *part)

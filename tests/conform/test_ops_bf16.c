@@ -173,6 +173,41 @@ static void scenario_loss(struct ash_exec *exec, struct tape *tape)
                       "a gradient of logits");
 }
 
+/* Gradients whose factors are apart. */
+static void scenario_loss_apart(struct ash_exec *exec, struct tape *tape)
+{
+    struct ash_loss_part part = {.rows = draw_size(tape, 33),
+                                 .cols = draw_size(tape, 400) * (1 + draw_below(tape, 40)),
+                                 .scale = 0.25f,
+                                 .round_bf16 = true};
+    size_t count = part.rows * part.cols, cols = draw_size(tape, 100);
+    float *logits = draw_floats(tape, count, 2.0f), *plain = copy_of(tape, logits, count);
+    float *loss = draw_floats(tape, 2 * part.rows, 1.0f), *factors = draw_floats(tape, 2 * part.rows, 1.0f);
+    struct ash_scale_rows_args scale = {.rows = part.rows, .cols = cols, .factors = factors};
+
+    part.targets = draw_ids(tape, part.rows, part.cols);
+    part.logits = plain;
+    part.loss = loss;
+    part.factors = factors;
+    exec->ops->loss->cross_entropy(exec, &part);
+    part.logits = logits;
+    part.loss = loss + part.rows;
+    part.factors = factors + part.rows;
+    part.grad_bf16 = true;
+    exec->ops->loss->cross_entropy(exec, &part);
+    check_floats(tape, loss + part.rows, loss, part.rows, "a loss");
+    check_floats(tape, factors + part.rows, factors, part.rows, "a factor");
+    for (size_t r = 0; r < part.rows; r++)
+        check_rounded(tape, (const uint16_t *)(logits + r * part.cols), plain + r * part.cols, part.cols,
+                      "a gradient of logits");
+    scale.x = draw_floats(tape, part.rows * cols, 1.0f);
+    scale.out = draw_floats(tape, part.rows * cols, 1.0f);
+    exec->ops->row->scale_rows(exec, &scale);
+    scale.out_bf16 = room16(tape, part.rows * cols);
+    exec->ops->row->scale_rows(exec, &scale);
+    check_rounded(tape, scale.out_bf16, scale.out, part.rows * cols, "a scaled row");
+}
+
 /* Products of rows that are rounded already, in every layout that a pass has. */
 static void scenario_product(struct ash_exec *exec, struct tape *tape)
 {
@@ -340,16 +375,17 @@ TEST(norm)
 TEST(swiglu)
 TEST(rope)
 TEST(loss)
+TEST(loss_apart)
 TEST(product)
 TEST(project)
 TEST(attention)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norm),     cmocka_unit_test(test_swiglu),
-                                       cmocka_unit_test(test_rope),     cmocka_unit_test(test_loss),
-                                       cmocka_unit_test(test_product),  cmocka_unit_test(test_project),
-                                       cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norm),       cmocka_unit_test(test_swiglu),
+                                       cmocka_unit_test(test_rope),       cmocka_unit_test(test_loss),
+                                       cmocka_unit_test(test_loss_apart), cmocka_unit_test(test_product),
+                                       cmocka_unit_test(test_project),    cmocka_unit_test(test_attention)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,45 @@ static void scenario_loss(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, logits, rows * vocab);
 }
 
+/* Of a bf16 model: few columns, many, and more than fit into the shared memory of a few thread blocks. Only tables that
+ * follow ref-wgmma look at it. */
+static void scenario_loss_bf16(struct ash_exec *exec, struct tape *tape)
+{
+    static const size_t many[] = {26000, 50304, 128256, 200064, 262144, 50257};
+    bool is_long = draw_below(tape, 8) == 0;
+    size_t rows = is_long ? 2 : draw_size(tape, 33),
+           cols = is_long ? many[draw_below(tape, ASH_COUNT(many))] : draw_size(tape, 400) * (1 + draw_below(tape, 9));
+    float *logits = draw_floats(tape, rows * cols, 4.0f), *x = draw_floats(tape, rows * 8, 1.0f);
+    struct ash_loss_part part = {.rows = rows,
+                                 .cols = cols,
+                                 .logits = logits,
+                                 .loss = draw_floats(tape, rows, 1.0f),
+                                 .round_bf16 = true,
+                                 .factors = draw_floats(tape, rows, 1.0f)};
+    int32_t *targets = draw_ids(tape, rows, cols);
+
+    for (size_t r = 0; r < rows; r++) {
+        if (draw_below(tape, 4) == 0) logits[r * cols + (size_t)targets[r]] -= 200.0f; /* relative to the largest */
+        if (draw_below(tape, 5) == 0) targets[r] = -1;
+    }
+    if (draw_below(tape, 4) == 0) salt(tape, logits, rows * cols);
+    if (draw_bool(tape)) part.sharpness = (float)(1 + draw_below(tape, 40)) * 0.1f;
+    part.targets = targets;
+    exec->ops->loss->cross_entropy(exec, &part);
+    tape_words(tape, part.loss, rows);
+    tape_words(tape, logits, rows * cols);
+    part.scale = 0.25f;
+    if (draw_bool(tape)) part.scales = draw_floats(tape, rows, 1.0f);
+    exec->ops->loss->cross_entropy(exec, &part);
+    tape_words(tape, part.loss, rows);
+    tape_words(tape, part.factors, rows);
+    tape_words(tape, logits, rows * cols);
+    if (!exec->ops->takes_bf16) return;
+    exec->ops->row->scale_rows(
+        exec, &(struct ash_scale_rows_args){.rows = rows, .cols = 8, .x = x, .factors = part.factors, .out = x});
+    tape_words(tape, x, rows * 8);
+}
+
 /* All of a vocabulary at once and split into parts: the same loss and the same gradient. */
 static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
 {
@@ -331,6 +370,7 @@ static void test_loss(void **state)
 {
     (void)state;
     check_scenario(scenario_loss, 80);
+    check_scenario(scenario_loss_bf16, 60);
     check_scenario(scenario_loss_parts, 80);
     check_scenario(scenario_distill, 80);
 }

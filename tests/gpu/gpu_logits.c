@@ -143,6 +143,20 @@ static bool is_same(const struct subject *s, const char *what)
     return true;
 }
 
+/* Losses of the generator's logits, as the reference of what is tested computes them. */
+static void losses_of(const struct subject *s, float *losses)
+{
+    struct ash_exec reference = s->host;
+
+    reference.ops = s->exec.ops->reference;
+    reference.ops->loss->cross_entropy(&reference, &(struct ash_loss_part){.rows = s->rows,
+                                                                           .cols = s->vocab,
+                                                                           .logits = s->alone,
+                                                                           .targets = s->targets,
+                                                                           .loss = losses,
+                                                                           .round_bf16 = s->bf16});
+}
+
 /* The trainer's losses are those of the generator's logits. */
 static bool has_losses(struct subject *s)
 {
@@ -159,9 +173,7 @@ static bool has_losses(struct subject *s)
     must(ash_pass_forward(pass, &batch, &err), "forward", &err);
     must(ash_pass_losses(pass, losses, NULL, &err), "losses", &err);
     ash_pass_close(pass);
-    s->host.ops->loss->cross_entropy(
-        &s->host, &(struct ash_loss_part){
-                      .rows = s->rows, .cols = s->vocab, .logits = s->alone, .targets = s->targets, .loss = wanted});
+    losses_of(s, wanted);
     while (row < s->rows && memcmp(&losses[row], &wanted[row], sizeof(float)) == 0)
         row++;
     if (row < s->rows)

@@ -12,7 +12,7 @@ extern const struct ash_rope_ops ash_ref_rope;
 extern const struct ash_attn_ops ash_ref_attn, ash_ref_attn_wgmma;
 extern const struct ash_act_ops ash_ref_act;
 extern const struct ash_row_ops ash_ref_row;
-extern const struct ash_loss_ops ash_ref_loss;
+extern const struct ash_loss_ops ash_ref_loss, ash_ref_loss_wgmma;
 extern const struct ash_optim_ops ash_ref_optim;
 extern const struct ash_sample_ops ash_ref_sample;
 

@@ -50,6 +50,20 @@ static void scale(struct ash_exec *exec, float *x, float factor, size_t count)
     ash_workers_run(exec->workers, count, ROW_MIN_COUNT, scale_range, &op);
 }
 
+static void scale_row_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_scale_rows_args *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin * op->cols; i < end * op->cols; i++)
+        ash_ref_put(op->out, op->out_bf16, i, op->x[i] * op->factors[i / op->cols]);
+}
+
+static void scale_rows(struct ash_exec *exec, const struct ash_scale_rows_args *args)
+{
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, scale_row_range, (void *)args);
+}
+
 static void round_range(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct row *op = ctx;
@@ -181,6 +195,7 @@ const struct ash_row_ops ash_ref_row = {
     .copy = ash_ref_copy,
     .add = add,
     .scale = scale,
+    .scale_rows = scale_rows,
     .round_bf16 = round_bf16,
     .gather = gather,
     .combine = combine,

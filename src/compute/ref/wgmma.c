@@ -1,5 +1,5 @@
 /* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products,
- * attention and the sums of norms. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
+ * attention, the sums of norms and losses. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
 #include "compute/ref/wgmma.h"
 
 #include "compute/ref/ref_priv.h"
@@ -30,7 +30,7 @@ const struct ash_ops ash_ops_ref_wgmma = {
     .attn = &ash_ref_attn_wgmma,
     .act = &ash_ref_act,
     .row = &ash_ref_row,
-    .loss = &ash_ref_loss,
+    .loss = &ash_ref_loss_wgmma,
     .route = &ash_ref_route,
     .optim = &ash_ref_optim,
     .sample = &ash_ref_sample,

@@ -5,7 +5,7 @@
 #include "infra/device/cuda.h"
 #include "infra/device/cuda_driver.h"
 
-#define ASH_CUDA_MODULES_MAX 32
+#define ASH_CUDA_MODULES_MAX 48
 
 /* A copy for the host: cuda_fetch.c. */
 struct ash_cuda_fetch_place {

@@ -194,6 +194,7 @@ static void bind_grad_rows(struct ash_acts *acts, const struct ash_model *model,
     if (s->dqk_raw_all != NULL) s->dqk_raw = s->dqk_raw_all + first_row * (c->heads + c->kv_heads) * c->head_dim;
     if (s->logits_all != NULL)
         s->logits = s->logits_all + first_row * (model->config.labels > 0 ? model->config.labels : model->vocab.count);
+    if (s->scaled_all != NULL) s->scaled = s->scaled_all + first_row * c->hidden;
     for (size_t i = 0; i < c->layers; i++) {
         struct ash_ffn_acts *ffn = &acts->layers[i].ffn, *shared = &acts->layers[i].moe.shared;
 

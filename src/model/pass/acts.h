@@ -118,8 +118,12 @@ struct ash_scratch {
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
     float *logits;            /* [head_rows, own part of the vocabulary] */
     float *logits_all;        /* [batch rows, the same] where ranks of cp share gradients, or NULL */
-    float *top;               /* [rows, 2]: see ash_loss_part */
-    float *lanes, *moments;   /* [rows, ASH_LANES]: likewise */
+    float *factors;         /* [rows]: of the gradients of logits, where they are apart (see ash_loss_part); or NULL */
+    float *scaled;          /* [head_rows, C]: then, rows of the normed stream times these; */
+    float *scaled_all;      /* [batch rows, C] where logits_all is; */
+    uint16_t *scaled_bf16;  /* instead of scaled, rounded; or NULL */
+    float *top;             /* [rows, 2]: see ash_loss_part */
+    float *lanes, *moments; /* [rows, ASH_LANES]: likewise */
 };
 
 /* The batch in the memory of exec: this rank's rows. */

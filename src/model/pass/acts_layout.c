@@ -284,6 +284,24 @@ static void lay_layer(struct ash_acts_layout *l, size_t index)
 
 /* ---- the head ---------------------------------------------------------------------------------------------------- */
 
+/* Gradients of logits have a factor for each row apart, where ops do that: whole rows of a bf16 model. */
+static void lay_factors(struct ash_acts_layout *l)
+{
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t hidden = l->model->config.hidden, rows = l->acts->head_rows;
+
+    if (!l->opts->backward || !l->opts->bf16_acts || !l->model->round_bf16 || l->axes->tp.size > 1 ||
+        l->model->config.labels > 0)
+        return;
+    s->factors = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    if (l->acts->is_bf16)
+        s->scaled_bf16 = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, rows * hidden * sizeof(*s->scaled_bf16));
+    else if (l->axes->shared_grads && l->rows <= rows)
+        s->scaled_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * hidden);
+    else
+        s->scaled = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, rows * hidden);
+}
+
 /* The final norm, and logits: where all of a rank's are there at once, the others can see them. */
 static void lay_head(struct ash_acts_layout *l)
 {
@@ -295,6 +313,7 @@ static void lay_head(struct ash_acts_layout *l)
         acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
     else
         acts->scratch.logits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->head_rows * vocab);
+    lay_factors(l);
     if (l->axes->shared_grads)
         norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_INPUT, l->batch_rows * hidden);
     else if (l->axes->tp.same_node)

@@ -61,6 +61,7 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
     int32_t sum = head_sum(step->model), head = columns->outputs[0].weight;
     struct ash_linear_io io = {.rows = columns->rows,
                                .x = columns->x,
+                               .x_bf16 = columns->x_bf16,
                                .x_stride = columns->in,
                                .dy = columns->outputs[0].dy,
                                .dy_bf16 = columns->outputs[0].dy_bf16,
@@ -86,9 +87,62 @@ static bool rounds_gradients(const struct ash_pass_step *step)
     return step->acts->is_bf16 && step->model->config.labels == 0;
 }
 
-/* From logits, which are gradients by now, to those of the output matrix and to dnorm. x: of the piece's first row. */
+/* What is wanted of the losses: their gradient, and their rows' entropies? */
+struct wanted {
+    bool has_gradient, has_entropies;
+    float scale; /* of the gradient, where the batch has no scales */
+};
+
+/* Are losses those of whole rows of a bf16 model, which some ops compute in a way of their own? */
+static bool is_relative(const struct ash_pass_step *step, const struct wanted *wanted)
+{
+    return step->model->round_bf16 && step->exec->ops->takes_bf16 && step->axes->tp.size == 1 &&
+           !wanted->has_entropies && (!wanted->has_gradient || step->batch->entropy_scales == NULL);
+}
+
+/* The factors of a piece's gradients of logits, where they are apart; else NULL. */
+static float *factors_of(const struct ash_pass_step *step, const struct wanted *wanted, size_t first)
+{
+    float *factors = step->acts->scratch.factors;
+
+    if (!wanted->has_gradient || step->model->config.labels > 0 || step->batch->teacher != NULL ||
+        !is_relative(step, wanted))
+        return NULL;
+    ash_assert(factors != NULL);
+    return factors + first;
+}
+
+/* Rows of x times their factors, for the output matrix's gradient. */
+static void scale_inputs(const struct ash_pass_step *step, const float *factors, struct ash_column_parallel *columns)
+{
+    struct ash_scratch *s = &step->acts->scratch;
+
+    if (factors == NULL) return;
+    step->exec->ops->row->scale_rows(step->exec, &(struct ash_scale_rows_args){.rows = columns->rows,
+                                                                               .cols = columns->in,
+                                                                               .x = columns->x,
+                                                                               .factors = factors,
+                                                                               .out = s->scaled,
+                                                                               .out_bf16 = s->scaled_bf16});
+    columns->x = s->scaled_bf16 == NULL ? s->scaled : NULL;
+    columns->x_bf16 = s->scaled_bf16;
+}
+
+/* The gradient of the head's input over io's rows. */
+static void input_grads(const struct ash_pass_step *step, const float *factors, const struct ash_linear_io *io)
+{
+    if (io->rows == 0) return;
+    ash_linear_input_grad(step, head_param(step->model), io);
+    if (factors == NULL) return;
+    step->exec->ops->row->scale_rows(
+        step->exec, &(struct ash_scale_rows_args){
+                        .rows = io->rows, .cols = io->dx_stride, .x = io->dx, .factors = factors, .out = io->dx});
+}
+
+/* From logits, which are gradients by now (but for factors), to those of the output matrix and to dnorm. x: of the
+ * piece's first row. */
 static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink *sink, const float *x,
-                          struct ash_range rows)
+                          struct ash_range rows, const float *factors)
 {
     struct ash_scratch *s = &step->acts->scratch;
     int32_t head = head_param(step->model);
@@ -120,16 +174,11 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
     }
     /* as in ash_linear_backward: a rank that has to wait for the sum computes dx first */
     bool dx_first = step->axes->cp.rank > 0 && !columns.shared_rows;
-    if (dx_first && own.count > 0) ash_linear_input_grad(step, head, &io);
+    if (dx_first) input_grads(step, factors, &io);
+    scale_inputs(step, factors, &columns);
     weight_grads(step, sink, &columns);
-    if (!dx_first && own.count > 0) ash_linear_input_grad(step, head, &io);
+    if (!dx_first) input_grads(step, factors, &io);
 }
-
-/* What is wanted of the losses: their gradient, and their rows' entropies? */
-struct wanted {
-    bool has_gradient, has_entropies;
-    float scale; /* of the gradient, where the batch has no scales */
-};
 
 /* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
  * wanted. */
@@ -152,6 +201,8 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
                                     .scales = has_scales ? block->scales + first : NULL,
                                     .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
                                     .sharpness = step->batch->sharpness,
+                                    .round_bf16 = is_relative(step, wanted),
+                                    .factors = factors_of(step, wanted, first),
                                     .loss = step->acts->losses + step->first_row + first}};
 
     if (wanted->has_entropies || has_entropy_scales)
@@ -196,7 +247,8 @@ static void run_rows(const struct ash_pass_step *step, const float *x, const str
         rows = piece_rows(step, rows.first);
         loss_rows(step, x, rows, wanted);
         if (!wanted->has_gradient) continue;
-        backward_rows(step, sink, x + rows.first * step->model->config.hidden, rows);
+        backward_rows(step, sink, x + rows.first * step->model->config.hidden, rows,
+                      factors_of(step, wanted, rows.first));
         /* others have made sums of these logits, and sums for rows that this rank keeps */
         if (step->axes->tp.same_node) ash_axes_barrier_tp(step->axes);
     }
@@ -336,12 +388,12 @@ static bool take_piece(const struct ash_pass_step *step, size_t group, struct fe
     return piece->rows.count > 0;
 }
 
-/* Gradients of logits, of rows with targets alone, move to where these are in their groups; between them are zeros. */
-static void expand_logits(const struct ash_pass_step *step, size_t group, const struct few_piece *piece)
+/* Rows of width floats, of which `bytes` count, of rows with targets alone, move to where these are in their groups;
+ * between them are zeros. */
+static void expand_rows(const struct ash_pass_step *step, size_t group, const struct few_piece *piece, float *data,
+                        size_t width, size_t bytes)
 {
-    size_t width = head_width(step->model), bytes = width * (rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
     size_t from = piece->targets.count, to = piece->rows.count;
-    float *logits = step->acts->scratch.logits;
     int rc = 0;
 
     for (size_t end = piece->end; end > piece->begin; end -= group) {
@@ -349,22 +401,24 @@ static void expand_logits(const struct ash_pass_step *step, size_t group, const 
         for (size_t row = end; row > end - group; row--) {
             to--;
             if (count_targets(step, row - 1, 1) == 0)
-                ash_exec_zero(step->exec, logits + to * width, bytes);
+                ash_exec_zero(step->exec, data + to * width, bytes);
             else if (--from != to && rc == 0)
-                rc = step->exec->memory->copy(logits + to * width, logits + from * width, bytes);
+                rc = step->exec->memory->copy(data + to * width, data + from * width, bytes);
         }
     }
     if (rc < 0 && step->axes->failed == 0)
         step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy gradients of logits");
 }
 
-/* The head's gradients of a piece, from logits, which are gradients by now. few: rows with targets; x: the piece's rows
- * in groups. A row's products with the output matrix need no other row; sums over rows need them in their groups. */
+/* The head's gradients of a piece, from logits, which are gradients by now (but for factors, of rows with targets or
+ * NULL). few: rows with targets; x: the piece's rows in groups. A row's products with the output matrix need no other
+ * row; sums over rows need them in their groups. */
 static void backward_few(const struct ash_pass_step *step, const struct ash_pass_step *few, struct ash_grad_sink *sink,
-                         const float *x, const struct few_piece *piece)
+                         const float *x, const struct few_piece *piece, float *factors)
 {
     struct ash_scratch *s = &few->acts->scratch;
     size_t hidden = step->model->config.hidden, width = head_width(step->model);
+    size_t bytes = width * (rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
     int32_t head = head_param(step->model);
     struct ash_linear_io io = {.rows = piece->targets.count,
                                .dy = s->logits,
@@ -383,9 +437,11 @@ static void backward_few(const struct ash_pass_step *step, const struct ash_pass
         columns.outputs[0].dy_stride = io.dy_stride = 2 * width;
         columns.outputs[0].dy_bf16 = io.dy_bf16 = (const void *)s->logits;
     }
-    ash_linear_input_grad(few, head, &io);
+    input_grads(few, factors, &io);
     if (ash_grad_sum_of(sink, head_sum(step->model)).data == NULL && step->model->adapters != NULL) return; /* frozen */
-    expand_logits(step, skip_group(step), piece);
+    expand_rows(step, skip_group(step), piece, s->logits, width, bytes);
+    if (factors != NULL) expand_rows(step, skip_group(step), piece, factors, 1, sizeof(*factors));
+    scale_inputs(few, factors, &columns);
     weight_grads(few, sink, &columns);
 }
 
@@ -420,7 +476,8 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
     few.rows = few.seq_rows = few.own.count = count;
     while (take_piece(step, group, &piece)) {
         loss_rows(&few, x, piece.targets, wanted);
-        if (wanted->has_gradient) backward_few(step, &few, sink, grouped, &piece);
+        if (wanted->has_gradient)
+            backward_few(step, &few, sink, grouped, &piece, factors_of(&few, wanted, piece.targets.first));
     }
     spread(step, acts.losses, all->losses + first, 1);
     if (wanted->has_entropies) spread(step, acts.entropies, all->entropies + first, 1);

@@ -25,9 +25,10 @@
 #define SAMPLES 64                     /* pages of a weights file */
 
 /* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
- * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. */
+ * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too.
+ * 4: norms, losses and activations by blocks and rounded as a GPU does it (docs/same-bits.md). */
 #define TOKEN_ORDER "/2"
-#define ATTENTION_ORDER "/3"
+#define GPU_ORDER "/4"
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
@@ -108,7 +109,7 @@ void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_ops *
 {
     const struct ash_ops *reference = ops->reference;
     bool plain = (job->train.precision != ASH_JOB_BF16 && !ash_backend_is_fast(ops)) || reference == &ash_ops_ref;
-    const char *order = reference->attn != ash_ops_ref.attn ? ATTENTION_ORDER : TOKEN_ORDER;
+    const char *order = reference->attn != ash_ops_ref.attn ? GPU_ORDER : TOKEN_ORDER;
 
     snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : reference->name, plain ? "" : order);
 }

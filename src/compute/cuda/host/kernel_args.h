@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "compute/blocks.h"
 #include "compute/ops.h"
 #include "infra/device/tensor_map.h"
 
@@ -142,6 +143,18 @@ struct ash_cuda_column_blocks {
 /* loss_row.cu: threads, and the longest row, which must fit into shared memory. */
 #define ASH_CUDA_LOSS_ROW_THREADS 1024
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)
+
+/* loss_bf16.cu: threads at most, floats from block to block in shared memory, where two rows of a multiprocessor may
+ * have this many bytes each, and barriers for units of 16 blocks. */
+#define ASH_CUDA_LOSS_THREADS 512
+#define ASH_CUDA_LOSS_PITCH (ASH_LOSS_BLOCK + 8)
+#define ASH_CUDA_LOSS_UNITS_MAX 32
+#define ASH_CUDA_LOSS_HALF_BYTES ((size_t)112 << 10)
+
+struct ash_cuda_loss_relative {
+    struct ash_loss_part part;
+    unsigned part_blocks; /* of a row, in each thread block of its cluster */
+};
 
 /* chain.cuh: columns and rows of a tile, floats from column to column, tiles, and bytes of shared memory. */
 #define ASH_CUDA_CHAIN_COLS 16

@@ -17,4 +17,17 @@ static __device__ inline void cluster_sync(void)
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/* A float for the place that a thread block of the cluster has where this one has `at`; there after the next
+ * cluster_sync(). */
+static __device__ inline void store_at(unsigned at, unsigned rank, float value)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "st.shared::cluster.f32 [there], %2;\n"
+                 "}" ::"r"(at),
+                 "r"(rank), "f"(value)
+                 : "memory");
+}
+
 #endif

@@ -1,4 +1,4 @@
-/* What the GPU does element by element or row by row: embedding, activations, row arithmetic, losses, routing,
+/* What the GPU does element by element or row by row: embedding, activations, row arithmetic, routing,
  * the optimizer. Each op fills its kernel's arguments and launches it. */
 #include "compute/cuda/host/backend_priv.h"
 
@@ -119,6 +119,23 @@ static void row_scale(struct ash_exec *exec, float *x, float factor, size_t coun
     ash_cuda_run(exec, ASH_KERNEL_row_scale, ash_cuda_grid_elements(count), &op);
 }
 
+/* Four columns of a thread where rows allow it. */
+static void row_scale_rows(struct ash_exec *exec, const struct ash_scale_rows_args *args)
+{
+    uintptr_t places = (uintptr_t)args->x | (uintptr_t)args->out | (uintptr_t)args->out_bf16;
+    bool is_wide = args->cols % 4 == 0 && places % 16 == 0;
+    size_t wide = is_wide ? 4 : 1;
+    struct ash_cuda_rows op = {.a = args->x,
+                               .b = args->factors,
+                               .out = args->out,
+                               .out_bf16 = args->out_bf16,
+                               .cols = args->cols / wide,
+                               .count = args->rows * args->cols / wide,
+                               .add = is_wide};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_scale_rows, ash_cuda_grid_elements(op.count), &op);
+}
+
 static void row_round(struct ash_exec *exec, const float *x, size_t count, float *out)
 {
     struct ash_cuda_rows op = {.a = x, .count = count, .out = out};
@@ -164,46 +181,11 @@ static void row_slot_dot(struct ash_exec *exec, const struct ash_slots_args *arg
 const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
                                          .add = row_add,
                                          .scale = row_scale,
+                                         .scale_rows = row_scale_rows,
                                          .round_bf16 = row_round,
                                          .gather = row_gather,
                                          .combine = row_combine,
                                          .slot_dot = row_slot_dot};
-
-/* ---- losses ------------------------------------------------------------------------------------------------------ */
-
-/* A block per row; where a row fits into shared memory, from there. */
-static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)
-{
-    if (part->rows == 0) return;
-    if (part->entropy == NULL && part->entropy_scales == NULL && part->cols <= ASH_CUDA_LOSS_ROW_MAX) {
-        ash_cuda_run(exec, ASH_KERNEL_cross_entropy_row,
-                     (struct ash_cuda_grid){.x = part->rows,
-                                            .y = 1,
-                                            .threads = ASH_CUDA_LOSS_ROW_THREADS,
-                                            .shared_bytes = part->cols * sizeof(float)},
-                     part);
-        return;
-    }
-    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = part->rows, .y = 1, .threads = 256}, part);
-}
-
-static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
-{
-    ash_cuda_run(exec, ASH_KERNEL_loss_part_top, ash_cuda_grid_rows(part->rows), part);
-}
-
-static void part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
-{
-    ash_cuda_run(exec, ASH_KERNEL_loss_part_sum, ash_cuda_grid_rows(part->rows), part);
-}
-
-static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
-{
-    ash_cuda_run(exec, ASH_KERNEL_loss_part_end, ash_cuda_grid_rows(part->rows), part);
-}
-
-const struct ash_loss_ops ash_cuda_loss = {
-    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* rows - row arithmetic: sums, scaling, rounding, and the moves of rows to experts and back. A thread owns an
  * element. */
+#include "compute/cuda/tile/blocks.cuh"
 #include "compute/cuda/tile/device.cuh"
 
 extern "C" __global__ void row_add(struct ash_cuda_rows op)
@@ -12,6 +13,30 @@ extern "C" __global__ void row_scale(struct ash_cuda_rows op)
 {
     EACH(i, op.count)
     op.out[i] = op.out[i] * op.factor;
+}
+
+/* a: x, b: a factor of each row; four columns at a time (count: of them) where rows are at 16-byte borders (add), else
+ * one. */
+extern "C" __global__ void row_scale_rows(struct ash_cuda_rows op)
+{
+    EACH(i, op.count)
+    {
+        float factor = op.b[i <= UINT32_MAX ? (uint32_t)i / (uint32_t)op.cols : i / op.cols];
+
+        if (op.add) {
+            float4 x = ((const float4 *)op.a)[i];
+
+            x = make_float4(x.x * factor, x.y * factor, x.z * factor, x.w * factor);
+            if (op.out_bf16 != NULL)
+                ((uint2 *)op.out_bf16)[i] = round_four(x);
+            else
+                ((float4 *)op.out)[i] = x;
+        } else if (op.out_bf16 != NULL) {
+            op.out_bf16[i] = ash_f32_to_bf16(op.a[i] * factor);
+        } else {
+            op.out[i] = op.a[i] * factor;
+        }
+    }
 }
 
 extern "C" __global__ void row_round(struct ash_cuda_rows op)
