@@ -118,9 +118,9 @@ struct ash_project_out {
     struct ash_weight w;
     const float *bias; /* [N] or NULL */
     float *y;
-    uint16_t
-        *y_bf16; /* instead of y, rounded to bf16; or NULL. Not with residual and swiglu, nor in tables of CPU paths */
-    size_t y_stride; /* between rows */
+    size_t y_stride;  /* between rows */
+    uint16_t *y_bf16; /* instead of y, rounded to bf16; or NULL. Not with residual or swiglu, nor in tables of CPU
+                         paths */
 };
 
 /* Several products that share their input, as a layer of inference needs them, with prologue and epilogue.

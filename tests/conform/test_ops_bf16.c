@@ -145,6 +145,69 @@ static void scenario_rope(struct ash_exec *exec, struct tape *tape)
     check_rounded(tape, rounded, args.x, count, "rotated rows");
 }
 
+/* In rows that are rounded already: what is made of the same values in float32, where those are rounded as they are
+ * read. */
+static void scenario_rope_in_place(struct ash_exec *exec, struct tape *tape)
+{
+    size_t dim = draw_bool(tape) ? (size_t)64 << draw_below(tape, 3) : 2 * draw_size(tape, 64), positions = 40, count;
+    struct ash_rope_args args = {.rows = draw_size(tape, 33),
+                                 .heads = 1 + draw_below(tape, 4),
+                                 .head_stride = dim,
+                                 .dims = draw_bool(tape) || dim < 4 ? dim : dim / 4 * 2,
+                                 .interleaved_in = draw_below(tape, 4) == 0,
+                                 .round_bf16 = true};
+    uint16_t *rounded;
+    float *x;
+
+    args.row_stride = (args.heads + draw_below(tape, 3)) * dim;
+    count = args.rows * args.row_stride;
+    args.positions = draw_ids(tape, args.rows, positions);
+    args.cos = draw_floats(tape, positions * dim / 2, 1.0f);
+    args.sin = draw_floats(tape, positions * dim / 2, 1.0f);
+    args.x = x = draw_floats(tape, count, 1.0f);
+    rounded = rounded_of(tape, x, count);
+    exec->ops->rope->apply(exec, &args);
+    args.x = NULL;
+    args.x_bf16 = rounded;
+    exec->ops->rope->apply(exec, &args);
+    check_rounded(tape, rounded, x, count, "rotated rows");
+}
+
+/* SwiGLU of values that are rounded already, or as they are read. */
+static void scenario_swiglu_rounded(struct ash_exec *exec, struct tape *tape)
+{
+    size_t cols = draw_size(tape, 100) * (1 + 7 * draw_below(tape, 2)), count = cols * draw_size(tape, 33);
+    float *both = draw_floats(tape, 2 * count, 3.0f), *out = draw_floats(tape, count, 1.0f),
+          *grads = draw_floats(tape, 2 * count, 1.0f), *dout = draw_floats(tape, count, 1.0f);
+    uint16_t *both_bf16 = rounded_of(tape, both, 2 * count), *out_bf16 = room16(tape, count),
+             *grads_bf16 = room16(tape, 2 * count);
+    struct ash_swiglu_args args = {
+        .count = count, .cols = cols, .stride = 2 * cols, .gate = both, .up = both + cols, .round_bf16 = true};
+    struct ash_swiglu_grad_args grad = {.count = count,
+                                        .cols = cols,
+                                        .stride = 2 * cols,
+                                        .gate = both,
+                                        .up = both + cols,
+                                        .dout = dout,
+                                        .round_bf16 = true,
+                                        .dgate = grads,
+                                        .dup = grads + cols};
+
+    args.out = out;
+    exec->ops->act->swiglu_forward(exec, &args);
+    exec->ops->act->swiglu_backward(exec, &grad);
+    args.gate_bf16 = grad.gate_bf16 = both_bf16;
+    args.up_bf16 = grad.up_bf16 = both_bf16 + cols;
+    grad.dout_bf16 = rounded_of(tape, dout, count);
+    args.out_bf16 = out_bf16;
+    grad.dgate_bf16 = grads_bf16;
+    grad.dup_bf16 = grads_bf16 + cols;
+    exec->ops->act->swiglu_forward(exec, &args);
+    exec->ops->act->swiglu_backward(exec, &grad);
+    check_rounded(tape, out_bf16, out, count, "SwiGLU");
+    check_rounded(tape, grads_bf16, grads, 2 * count, "SwiGLU's gradients");
+}
+
 static void scenario_loss(struct ash_exec *exec, struct tape *tape)
 {
     struct ash_loss_part part = {.rows = draw_size(tape, 33),
@@ -250,6 +313,11 @@ static void scenario_project(struct ash_exec *exec, struct tape *tape)
     args.outs[0].y = y2;
     exec->ops->matrix->project(exec, &args);
     check_floats(tape, y2, y, M * N, "a projection");
+    if (args.residual) return;
+    args.outs[0].y = NULL;
+    args.outs[0].y_bf16 = room16(tape, M * N);
+    exec->ops->matrix->project(exec, &args);
+    check_rounded(tape, args.outs[0].y_bf16, y, M * N, "a projection");
 }
 
 #define DOCS 3
@@ -373,7 +441,9 @@ static void check_all(scenario_fn scenario)
 
 TEST(norm)
 TEST(swiglu)
+TEST(swiglu_rounded)
 TEST(rope)
+TEST(rope_in_place)
 TEST(loss)
 TEST(loss_apart)
 TEST(product)
@@ -382,10 +452,11 @@ TEST(attention)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norm),       cmocka_unit_test(test_swiglu),
-                                       cmocka_unit_test(test_rope),       cmocka_unit_test(test_loss),
-                                       cmocka_unit_test(test_loss_apart), cmocka_unit_test(test_product),
-                                       cmocka_unit_test(test_project),    cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norm),           cmocka_unit_test(test_swiglu),
+                                       cmocka_unit_test(test_rope),           cmocka_unit_test(test_loss),
+                                       cmocka_unit_test(test_loss_apart),     cmocka_unit_test(test_rope_in_place),
+                                       cmocka_unit_test(test_swiglu_rounded), cmocka_unit_test(test_product),
+                                       cmocka_unit_test(test_project),        cmocka_unit_test(test_attention)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

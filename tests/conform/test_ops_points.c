@@ -44,6 +44,41 @@ static void swiglu_in_rows(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, both, all);
 }
 
+/* Of a bf16 model: only tables that follow ref-wgmma look at round_bf16. */
+static void swiglu_of_bf16(struct ash_exec *exec, struct tape *tape)
+{
+    size_t cols = draw_size(tape, 100) * (1 + 7 * draw_below(tape, 2)), rows = draw_size(tape, 40), count = rows * cols;
+    bool in_rows = draw_bool(tape), is_narrow = exec->ops->takes_bf16 && draw_below(tape, 4) > 0;
+    size_t apart = in_rows ? cols : count;
+    float *both = draw_floats(tape, 2 * count, 4.0f), *out = draw_floats(tape, 4 * count, 1.0f);
+    uint16_t *both_bf16 = draw_dtype(tape, ASH_BF16, 2 * count, 4.0f), *rounded = (uint16_t *)(void *)out;
+    struct ash_swiglu_args args = {.count = count, .round_bf16 = true};
+    struct ash_swiglu_grad_args grad = {.count = count, .round_bf16 = true};
+
+    if (draw_bool(tape)) salt(tape, both, 2 * count);
+    args.cols = grad.cols = in_rows ? cols : 0;
+    args.stride = grad.stride = in_rows ? 2 * cols : 0;
+    memset(out, 0, 4 * count * sizeof(*out));
+    if (is_narrow) {
+        args.gate_bf16 = grad.gate_bf16 = both_bf16;
+        args.up_bf16 = grad.up_bf16 = both_bf16 + apart;
+        args.out_bf16 = rounded;
+        grad.dout_bf16 = draw_dtype(tape, ASH_BF16, count, 1.0f);
+        grad.dgate_bf16 = rounded + 2 * count;
+        grad.dup_bf16 = rounded + 2 * count + apart;
+    } else {
+        args.gate = grad.gate = both;
+        args.up = grad.up = both + apart;
+        args.out = out;
+        grad.dout = draw_floats(tape, count, 1.0f);
+        grad.dgate = out + 2 * count;
+        grad.dup = out + 2 * count + apart;
+    }
+    exec->ops->act->swiglu_forward(exec, &args);
+    exec->ops->act->swiglu_backward(exec, &grad);
+    tape_words(tape, out, 4 * count);
+}
+
 static void scenario_act(struct ash_exec *exec, struct tape *tape)
 {
     size_t count = draw_size(tape, 400) * (1 + draw_below(tape, 20));
@@ -60,6 +95,7 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, out, count);
     tape_words(tape, dup, count);
     swiglu_in_rows(exec, tape);
+    swiglu_of_bf16(exec, tape);
     for (int kind = ASH_GELU_TANH; kind <= ASH_GELU_ERF; kind++) {
         act->gelu_forward(exec, (enum ash_gelu)kind, gate, count, out);
         tape_words(tape, out, count);

@@ -81,7 +81,8 @@ void ash_ref_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *arg
                                  .positions = args->positions,
                                  .cos = args->cos,
                                  .sin = args->sin,
-                                 .x = args->q};
+                                 .x = args->q,
+                                 .round_bf16 = args->round_bf16};
 
     if (args->dims > 0) exec->ops->rope->apply(exec, &rope);
     for (size_t r = 0; r < rows && args->round_bf16; r++) {

@@ -11,7 +11,7 @@
 
 /* One out of the product for `rows` rows of x. */
 static void product(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
-                    const void *x, size_t x_stride, size_t rows, float *y, size_t y_stride)
+                    const void *x, size_t x_stride, size_t rows, float *y, uint16_t *y_bf16, size_t y_stride)
 {
     const struct ash_mat *w = &out->w.mat;
     struct ash_quant_args quant = {.M = rows,
@@ -30,11 +30,12 @@ static void product(struct ash_exec *exec, const struct ash_project_args *args, 
                                   .a = {x, args->x_bf16 != NULL ? ASH_BF16 : ASH_F32, x_stride, 1},
                                   .b = *w,
                                   .c = y,
+                                  .c_bf16 = y_bf16,
                                   .c_stride = y_stride,
                                   .bias = out->bias,
                                   .round_bf16 = args->round_bf16};
 
-    ash_assert(!out->w.packed);
+    ash_assert(!out->w.packed && (y_bf16 == NULL || ash_dtype_block(w->dtype) == 1));
     if (ash_dtype_block(w->dtype) > 1)
         exec->ops->matrix->quant_gemm(exec, &quant);
     else
@@ -51,23 +52,26 @@ static void project_rows(struct ash_exec *exec, const struct ash_project_args *a
     if (args->swiglu) {
         float *y = outs[0].y + first * outs[0].y_stride;
 
-        product(exec, args, &outs[0], x, x_stride, rows, sums, wide);
-        product(exec, args, &outs[1], x, x_stride, rows, sums + rows * wide, wide);
+        product(exec, args, &outs[0], x, x_stride, rows, sums, NULL, wide);
+        product(exec, args, &outs[1], x, x_stride, rows, sums + rows * wide, NULL, wide);
         for (size_t r = 0; r < rows; r++)
             exec->ops->act->swiglu_forward(exec, &(struct ash_swiglu_args){.count = wide,
                                                                            .gate = sums + r * wide,
                                                                            .up = sums + (rows + r) * wide,
+                                                                           .round_bf16 = args->round_bf16,
                                                                            .out = y + r * outs[0].y_stride});
         return;
     }
     for (size_t i = 0; i < args->out_count; i++) {
-        float *y = outs[i].y + first * outs[i].y_stride;
+        size_t skip = first * outs[i].y_stride;
+        uint16_t *y_bf16 = outs[i].y_bf16 != NULL ? outs[i].y_bf16 + skip : NULL;
+        float *y = y_bf16 == NULL ? outs[i].y + skip : NULL;
 
         if (!args->residual) {
-            product(exec, args, &outs[i], x, x_stride, rows, y, outs[i].y_stride);
+            product(exec, args, &outs[i], x, x_stride, rows, y, y_bf16, outs[i].y_stride);
             continue;
         }
-        product(exec, args, &outs[i], x, x_stride, rows, sums, outs[i].w.N);
+        product(exec, args, &outs[i], x, x_stride, rows, sums, NULL, outs[i].w.N);
         for (size_t r = 0; r < rows; r++)
             exec->ops->row->add(exec, y + r * outs[i].y_stride, sums + r * outs[i].w.N, outs[i].w.N,
                                 y + r * outs[i].y_stride);

@@ -8,9 +8,9 @@
 extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
 extern const struct ash_norm_ops ash_ref_norm, ash_ref_norm_wgmma;
-extern const struct ash_rope_ops ash_ref_rope;
+extern const struct ash_rope_ops ash_ref_rope, ash_ref_rope_wgmma;
 extern const struct ash_attn_ops ash_ref_attn, ash_ref_attn_wgmma;
-extern const struct ash_act_ops ash_ref_act;
+extern const struct ash_act_ops ash_ref_act, ash_ref_act_wgmma;
 extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss, ash_ref_loss_wgmma;
 extern const struct ash_optim_ops ash_ref_optim;

@@ -1,5 +1,5 @@
 /* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products,
- * attention, the sums of norms and losses. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
+ * attention, the sums of norms, losses and SwiGLU. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
 #include "compute/ref/wgmma.h"
 
 #include "compute/ref/ref_priv.h"
@@ -26,9 +26,9 @@ const struct ash_ops ash_ops_ref_wgmma = {
     .matrix = &wgmma_matrix,
     .embed = &ash_ref_embed,
     .norm = &ash_ref_norm_wgmma,
-    .rope = &ash_ref_rope,
+    .rope = &ash_ref_rope_wgmma,
     .attn = &ash_ref_attn_wgmma,
-    .act = &ash_ref_act,
+    .act = &ash_ref_act_wgmma,
     .row = &ash_ref_row,
     .loss = &ash_ref_loss_wgmma,
     .route = &ash_ref_route,

@@ -85,6 +85,46 @@ static void test_swiglu(void **state)
     ash_exec_fini(&exec);
 }
 
+/* Of a bf16 model: what the formulas make of rounded values. */
+static void test_swiglu_bf16(void **state)
+{
+    struct act op = {.kind = -1};
+    float in[2 * COUNT], out[COUNT], grad[2 * COUNT], dout[COUNT];
+    struct ash_exec exec;
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref-wgmma", 1, NULL), 0);
+    fill(in, 2 * COUNT, 1, 3.0f);
+    fill(dout, COUNT, 2, 1.0f);
+    in[0] = 90.0f, in[1] = -90.0f, in[2] = 0.0f, in[3] = -130.0f;
+    for (int round = 0; round < 2; round++) { /* the second time with what is rounded already: the same bits */
+        float kept[3 * COUNT];
+
+        memcpy(kept, out, sizeof(out));
+        memcpy(kept + COUNT, grad, sizeof(grad));
+        exec.ops->act->swiglu_forward(
+            &exec,
+            &(struct ash_swiglu_args){.count = COUNT, .gate = in, .up = in + COUNT, .round_bf16 = true, .out = out});
+        exec.ops->act->swiglu_backward(&exec, &(struct ash_swiglu_grad_args){.count = COUNT,
+                                                                             .gate = in,
+                                                                             .up = in + COUNT,
+                                                                             .dout = dout,
+                                                                             .round_bf16 = true,
+                                                                             .dgate = grad,
+                                                                             .dup = grad + COUNT});
+        if (round == 1) assert_memory_equal(kept, out, sizeof(out));
+        if (round == 1) assert_memory_equal(kept + COUNT, grad, sizeof(grad));
+        for (size_t i = 0; i < 2 * COUNT; i++)
+            in[i] = ash_bf16_round(in[i]);
+        for (size_t i = 0; i < COUNT; i++)
+            op.dout[i] = dout[i] = ash_bf16_round(dout[i]);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        check_close((double)out[i], silu((double)in[i]) * (double)in[COUNT + i], 1e-6, "swiglu", i);
+    check_gradient(act_scalar, &op, in, 2 * COUNT, grad, "gradient");
+    ash_exec_fini(&exec);
+}
+
 static void test_gelu(void **state)
 {
     struct ash_exec exec;
@@ -414,9 +454,9 @@ static void test_adamw(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu),  cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_distill),       cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_gemm), cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_swiglu_bf16),
+        cmocka_unit_test(test_gelu), cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy),
+        cmocka_unit_test(test_rows), cmocka_unit_test(test_distill),       cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

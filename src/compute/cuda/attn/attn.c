@@ -471,18 +471,3 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 }
 
 const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_cuda_attn_write};
-
-static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
-{
-    ash_assert(args->dims <= ASH_ATTN_HEAD_MAX);
-    if (args->out_bf16 != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_rope_round, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 128},
-                     args);
-    else
-        ash_cuda_run(
-            exec, ASH_KERNEL_rope_apply,
-            (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->heads * 32, THREADS), .y = 1, .threads = THREADS},
-            args);
-}
-
-const struct ash_rope_ops ash_cuda_rope = {.apply = rope_apply};

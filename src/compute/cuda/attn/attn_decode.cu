@@ -89,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_kv_write(const __grid_con
 
             x[n] = at[is_pairs ? 2 * i : i];
             partner[n] = at[is_pairs ? 2 * i + 1 : i + half];
+            if (op.round_bf16) x[n] = ash_bf16_round(x[n]), partner[n] = ash_bf16_round(partner[n]);
         } else {
             x[n] = at[d];
         }

@@ -4,6 +4,7 @@
 #define ASH_COMPUTE_CUDA_FEW_SUMS_CUH
 
 #include "compute/cuda/tile/device.cuh"
+#include "compute/cuda/tile/swiglu.cuh"
 
 /* A group of rows of weights: whose, and the first. With swiglu half of them are gate's, the others the same of up. */
 struct rows_of_w {
@@ -39,7 +40,7 @@ static __device__ inline void put_gated(const struct ash_cuda_few &op, size_t m,
 
     if (out.bias != NULL) gate = gate + out.bias[n];
     if (op.outs[1].bias != NULL) up = up + op.outs[1].bias[n];
-    out.y[m * out.y_stride + n] = (gate * ash_sigmoidf(gate)) * up;
+    out.y[m * out.y_stride + n] = swiglu_sums(gate, up);
 }
 
 #endif

@@ -302,13 +302,13 @@ static void column_sum(struct ash_exec *exec, const struct ash_column_sum_args *
 
 #define PROJECT_BYTES ((size_t)256 << 20) /* of sums that are not outputs yet, about */
 
-/* sums [M, N] = x w^T + bias. */
+/* sums (or rounded) [M, N] = x w^T + bias. */
 static void product(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
-                    float *sums, size_t stride)
+                    float *sums, uint16_t *rounded, size_t stride)
 {
     const struct ash_mat *w = &out->w.mat;
 
-    ash_assert(!out->w.packed);
+    ash_assert(!out->w.packed && (rounded == NULL || ash_dtype_block(w->dtype) == 1));
     if (ash_dtype_block(w->dtype) > 1) {
         quant_gemm(exec, &(struct ash_quant_args){.M = args->M,
                                                   .N = out->w.N,
@@ -330,6 +330,7 @@ static void product(struct ash_exec *exec, const struct ash_project_args *args, 
                                                            : (struct ash_mat){args->x, ASH_F32, args->x_stride, 1},
                                  .b = *w,
                                  .c = sums,
+                                 .c_bf16 = rounded,
                                  .c_stride = stride,
                                  .bias = out->bias,
                                  .round_bf16 = args->round_bf16});
@@ -372,18 +373,27 @@ static void project_rows(struct ash_exec *exec, struct ash_project_args args, fl
     if (args.swiglu) {
         size_t count = args.M * args.outs[0].w.N;
 
-        product(exec, &args, &args.outs[0], sums, args.outs[0].w.N);
-        product(exec, &args, &args.outs[1], sums + count, args.outs[1].w.N);
+        product(exec, &args, &args.outs[0], sums, NULL, args.outs[0].w.N);
+        product(exec, &args, &args.outs[1], sums + count, NULL, args.outs[1].w.N);
         exec->ops->act->swiglu_forward(
-            exec, &(struct ash_swiglu_args){.count = count, .gate = sums, .up = sums + count, .out = sums});
+            exec, &(struct ash_swiglu_args){
+                      .count = count, .gate = sums, .up = sums + count, .round_bf16 = args.round_bf16, .out = sums});
         put_sums(exec, &args, &args.outs[0], sums);
         return;
     }
     for (size_t i = 0; i < args.out_count; i++) {
-        product(exec, &args, &args.outs[i], args.residual ? sums : args.outs[i].y,
+        product(exec, &args, &args.outs[i], args.residual ? sums : args.outs[i].y, args.outs[i].y_bf16,
                 args.residual ? args.outs[i].w.N : args.outs[i].y_stride);
         if (args.residual) put_sums(exec, &args, &args.outs[i], sums);
     }
+}
+
+static void offset(struct ash_project_out *out, size_t rows)
+{
+    if (out->y_bf16 != NULL)
+        out->y_bf16 += rows * out->y_stride;
+    else
+        out->y += rows * out->y_stride;
 }
 
 /* The same products of count rows from row `first` on. */
@@ -395,13 +405,15 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     if (args->x != NULL) part.x += first * args->x_stride;
     if (args->x_bf16 != NULL) part.x_bf16 += first * args->x_stride;
     for (size_t i = 0; i < args->out_count; i++)
-        part.outs[i].y += first * args->outs[i].y_stride;
+        offset(&part.outs[i], first);
     return part;
 }
 
 /* Does a kernel for few rows take all of it? Then it is enqueued. */
 static bool project_few(struct ash_exec *exec, const struct ash_project_args *args)
 {
+    for (size_t i = 0; i < args->out_count; i++)
+        if (args->outs[i].y_bf16 != NULL) return false;
     return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
 }
 

@@ -144,6 +144,8 @@ struct ash_cuda_column_blocks {
 #define ASH_CUDA_LOSS_ROW_THREADS 1024
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)
 
+#define ASH_CUDA_SWIGLU_EACH 8 /* elements of a thread of act_bf16.cu, where they lie well */
+
 /* loss_bf16.cu: threads at most, floats from block to block in shared memory, where two rows of a multiprocessor may
  * have this many bytes each, and barriers for units of 16 blocks. */
 #define ASH_CUDA_LOSS_THREADS 512
@@ -280,7 +282,7 @@ struct ash_cuda_few_quant {
     size_t x_stride;
     const float *norm;
     float norm_eps;
-    int residual, swiglu, out_count, round_bf16; /* round_bf16: rows are added by blocks where they are normed */
+    int residual, swiglu, out_count, round_bf16; /* round_bf16: of a bf16 model: its norm and SwiGLU */
     unsigned warps, groups, tiles;
     size_t row_bytes, x_bytes; /* of weights; of x, quantised, with scales */
     struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];

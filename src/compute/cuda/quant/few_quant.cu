@@ -2,6 +2,7 @@
  * into shared memory. A warp owns 8 rows of weights and copies tiles of 16 blocks ahead: half a warp has a row, a lane
  * a block. Its dot product is an exact integer; then a lane per output adds what the tile's groups give, ascending, as
  * compute/ops.h says. */
+#include "compute/cuda/tile/swiglu.cuh"
 #include "compute/cuda/gemm/few_rows.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/launch.cuh"
@@ -222,10 +223,12 @@ static __device__ inline void put_sums(const struct ash_cuda_few_quant &op, unsi
     float *y = out.y + m * out.y_stride + n;
 
     if (out.bias != NULL) sum = sum + out.bias[n];
-    if (op.swiglu)
-        *y = (sum * ash_sigmoidf(sum)) * (op.outs[1].bias != NULL ? up + op.outs[1].bias[n] : up);
-    else
+    if (op.swiglu) {
+        if (op.outs[1].bias != NULL) up = up + op.outs[1].bias[n];
+        *y = op.round_bf16 ? swiglu_sums(sum, up) : (sum * ash_sigmoidf(sum)) * up;
+    } else {
         *y = op.residual ? *y + sum : sum;
+    }
 }
 
 template <int DTYPE, int STAGES> static __device__ inline void multiply_quant(const struct ash_cuda_few_quant &op)

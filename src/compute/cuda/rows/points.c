@@ -49,8 +49,39 @@ const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_ad
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 
+/* Can rows that are so long and so far apart be read eight bf16 values at a time? */
+static bool is_eights(size_t count, size_t cols, size_t stride)
+{
+    return (count | cols | stride) % ASH_CUDA_SWIGLU_EACH == 0;
+}
+
+static void swiglu_bf16(struct ash_exec *exec, const struct ash_swiglu_args *args)
+{
+    uintptr_t places = (uintptr_t)args->gate_bf16 | (uintptr_t)args->up_bf16 | (uintptr_t)args->out_bf16;
+    bool is_wide = args->gate_bf16 != NULL && args->up_bf16 != NULL && args->out_bf16 != NULL && places % 16 == 0 &&
+                   is_eights(args->count, args->cols, args->stride);
+
+    ash_cuda_run(exec, is_wide ? ASH_KERNEL_swiglu_eight : ASH_KERNEL_swiglu_any,
+                 ash_cuda_grid_elements(is_wide ? args->count / ASH_CUDA_SWIGLU_EACH : args->count), args);
+}
+
+static void swiglu_back_bf16(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
+{
+    const uint16_t *all[] = {args->gate_bf16, args->up_bf16, args->dout_bf16, args->dgate_bf16, args->dup_bf16};
+    bool is_wide = is_eights(args->count, args->cols, args->stride);
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        is_wide = is_wide && all[i] != NULL && (uintptr_t)all[i] % 16 == 0;
+    ash_cuda_run(exec, is_wide ? ASH_KERNEL_swiglu_back_eight : ASH_KERNEL_swiglu_back_any,
+                 ash_cuda_grid_elements(is_wide ? args->count / ASH_CUDA_SWIGLU_EACH : args->count), args);
+}
+
 static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
+    if (args->round_bf16) {
+        swiglu_bf16(exec, args);
+        return;
+    }
     struct ash_cuda_rows op = {.a = args->gate,
                                .b = args->up,
                                .count = args->count,
@@ -64,6 +95,10 @@ static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *
 
 static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
+    if (args->round_bf16) {
+        swiglu_back_bf16(exec, args);
+        return;
+    }
     struct ash_cuda_rows op = {.a = args->gate,
                                .b = args->up,
                                .c = args->dout,

@@ -1,5 +1,6 @@
 /* rope - rotary positions. A warp owns a head of a row. In place all of it is read before any of it is written. */
 #include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/blocks.cuh"
 #include "compute/cuda/tile/device.cuh"
 
 #define PAIRS_MAX (ASH_ATTN_HEAD_MAX / 2 / WARP) /* of a thread */
@@ -23,6 +24,7 @@ extern "C" __global__ void rope_apply(struct ash_rope_args args)
         if (i >= half) break;
         a[n] = x[from_pairs ? 2 * i : i];
         b[n] = x[from_pairs ? 2 * i + 1 : i + half];
+        if (args.round_bf16) a[n] = ash_bf16_round(a[n]), b[n] = ash_bf16_round(b[n]);
     }
     __syncwarp();
 #pragma unroll
@@ -51,6 +53,10 @@ static __device__ inline void round_halves(const struct ash_rope_args &args, con
         float2 cosine = *(const float2 *)(cosines + j), sine = *(const float2 *)(sines + j);
 
         if (args.inverse) sine = make_float2(-sine.x, -sine.y);
+        if (args.round_bf16) {
+            a = make_float2(ash_bf16_round(a.x), ash_bf16_round(a.y));
+            b = make_float2(ash_bf16_round(b.x), ash_bf16_round(b.y));
+        }
         *(uint32_t *)(out + at) = pack_bf16(fmaf(a.x, cosine.x, -(b.x * sine.x)), fmaf(a.y, cosine.y, -(b.y * sine.y)));
         *(uint32_t *)(out + at + half) =
             pack_bf16(fmaf(b.x, cosine.x, a.x * sine.x), fmaf(b.y, cosine.y, a.y * sine.y));
@@ -69,6 +75,7 @@ static __device__ inline void round_pairs(const struct ash_rope_args &args, cons
         float a = x[at + (from_pairs ? 2 * i : i)], b = x[at + (from_pairs ? 2 * i + 1 : i + half)];
         float cosine = cosines[i], sine = args.inverse ? -sines[i] : sines[i];
 
+        if (args.round_bf16) a = ash_bf16_round(a), b = ash_bf16_round(b);
         out[at + (to_pairs ? 2 * i : i)] = ash_f32_to_bf16(fmaf(a, cosine, -(b * sine)));
         out[at + (to_pairs ? 2 * i + 1 : i + half)] = ash_f32_to_bf16(fmaf(b, cosine, a * sine));
     }
@@ -97,4 +104,73 @@ extern "C" __global__ void __launch_bounds__(128) rope_round(const __grid_consta
         *(uint32_t *)(out + c) = pack_bf16(x[c], x[c + 1]);
     for (unsigned c = heads * wide + threadIdx.x; !is_even && c < (unsigned)args.out_cols; c += blockDim.x)
         out[c] = ash_f32_to_bf16(x[c]);
+}
+
+/* ---- rows of bf16, in place -------------------------------------------------------------------------------------- */
+
+static __device__ inline float2 rotate(float a, float b, float cosine, float sine)
+{
+    return make_float2(fmaf(a, cosine, -(b * sine)), fmaf(b, cosine, a * sine));
+}
+
+/* Two neighbouring pairs: x of the first halves, y of the second. */
+static __device__ inline uint2 rotate_two(uint32_t a, uint32_t b, float cosine0, float sine0, float cosine1,
+                                          float sine1)
+{
+    float2 low = rotate(low_bf16(a), low_bf16(b), cosine0, sine0);
+    float2 high = rotate(high_bf16(a), high_bf16(b), cosine1, sine1);
+
+    return make_uint2(pack_bf16(low.x, high.x), pack_bf16(low.y, high.y));
+}
+
+/* Pairs are halves of a head, of eights; all rows, tables and heads are at 16-byte borders: a thread has eight pairs. */
+extern "C" __global__ void rope_eight(const __grid_constant__ struct ash_rope_args args)
+{
+    unsigned half = (unsigned)args.dims / 2, eights = half / 8, each = (unsigned)args.heads * eights;
+
+    EACH(i, args.rows * each)
+    {
+        size_t r = i <= UINT32_MAX ? (uint32_t)i / each : i / each;
+        unsigned in_row = (unsigned)(i - r * each), h = in_row / eights, d = in_row % eights * 8;
+        uint16_t *x = args.x_bf16 + r * args.row_stride + h * args.head_stride + d;
+        size_t angles = (size_t)args.positions[r] * half + d;
+        const float4 *cosines = (const float4 *)(args.cos + angles), *sines = (const float4 *)(args.sin + angles);
+        uint4 a = *(const uint4 *)x, b = *(const uint4 *)(x + half);
+        float4 c0 = cosines[0], c1 = cosines[1], s0 = sines[0], s1 = sines[1];
+        uint2 p = rotate_two(a.x, b.x, c0.x, s0.x, c0.y, s0.y), q = rotate_two(a.y, b.y, c0.z, s0.z, c0.w, s0.w),
+              s = rotate_two(a.z, b.z, c1.x, s1.x, c1.y, s1.y), t = rotate_two(a.w, b.w, c1.z, s1.z, c1.w, s1.w);
+
+        *(uint4 *)x = make_uint4(p.x, q.x, s.x, t.x);
+        *(uint4 *)(x + half) = make_uint4(p.y, q.y, s.y, t.y);
+    }
+}
+
+/* Any heads: a warp has one. */
+extern "C" __global__ void rope_bf16_any(const __grid_constant__ struct ash_rope_args args)
+{
+    size_t unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, half = args.dims / 2, lane = threadIdx.x % WARP;
+    bool from_pairs = args.interleaved_in && !args.inverse, to_pairs = args.interleaved_in && args.inverse;
+    size_t r = unit / args.heads;
+    float2 pairs[PAIRS_MAX];
+
+    if (r >= args.rows) return;
+    uint16_t *x = args.x_bf16 + r * args.row_stride + unit % args.heads * args.head_stride;
+#pragma unroll
+    for (int n = 0; n < PAIRS_MAX; n++) {
+        size_t i = lane + (size_t)n * WARP, angle = (size_t)args.positions[r] * half + i;
+
+        if (i >= half) break;
+        pairs[n] = rotate(ash_bf16_to_f32(x[from_pairs ? 2 * i : i]),
+                          ash_bf16_to_f32(x[from_pairs ? 2 * i + 1 : i + half]), args.cos[angle],
+                          args.inverse ? -args.sin[angle] : args.sin[angle]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < PAIRS_MAX; n++) {
+        size_t i = lane + (size_t)n * WARP;
+
+        if (i >= half) break;
+        x[to_pairs ? 2 * i : i] = ash_f32_to_bf16(pairs[n].x);
+        x[to_pairs ? 2 * i + 1 : i + half] = ash_f32_to_bf16(pairs[n].y);
+    }
 }
