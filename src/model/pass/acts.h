@@ -52,10 +52,11 @@ struct ash_attn_acts {
 };
 
 struct ash_ffn_acts {
-    float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
-    size_t stride;             /* between rows of gate and of up: 2 F where they are columns of one matrix; else F */
-    uint16_t *hidden_bf16;     /* instead of hidden, or NULL */
-    float *hidden_all;         /* [batch rows, F] where ranks of cp share gradients */
+    float *gate, *up, *hidden;     /* [rows, F]; gate NULL for a gelu feed-forward */
+    uint16_t *gate_bf16, *up_bf16; /* instead of gate and up, rounded by their product; or NULL */
+    size_t stride;         /* between rows of gate and of up: 2 F where they are columns of one matrix; else F */
+    uint16_t *hidden_bf16; /* instead of hidden, or NULL */
+    float *hidden_all;     /* [batch rows, F] where ranks of cp share gradients */
 };
 
 /* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
@@ -100,6 +101,7 @@ struct ash_scratch {
     float *dx_buffers[ASH_DX_BUFFERS]; /* [batch rows, C]: where ranks of cp share gradients, dx in one of them: */
     size_t dx_buffer;                  /* which */
     float *dnorm, *dnorm_all;          /* [own rows, C]; [rows, C] where ranks of tp share memory */
+    bool dnorm_is_bf16;                /* dnorm holds bf16 values, until a norm has read them */
     float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
     float *tile;                       /* partial sums that go from rank to rank */
     struct ash_qk_rows qk;

@@ -123,7 +123,8 @@ static void lay_grouped(struct ash_acts_layout *l, struct ash_attn_acts *a)
 
     if (l->acts->is_bf16) {
         a->qkv_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * (q + 2 * kv));
-        a->rows.q = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * (q + 2 * kv) * sizeof(float));
+        if (c->qk_norm)
+            a->rows.q = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * (q + 2 * kv) * sizeof(float));
     } else {
         a->rows.q = act_qkv(l, q + 2 * kv);
     }
@@ -217,10 +218,12 @@ static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_
     ffn->up = ash_acts_layout_columns(ffn->gate, width);
 }
 
-/* The dense feed-forward. */
+/* A dense, gated feed-forward, all of it rounded. */
 static void lay_dense(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
-    lay_inner(l, ffn, width);
+    ffn->stride = 2 * width;
+    ffn->gate_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * ffn->stride);
+    ffn->up_bf16 = ffn->gate_bf16 != NULL ? ffn->gate_bf16 + width : NULL;
     ffn->hidden_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->rows * width);
 }
 

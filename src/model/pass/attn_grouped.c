@@ -53,19 +53,31 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
         .rows = step->rows, .x = x, .x_bf16 = acts->norm.out_bf16, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+    bool is_bf16 = acts->qkv_bf16 != NULL && !c->qk_norm; /* products make what is rotated */
 
     ash_assert(c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
         bool raw = c->qk_norm && i < 2;
-        group.outs[i] = (struct ash_linear_out){projections[i].weight, projections[i].bias,
-                                                (raw ? acts->qk_raw : acts->rows.q) + projections[i].column,
-                                                raw ? raw_stride : step->acts->q_stride};
+        struct ash_linear_out *out = &group.outs[i];
+
+        *out = (struct ash_linear_out){.weight = projections[i].weight,
+                                       .bias = projections[i].bias,
+                                       .y_stride = raw ? raw_stride : step->acts->q_stride};
+        if (is_bf16)
+            out->y_bf16 = acts->qkv_bf16 + projections[i].column;
+        else
+            out->y = (raw ? acts->qk_raw : acts->rows.q) + projections[i].column;
     }
     ash_linear_project(step, &group);
     if (c->qk_norm) ash_qk_norm_forward(step, layer);
     if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */
+    if (is_bf16) {
+        ash_rope_apply_bf16(step, acts->qkv_bf16,
+                            (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, NULL});
+        return;
+    }
     ash_rope_apply(step, acts->rows.q,
                    (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, acts->qkv_bf16},
                    false);
@@ -83,6 +95,7 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
                                           .x = x,
                                           .x_bf16 = step->acts->layers[layer].attn.norm.out_bf16,
                                           .dx = s->dnorm,
+                                          .dx_bf16 = step->acts->is_bf16 ? (void *)s->dnorm : NULL,
                                           .shared_rows = step->axes->shared_grads};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
@@ -103,5 +116,5 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
             projections[i].weight, projections[i].bias, (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
             raw ? raw_stride : step->acts->q_stride, rounded != NULL ? rounded + projections[i].column : NULL};
     }
-    ash_column_parallel_backward(step, sink, &columns);
+    s->dnorm_is_bf16 = ash_column_parallel_backward(step, sink, &columns);
 }

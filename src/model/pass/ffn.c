@@ -11,18 +11,26 @@ static enum ash_gelu gelu_kind(const struct ash_pass_step *step)
     return step->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
 }
 
+static bool is_gated(const struct ash_ffn_acts *acts)
+{
+    return acts->gate != NULL || acts->gate_bf16 != NULL;
+}
+
 void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows, size_t width)
 {
     const struct ash_act_ops *act = step->exec->ops->act;
     size_t count = rows * width;
 
-    ash_assert(acts->up != NULL && (acts->hidden != NULL || acts->hidden_bf16 != NULL));
-    if (acts->gate != NULL)
+    ash_assert((acts->up != NULL || acts->up_bf16 != NULL) && (acts->hidden != NULL || acts->hidden_bf16 != NULL));
+    if (is_gated(acts))
         act->swiglu_forward(step->exec, &(struct ash_swiglu_args){.count = count,
                                                                   .cols = acts->stride == width ? 0 : width,
                                                                   .stride = acts->stride,
                                                                   .gate = acts->gate,
                                                                   .up = acts->up,
+                                                                  .gate_bf16 = acts->gate_bf16,
+                                                                  .up_bf16 = acts->up_bf16,
+                                                                  .round_bf16 = step->model->round_bf16,
                                                                   .out = acts->hidden,
                                                                   .out_bf16 = acts->hidden_bf16});
     else
@@ -38,12 +46,13 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
                                      .x_bf16 = io->x_bf16,
                                      .x_stride = step->model->config.hidden,
                                      .norm = norm,
-                                     .out_count = acts->gate != NULL ? 2 : 1};
+                                     .out_count = is_gated(acts) ? 2 : 1};
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && params->width > 0);
-    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, acts->stride};
-    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, acts->stride};
-    group.swiglu = acts->gate != NULL && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
+    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, acts->stride, acts->gate_bf16};
+    group.outs[group.out_count - 1] =
+        (struct ash_linear_out){params->up, params->up_bias, acts->up, acts->stride, acts->up_bf16};
+    group.swiglu = is_gated(acts) && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
     if (group.swiglu) { /* nobody reads gate and up */
         group.outs[0].y = acts->hidden;
         group.outs[0].y_stride = params->width;
@@ -69,6 +78,12 @@ void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_para
                                                .y_stride = step->model->config.hidden});
 }
 
+/* The gradient of hidden rows, where their product rounds it: in the place of floats. */
+static uint16_t *dhidden_bf16(const struct ash_ffn_io *io)
+{
+    return io->acts.gate_bf16 != NULL ? (void *)io->dacts.hidden : NULL;
+}
+
 /* The gradients of gate and up, and the products that read them. Where hidden is rounded and no bias adds them up, they
  * are, too. */
 static void gated_backward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
@@ -81,7 +96,11 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
                                         .stride = acts->stride,
                                         .gate = acts->gate,
                                         .up = acts->up,
-                                        .dout = dacts->hidden};
+                                        .gate_bf16 = acts->gate_bf16,
+                                        .up_bf16 = acts->up_bf16,
+                                        .dout = acts->gate_bf16 == NULL ? dacts->hidden : NULL,
+                                        .dout_bf16 = dhidden_bf16(io),
+                                        .round_bf16 = step->model->round_bf16};
     struct ash_column_output gate = {params->gate, params->gate_bias, NULL, dacts->stride, NULL};
     struct ash_column_output up = {params->up, params->up_bias, NULL, dacts->stride, NULL};
 
@@ -98,7 +117,7 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
     columns->outputs[columns->count++] = up;
 }
 
-void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
+bool ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
                       const struct ash_ffn_io *io)
 {
     const struct ash_act_ops *act = step->exec->ops->act;
@@ -112,6 +131,7 @@ void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
                                           .x = io->x,
                                           .x_bf16 = io->x_bf16,
                                           .dx = io->dx,
+                                          .dx_bf16 = io->dx_bf16,
                                           .shared_rows = shared_rows};
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && io->dy != NULL && io->dx != NULL);
@@ -123,17 +143,18 @@ void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
                                                 .dy = io->dy,
                                                 .dy_bf16 = io->dy_bf16,
                                                 .dy_stride = hidden,
-                                                .dx = dacts->hidden,
+                                                .dx = dhidden_bf16(io) == NULL ? dacts->hidden : NULL,
+                                                .dx_bf16 = dhidden_bf16(io),
                                                 .dx_stride = width,
                                                 .seq_rows = seq_rows,
                                                 .shared_rows = shared_rows});
     if (shared_rows) ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
-    if (acts->gate != NULL) {
+    if (is_gated(acts)) {
         gated_backward(step, params, io, &columns);
     } else {
         act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * width, dacts->up);
         columns.outputs[columns.count++] =
             (struct ash_column_output){params->up, params->up_bias, dacts->up, width, NULL};
     }
-    ash_column_parallel_backward(step, sink, &columns);
+    return ash_column_parallel_backward(step, sink, &columns);
 }

@@ -25,6 +25,7 @@ struct ash_ffn_io {
     const float *dy;           /* [rows, C] */
     const uint16_t *dy_bf16;   /* dy, rounded to bf16; or NULL */
     float *dx;
+    uint16_t *dx_bf16; /* may get dx instead, rounded to bf16; or NULL */
 };
 
 /* io->acts.hidden from rows of x (through norm first, if that is a parameter); fills gate and up where a backward pass
@@ -34,8 +35,8 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
 /* y from rows of x. */
 void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
                      const struct ash_ffn_io *io);
-/* Gradients of the matrices to sink, and dx, from dy. */
-void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
+/* Gradients of the matrices to sink, and dx, from dy. Returns whether dx went to dx_bf16. */
+bool ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
                       const struct ash_ffn_io *io);
 /* hidden [rows, width] from gate and up, as forward does. */
 void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows, size_t width);

@@ -84,10 +84,11 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
                             .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
                             .dy = dy,
                             .dy_bf16 = step->acts->scratch.dx_bf16,
-                            .dx = step->acts->scratch.dnorm};
+                            .dx = step->acts->scratch.dnorm,
+                            .dx_bf16 = step->acts->is_bf16 ? (void *)step->acts->scratch.dnorm : NULL};
 
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows, params.width);
-    ash_ffn_backward(step, sink, &params, &io);
+    step->acts->scratch.dnorm_is_bf16 = ash_ffn_backward(step, sink, &params, &io);
 }
 
 void ash_ffn_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)

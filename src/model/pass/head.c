@@ -40,7 +40,7 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
                                                         .norm = norm,
                                                         .out_count = 1,
                                                         .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out,
-                                                                    head_width(step->model)}});
+                                                                    head_width(step->model), NULL}});
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,13 @@ bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b)
            ash_weight_for(model, step->exec, a, &in).packed == ash_weight_for(model, step->exec, b, &in).packed;
 }
 
+/* Do the columns of next's y follow those of out's? */
+static bool y_continues(const struct ash_project_out *out, const struct ash_project_out *next)
+{
+    if (next->y_stride != out->y_stride || (next->y_bf16 == NULL) != (out->y_bf16 == NULL)) return false;
+    return out->y_bf16 != NULL ? next->y_bf16 == out->y_bf16 + out->w.N : next->y == out->y + out->w.N;
+}
+
 /* Does next continue out, in its weights and in its columns of y? Then one product makes both: outputs have chains of
  * their own. */
 static bool continues(const struct ash_project_out *out, const struct ash_project_out *next, size_t K)
@@ -33,7 +40,7 @@ static bool continues(const struct ash_project_out *out, const struct ash_projec
 
     if (out->w.packed || next->w.packed || ash_dtype_block(w->dtype) > 1 || w->dtype != after->dtype) return false;
     if (w->row_stride != 1 || w->col_stride != K || after->row_stride != 1 || after->col_stride != K) return false;
-    return out->bias == NULL && next->bias == NULL && next->y == out->y + out->w.N && next->y_stride == out->y_stride &&
+    return out->bias == NULL && next->bias == NULL && y_continues(out, next) &&
            after->data == (const char *)w->data + ash_dtype_size(w->dtype, out->w.N * K);
 }
 
@@ -104,7 +111,8 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
             return;
         }
         struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
-        add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride});
+        add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride,
+                                                out->y_bf16});
         if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;
@@ -127,7 +135,7 @@ void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_
                                      .x_stride = io->x_stride,
                                      .norm = ASH_NO_PARAM,
                                      .out_count = 1,
-                                     .outs[0] = {weight, bias, io->y, io->y_stride}};
+                                     .outs[0] = {weight, bias, io->y, io->y_stride, NULL}};
 
     ash_linear_project(step, &group);
 }
@@ -239,6 +247,7 @@ void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, con
                                  .a = rows_of(io->dy, io->dy_bf16, 0, io->dy_stride),
                                  .b = ash_weight_dense(model, exec, weight),
                                  .c = io->dx,
+                                 .c_bf16 = io->dx_bf16,
                                  .c_stride = io->dx_stride,
                                  .accumulate = io->dx_add,
                                  .round_bf16 = model->round_bf16};

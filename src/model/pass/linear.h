@@ -21,7 +21,8 @@ struct ash_linear_io {
     const uint16_t *dy_bf16; /* dy, rounded to bf16, for products: dy itself is for biases then, and may be NULL without
                                 them; or NULL */
     size_t dy_stride;
-    float *dx; /* NULL: not wanted */
+    float *dx;         /* NULL: not wanted */
+    uint16_t *dx_bf16; /* instead of dx, rounded to bf16; or NULL. Not with dx_add and adapters */
     size_t dx_stride;
     bool dx_add;
     const float
@@ -43,6 +44,7 @@ struct ash_linear_out {
     int32_t weight, bias;
     float *y;
     size_t y_stride;
+    uint16_t *y_bf16; /* instead of y, rounded to bf16; or NULL */
 };
 
 /* The products of one step of a layer, as ash_project_args describes them, in as few calls as their weights allow. */

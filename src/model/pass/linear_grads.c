@@ -75,20 +75,20 @@ void ash_linear_weight_backward(const struct ash_pass_step *step, struct ash_gra
 void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, int32_t bias,
                          const struct ash_linear_io *io)
 {
-    bool dx_first = step->axes->cp.rank > 0;
+    bool has_dx = io->dx != NULL || io->dx_bf16 != NULL, dx_first = step->axes->cp.rank > 0;
     float *dbias;
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && (io->dy != NULL || io->dy_bf16 != NULL));
     if (io->shared_rows) {
         ash_shared_grads_publish(step, sink, weight, weight, bias, io);
-        if (io->dx != NULL) ash_linear_input_grad(step, weight, io);
+        if (has_dx) ash_linear_input_grad(step, weight, io);
         return;
     }
-    if (io->dx != NULL && dx_first) ash_linear_input_grad(step, weight, io);
+    if (has_dx && dx_first) ash_linear_input_grad(step, weight, io);
     accumulate(sink, weight, weight, io);
     dbias = ash_grad_acquire(sink, bias, ASH_GRAD_ALL);
     if (dbias != NULL) ash_linear_bias_grad(step->model, step->exec, weight, io, dbias);
     ash_grad_release(sink, bias, ASH_GRAD_ALL);
-    if (io->dx != NULL && !dx_first) ash_linear_input_grad(step, weight, io);
+    if (has_dx && !dx_first) ash_linear_input_grad(step, weight, io);
     ash_adapter_backward(step, sink, weight, io);
 }

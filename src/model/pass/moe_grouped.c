@@ -155,12 +155,14 @@ void ash_moe_grouped_backward(const struct ash_pass_step *step, struct ash_grad_
     ash_moe_gather_rows(step, layer, dy, pairs, true, dpair);
     weight_grad(step, &own, layer, ASH_ROLE_EXPERT_DOWN, dpair, acts->hidden);
     input_grad(step, layer, ASH_ROLE_EXPERT_DOWN, dpair, dacts->hidden, false);
-    step->exec->ops->act->swiglu_backward(step->exec, &(struct ash_swiglu_grad_args){.count = count,
-                                                                                     .gate = acts->gate,
-                                                                                     .up = acts->up,
-                                                                                     .dout = dacts->hidden,
-                                                                                     .dgate = dacts->gate,
-                                                                                     .dup = dacts->up});
+    step->exec->ops->act->swiglu_backward(step->exec,
+                                          &(struct ash_swiglu_grad_args){.count = count,
+                                                                         .gate = acts->gate,
+                                                                         .up = acts->up,
+                                                                         .dout = dacts->hidden,
+                                                                         .round_bf16 = step->model->round_bf16,
+                                                                         .dgate = dacts->gate,
+                                                                         .dup = dacts->up});
     weight_grad(step, &own, layer, ASH_ROLE_EXPERT_GATE, dacts->gate, moe->x);
     input_grad(step, layer, ASH_ROLE_EXPERT_GATE, dacts->gate, dpair, false);
     weight_grad(step, &own, layer, ASH_ROLE_EXPERT_UP, dacts->up, moe->x);

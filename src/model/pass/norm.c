@@ -44,11 +44,13 @@ void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *s
                        const float *x, const struct ash_norm_acts *acts, bool add)
 {
     const struct ash_norm_ops *ops = step->exec->ops->norm;
-    const struct ash_scratch *s = &step->acts->scratch;
+    struct ash_scratch *s = &step->acts->scratch;
     struct ash_norm_args args = stream_norm(step, params, x, acts);
 
     ash_assert(s->dnorm != NULL && s->dx != NULL);
-    args.dy = s->dnorm;
+    args.dy = s->dnorm_is_bf16 ? NULL : s->dnorm;
+    args.dy_bf16 = s->dnorm_is_bf16 ? (const void *)s->dnorm : NULL;
+    s->dnorm_is_bf16 = false;
     args.dx = s->dx;
     args.dx_add = add;
     args.dx_bf16 = s->dx_bf16;

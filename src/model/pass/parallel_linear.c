@@ -149,12 +149,15 @@ static size_t joined_after(const struct ash_pass_step *step, const struct ash_gr
     return joined;
 }
 
-/* Everything but dx (NULL), or with it. */
-static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+/* Everything but dx (NULL), or with it. Returns whether dx went to dx_bf16. */
+static bool backward_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                           const struct ash_column_parallel *columns, float *dx)
 {
+    bool is_bf16 = false;
+
     for (size_t i = 0, joined; i < columns->count; i += joined + 1) {
         joined = joined_after(step, sink, columns, i);
+        is_bf16 = dx != NULL && columns->dx_bf16 != NULL && joined + 1 == columns->count;
         ash_linear_backward(step, sink, columns->outputs[i].weight, columns->outputs[i].bias,
                             &(struct ash_linear_io){.rows = columns->rows,
                                                     .x = columns->x,
@@ -163,7 +166,8 @@ static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink
                                                     .dy = columns->outputs[i].dy,
                                                     .dy_bf16 = columns->outputs[i].dy_bf16,
                                                     .dy_stride = columns->outputs[i].dy_stride,
-                                                    .dx = dx,
+                                                    .dx = is_bf16 ? NULL : dx,
+                                                    .dx_bf16 = is_bf16 ? columns->dx_bf16 : NULL,
                                                     .dx_stride = columns->in,
                                                     .dx_add = i > 0,
                                                     .dlow = columns->dlow[i],
@@ -171,6 +175,7 @@ static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink
                                                     .shared_rows = columns->shared_rows,
                                                     .joined = joined});
     }
+    return is_bf16;
 }
 
 static void weight_grads_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
@@ -179,12 +184,12 @@ static void weight_grads_here(const struct ash_pass_step *step, struct ash_grad_
     backward_here(step, sink, columns, NULL);
 }
 
-void ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+bool ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                                   const struct ash_column_parallel *columns)
 {
     ash_assert(columns->count >= 1 && columns->count <= ASH_PROJECT_OUTS_MAX);
-    if (step->axes->tp.size > 1 && step->model->params[columns->outputs[0].weight].cut >= 0)
-        ash_column_parallel_backward_with(step, sink, columns, weight_grads_here);
-    else
-        backward_here(step, sink, columns, columns->dx);
+    if (step->axes->tp.size == 1 || step->model->params[columns->outputs[0].weight].cut < 0)
+        return backward_here(step, sink, columns, columns->dx);
+    ash_column_parallel_backward_with(step, sink, columns, weight_grads_here);
+    return false;
 }

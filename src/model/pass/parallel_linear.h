@@ -28,13 +28,15 @@ struct ash_column_parallel {
     const float *x;            /* [rows, in] */
     const uint16_t *x_bf16;    /* as in ash_linear_io */
     float *dx;                 /* [own rows, in], as a reduction's out; [rows, in] where the outputs are all here */
+    uint16_t *dx_bf16;         /* may get dx instead, rounded to bf16; or NULL */
     bool shared_rows;          /* as in ash_linear_io */
     size_t count;
     struct ash_column_output outputs[ASH_PROJECT_OUTS_MAX];
     const float *dlow[ASH_PROJECT_OUTS_MAX]; /* set by the backward functions: of each output, as in ash_linear_io */
 };
-/* Gradients of weights and biases to sink, and dx: a sum over the layers in their order. */
-void ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+/* Gradients of weights and biases to sink, and dx: a sum over the layers in their order. Returns whether one product
+ * made all of dx, and dx_bf16 has it. */
+bool ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                                   const struct ash_column_parallel *columns);
 /* The same, where weight_grads adds those of weights and biases. Not for a pass without a tp axis. */
 typedef void ash_weight_grads_fn(const struct ash_pass_step *step, struct ash_grad_sink *sink,

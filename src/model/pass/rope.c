@@ -77,27 +77,42 @@ static void round_rows(const struct ash_pass_step *step, const float *x, struct 
                                                                    .dst_row = heads.row_stride});
 }
 
-void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+static struct ash_rope_args args_of(const struct ash_pass_step *step, struct ash_rope_heads heads)
 {
     const struct ash_rope *rope = step->rope;
 
+    ash_assert(rope->positions > 0 && heads.head_stride >= rope->dims);
+    return (struct ash_rope_args){.rows = step->rows,
+                                  .heads = heads.heads,
+                                  .head_stride = heads.head_stride,
+                                  .row_stride = heads.row_stride,
+                                  .dims = rope->dims,
+                                  .interleaved_in = step->model->config.rope.interleaved,
+                                  .positions = step->acts->block.positions,
+                                  .cos = ash_rope_cos(rope),
+                                  .sin = ash_rope_sin(rope)};
+}
+
+void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+{
     if (step->model->config.rope.kind == ASH_ROPE_NONE) {
         round_rows(step, x, heads);
         return;
     }
-    ash_assert(rope->positions > 0 && heads.head_stride >= rope->dims);
-    struct ash_rope_args args = {.rows = step->rows,
-                                 .heads = heads.heads,
-                                 .head_stride = heads.head_stride,
-                                 .row_stride = heads.row_stride,
-                                 .dims = rope->dims,
-                                 .interleaved_in = step->model->config.rope.interleaved,
-                                 .positions = step->acts->block.positions,
-                                 .cos = ash_rope_cos(rope),
-                                 .sin = ash_rope_sin(rope),
-                                 .x = x,
-                                 .out_bf16 = heads.rounded,
-                                 .out_cols = heads.row_stride,
-                                 .inverse = inverse};
+    struct ash_rope_args args = args_of(step, heads);
+    args.x = x;
+    args.out_bf16 = heads.rounded;
+    args.out_cols = heads.row_stride;
+    args.inverse = inverse;
+    args.round_bf16 = step->model->round_bf16 && !inverse;
+    step->exec->ops->rope->apply(step->exec, &args);
+}
+
+void ash_rope_apply_bf16(const struct ash_pass_step *step, uint16_t *x, struct ash_rope_heads heads)
+{
+    if (step->model->config.rope.kind == ASH_ROPE_NONE) return;
+    struct ash_rope_args args = args_of(step, heads);
+    args.x_bf16 = x;
+    args.round_bf16 = true;
     step->exec->ops->rope->apply(step->exec, &args);
 }

@@ -27,5 +27,7 @@ struct ash_rope_heads {
 };
 /* Rotate the heads of the step's rows of x; inverse: back. */
 void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
+/* The same, forward and in place, of rows that a product rounded to bf16. */
+void ash_rope_apply_bf16(const struct ash_pass_step *step, uint16_t *x, struct ash_rope_heads heads);
 
 #endif
