@@ -1,5 +1,5 @@
 /* ops_list - every op that computes, for tables that wrap all of them: OP(family, op, parameters, arguments). Not here:
- * packed_bytes and pack, which a wrapped table does not have. */
+ * packed_bytes, pack and backward_rounded, which a wrapped table does not have. */
 OP(matrix, gemm, (struct ash_exec * exec, const struct ash_gemm_args *args), (exec, args))
 OP(matrix, quant_gemm, (struct ash_exec * exec, const struct ash_quant_args *args), (exec, args))
 OP(matrix, project, (struct ash_exec * exec, const struct ash_project_args *args), (exec, args))

@@ -128,6 +128,57 @@ static void scenario_wide(struct ash_exec *exec, struct tape *tape)
     run_backward(exec, tape, &docs);
 }
 
+/* A document of several spans of keys (ASH_ATTN_SPAN) and a short one, heads of the dims that have kernels of their
+ * own. */
+static void draw_long(struct tape *tape, struct docs *docs)
+{
+    struct ash_attn_args *args = &docs->args;
+
+    memset(docs, 0, sizeof(*docs));
+    args->kv_heads = 1;
+    args->heads = 1 + draw_below(tape, 2);
+    args->dim_k = args->dim_v = draw_below(tape, 3) == 0 ? 128 : 64;
+    args->scale = 0.3f;
+    args->window = draw_bool(tape) ? 0 : 100 + draw_below(tape, 500);
+    args->round_bf16 = true;
+    args->q_stride = args->out_stride = args->heads * args->dim_k;
+    args->k_stride = args->v_stride = args->dim_k;
+    args->seq_count = 2;
+    args->seqs = docs->seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs->seqs[s] = (struct ash_attn_seq){
+            .q_row = docs->rows, .q_count = s == 0 ? ASH_ATTN_SPAN + 1 + draw_below(tape, 150) : 1 + draw_below(tape, 90)};
+        docs->keys[s] = docs->rows;
+        docs->rows += docs->seqs[s].q_count;
+    }
+    docs->k_count = docs->v_count = docs->rows * args->k_stride;
+    docs->k = draw_floats(tape, docs->k_count, 1.0f);
+    docs->v = draw_floats(tape, docs->v_count, 1.0f);
+    args->q = docs->q = draw_floats(tape, docs->rows * args->q_stride, draw_bool(tape) ? 30.0f : 1.0f);
+    args->out = docs->out = draw_floats(tape, docs->rows * args->out_stride, 1.0f);
+    args->lse = docs->lse = draw_floats(tape, docs->rows * args->heads, 1.0f);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs->seqs[s].k = (float *)docs->k + docs->keys[s] * args->k_stride;
+        docs->seqs[s].v = (float *)docs->v + docs->keys[s] * args->v_stride;
+    }
+}
+
+static void scenario_long(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+
+    draw_long(tape, &docs);
+    run_backward(exec, tape, &docs);
+    tape_words(tape, docs.out, docs.rows * docs.args.out_stride);
+    tape_words(tape, docs.lse, docs.rows * docs.args.heads);
+}
+
+static void test_long(void **state)
+{
+    (void)state;
+    check_scenario(scenario_long, SANITIZED ? 5 : 6);
+}
+
 static void test_forward(void **state)
 {
     (void)state;
@@ -561,6 +612,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),  cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_rounding), cmocka_unit_test(test_decode),   cmocka_unit_test(test_split),
         cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),    cmocka_unit_test(test_shared),
         cmocka_unit_test(test_place),

@@ -404,6 +404,44 @@ static void scenario_attention(struct ash_exec *exec, struct tape *tape)
     check_floats(tape, rounded.grads, plain.grads, count, "attention's gradients");
 }
 
+/* Gradients of q, k and v turned back and rounded: by two ops, and by one if the backend has it. */
+static void scenario_turned(struct ash_exec *exec, struct tape *tape)
+{
+    struct attention a;
+    struct ash_attn_args *args = &a.args;
+    struct ash_rope_args rope;
+    int32_t *positions;
+    size_t count;
+    uint16_t *one;
+
+    draw_attention(tape, &a);
+    count = a.rows * a.width;
+    positions = tape_alloc(tape, a.rows * sizeof(*positions));
+    for (size_t s = 0; s < args->seq_count; s++)
+        for (size_t i = 0; i < a.seqs[s].q_count; i++)
+            positions[a.seqs[s].q_row + i] = (int32_t)i;
+    run_attention(exec, tape, &a, NULL, rounded_of(tape, draw_floats(tape, count, 1.0f), count),
+                  draw_floats(tape, a.rows * args->out_stride, 1.0f));
+    rope = (struct ash_rope_args){.rows = a.rows,
+                                  .heads = args->heads + args->kv_heads,
+                                  .head_stride = args->dim_k,
+                                  .row_stride = a.width,
+                                  .dims = args->dim_k,
+                                  .positions = positions,
+                                  .cos = draw_floats(tape, 64 * args->dim_k, 1.0f),
+                                  .sin = draw_floats(tape, 64 * args->dim_k, 1.0f),
+                                  .x = a.grads,
+                                  .out_bf16 = room16(tape, count),
+                                  .out_cols = a.width,
+                                  .inverse = true};
+    exec->ops->rope->apply(exec, &rope);
+    one = rope.out_bf16;
+    rope.out_bf16 = room16(tape, count);
+    if (exec->ops->attn->backward_rounded == NULL || !exec->ops->attn->backward_rounded(exec, args, &rope)) return;
+    tape_wait(tape);
+    assert_memory_equal(rope.out_bf16, one, count * sizeof(*one));
+}
+
 /* ---- which tables ------------------------------------------------------------------------------------------------ */
 
 static void check_table(const char *name, scenario_fn scenario)
@@ -449,6 +487,7 @@ TEST(loss_apart)
 TEST(product)
 TEST(project)
 TEST(attention)
+TEST(turned)
 
 int main(void)
 {
@@ -456,7 +495,8 @@ int main(void)
                                        cmocka_unit_test(test_rope),           cmocka_unit_test(test_loss),
                                        cmocka_unit_test(test_loss_apart),     cmocka_unit_test(test_rope_in_place),
                                        cmocka_unit_test(test_swiglu_rounded), cmocka_unit_test(test_product),
-                                       cmocka_unit_test(test_project),        cmocka_unit_test(test_attention)};
+                                       cmocka_unit_test(test_project),        cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_turned)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,7 @@ struct ash_scratch {
     struct ash_attn_rows dattn;     /* gradients of attn.rows; */
     struct ash_attn_rows dattn_all; /* and of attn.all */
     uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
+    bool has_dqkv;                  /* attention has written them, until the projections have read them */
     float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
     float *packed;                  /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */

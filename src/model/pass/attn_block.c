@@ -84,9 +84,32 @@ static void attend(const struct ash_pass_step *step, size_t layer)
     ash_ulysses_gather_heads_wait(step, layer);
 }
 
+/* To the rounded gradients of q, k and v before their positions, if the backend does both at once. */
+static bool attend_backward_rounded(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_scratch *s = &step->acts->scratch;
+    struct ash_attn_view view;
+    struct ash_attn_args args;
+    struct ash_rope_args rope;
+    uint16_t *rounded;
+
+    if (step->exec->ops->attn->backward_rounded == NULL || c->attn != ASH_ATTN_GROUPED || c->qk_norm) return false;
+    if (c->rope.kind == ASH_ROPE_NONE || step->axes->cp.size > 1) return false;
+    rounded = ash_attn_grouped_rounded(step, layer);
+    if (rounded == NULL) return false;
+    view = ash_ulysses_view(step, layer, 0);
+    args = attention_args(step, layer, &view);
+    point_at_batch(step, &view, args.q_bf16);
+    rope = ash_rope_args_of(step, s->dattn.q, ash_attn_grouped_heads(step, rounded), true);
+    s->has_dqkv = step->exec->ops->attn->backward_rounded(step->exec, &args, &rope);
+    return s->has_dqkv;
+}
+
 /* From the gradient of attention's output to those of q, k and v. */
 static void attend_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
+    if (attend_backward_rounded(step, layer)) return;
     ash_ulysses_zero_grads(step, layer);
     ash_ulysses_scatter_grads(step, sink);
     for (size_t chunk = 0; chunk < ash_ulysses_chunks(step); chunk++) {

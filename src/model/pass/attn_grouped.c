@@ -84,6 +84,23 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     if (acts->qkv_bf16 == NULL) round_rows(step, layer);
 }
 
+uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t layer)
+{
+    struct projection projections[3];
+    size_t count = list_projections(step, layer, projections);
+
+    for (size_t i = 0; i < count; i++)
+        if (projections[i].bias != ASH_NO_PARAM) return NULL;
+    return step->acts->scratch.dqkv_bf16;
+}
+
+struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, uint16_t *rounded)
+{
+    const struct ash_model_config *c = &step->model->config;
+
+    return (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded};
+}
+
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                                const float *x)
 {
@@ -99,16 +116,12 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
                                           .shared_rows = step->axes->shared_grads};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
-    bool has_bias = false;
-    uint16_t *rounded;
+    uint16_t *rounded = ash_attn_grouped_rounded(step, layer);
 
     ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
     columns.count = list_projections(step, layer, projections);
-    for (size_t i = 0; i < columns.count; i++)
-        has_bias = has_bias || projections[i].bias != ASH_NO_PARAM;
-    rounded = has_bias ? NULL : s->dqkv_bf16; /* biases add up what is not rounded */
-    ash_rope_apply(step, s->dattn.q,
-                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded}, true);
+    if (!s->has_dqkv) ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, rounded), true);
+    s->has_dqkv = false;
     if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);
     for (size_t i = 0; i < columns.count; i++) {
         bool raw = c->qk_norm && i < 2;

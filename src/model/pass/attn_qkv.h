@@ -4,11 +4,17 @@
 #define ASH_MODEL_PASS_ATTN_QKV_H
 
 #include "model/pass/grads.h"
+#include "model/pass/rope.h"
 #include "model/pass/step.h"
 
 /* x [rows, C] to the layer's q, k, v; norm: the RMS norm that x goes through first, or ASH_NO_PARAM. Where the layer's
  * norm stores rounded rows, those are read instead of x. */
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm);
+/* Where the gradients of q, k and v go, rounded, before their projections read them; NULL if those read float32: biases
+ * add up what is not rounded. */
+uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t layer);
+/* The heads of q and k in rows of q, k and v. */
+struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, uint16_t *rounded);
 /* scratch.dnorm becomes the gradient of the normed stream x. */
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                                const float *x);

@@ -93,18 +93,28 @@ static struct ash_rope_args args_of(const struct ash_pass_step *step, struct ash
                                   .sin = ash_rope_sin(rope)};
 }
 
-void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+struct ash_rope_args ash_rope_args_of(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads,
+                                      bool inverse)
 {
-    if (step->model->config.rope.kind == ASH_ROPE_NONE) {
-        round_rows(step, x, heads);
-        return;
-    }
     struct ash_rope_args args = args_of(step, heads);
+
     args.x = x;
     args.out_bf16 = heads.rounded;
     args.out_cols = heads.row_stride;
     args.inverse = inverse;
     args.round_bf16 = step->model->round_bf16 && !inverse;
+    return args;
+}
+
+void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+{
+    struct ash_rope_args args;
+
+    if (step->model->config.rope.kind == ASH_ROPE_NONE) {
+        round_rows(step, x, heads);
+        return;
+    }
+    args = ash_rope_args_of(step, x, heads, inverse);
     step->exec->ops->rope->apply(step->exec, &args);
 }
 

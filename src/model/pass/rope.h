@@ -25,6 +25,9 @@ struct ash_rope_heads {
     size_t heads, head_stride, row_stride;
     uint16_t *rounded; /* [rows, row_stride]: gets the rows, rotated and rounded to bf16, and x stays; NULL: in place */
 };
+/* What rotates the heads of the step's rows of x; inverse: back. Only for a model with rotary positions. */
+struct ash_rope_args ash_rope_args_of(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads,
+                                      bool inverse);
 /* Rotate the heads of the step's rows of x; inverse: back. */
 void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
 /* The same, forward and in place, of rows that a product rounded to bf16. */

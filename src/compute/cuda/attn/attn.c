@@ -379,8 +379,9 @@ static void backward_any(struct ash_exec *exec, const struct ash_attn_args *args
     ash_cuda_run(exec, ASH_KERNEL_attn_keys_any, grid, op);
 }
 
+/* rope: as in ash_attn_ops.backward_rounded, or NULL. */
 static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *args, struct ash_cuda_attn *op,
-                           size_t tiles)
+                           const struct ash_rope_args *rope, size_t tiles)
 {
     size_t dim = args->dim_k, rows = ASH_CUDA_ATTN_TILED_ROWS, step = ASH_CUDA_ATTN_STEP, width = args->heads * dim;
     struct ash_cuda_attn_tiled tiled = tiled_args(args, op), keys;
@@ -388,6 +389,13 @@ static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *ar
 
     tiled.tiles = op->tiles;
     tiled.tile_count = (uint32_t)tiles;
+    if (rope != NULL) {
+        tiled.rounded = rope->out_bf16;
+        tiled.rounded_stride = rope->out_cols;
+        tiled.positions = rope->positions;
+        tiled.cos = rope->cos;
+        tiled.sin = rope->sin;
+    }
     keys = tiled;
     copy_heads(exec, args, op, tiles);
     find_rows(exec, args, op, whole, &tiled);
@@ -400,7 +408,7 @@ static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *ar
               ASH_CUDA_ATTN_BACKWARD_BYTES(dim), &keys);
 }
 
-static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
+static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_rope_args *rope)
 {
     bool is_tiled = bf16_class(args) != ANY;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
@@ -419,7 +427,7 @@ static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *arg
     op.stats = (struct ash_cuda_attn_stats *)(void *)(room + copies + douts);
     run_stats(exec, args, &op);
     if (is_tiled)
-        backward_tiled(exec, args, &op, tiles);
+        backward_tiled(exec, args, &op, rope, tiles);
     else
         backward_any(exec, args, &op);
 }
@@ -454,7 +462,7 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     check_args(args);
     ash_assert(args->kv_dtype == ASH_F32 || (args->round_bf16 && args->q_bf16 != NULL));
     if (args->round_bf16) {
-        backward_bf16(exec, args);
+        backward_bf16(exec, args, NULL);
         return;
     }
     grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_ROWS, &op.tiles);
@@ -470,4 +478,28 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     ash_cuda_run(exec, ASH_KERNEL_attn_keys_64 + size_class(wide), grid, &op);
 }
 
-const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_cuda_attn_write};
+/* Are the heads of rope all of q and k, each turned as a whole by halves, and dk and dv columns of its rows? */
+static bool is_turned_whole(const struct ash_attn_args *args, const struct ash_rope_args *rope)
+{
+    size_t dim = args->dim_k, k = args->heads * dim, v = k + args->kv_heads * dim, row = args->seqs[0].q_row;
+    const float *first = args->dq + row * args->k_stride;
+
+    return rope->inverse && rope->dims == dim && rope->head_stride == dim && !rope->interleaved_in &&
+           rope->heads == args->heads + args->kv_heads && rope->out_bf16 != NULL && rope->x == args->dq &&
+           args->q_stride == args->k_stride && args->seqs[0].dk == first + k && args->seqs[0].dv == first + v &&
+           rope->out_cols == v + args->kv_heads * dim && rope->row_stride == args->q_stride &&
+           rope->rows == rows_of(args) && (uintptr_t)rope->out_bf16 % 4 == 0 &&
+           ((uintptr_t)rope->cos | (uintptr_t)rope->sin) % 8 == 0;
+}
+
+static bool backward_rounded(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_rope_args *rope)
+{
+    if (!args->round_bf16 || args->seq_count == 0 || args->q_bf16 == NULL) return false;
+    if (bf16_class(args) == ANY || !is_turned_whole(args, rope)) return false;
+    check_args(args);
+    backward_bf16(exec, args, rope);
+    return true;
+}
+
+const struct ash_attn_ops ash_cuda_attn = {
+    .forward = forward, .backward = backward, .backward_rounded = backward_rounded, .kv_write = ash_cuda_attn_write};

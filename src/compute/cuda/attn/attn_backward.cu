@@ -238,6 +238,43 @@ static __device__ inline void end_step(struct part *part, bool has_before, float
     part->at.next();
 }
 
+/* Write two rows of sums times scale, rounded, to column `column` of rows from `row` on; is_turned: back by the angles of
+ * their positions, pairs being halves of a head. */
+template <int DIM>
+static __device__ inline void put_rounded(const struct part &part, size_t column, bool is_turned, float scale,
+                                          const float (*sums)[4])
+{
+    const struct ash_cuda_attn_tiled &args = part.args;
+    int t = threadIdx.x % 4 * 2;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int r = part.row + half * 8;
+        size_t row = part.work.row + r;
+        uint16_t *to = args.rounded + row * args.rounded_stride + column + t;
+        size_t angles = is_turned && r < part.work.count ? (size_t)args.positions[row] * (DIM / 2) + t : 0;
+
+        if (r >= part.work.count) continue;
+#pragma unroll
+        for (int i = 0; i < DIM / 16; i++) {
+            const float *low = &sums[i][half * 2], *high = &sums[i + DIM / 16][half * 2];
+            float2 a = make_float2(fmaf(low[0], scale, 0.0f), fmaf(low[1], scale, 0.0f));
+            float2 b = make_float2(fmaf(high[0], scale, 0.0f), fmaf(high[1], scale, 0.0f));
+
+            if (is_turned) {
+                float2 cosine = *(const float2 *)(args.cos + angles + i * 8);
+                float2 sine = *(const float2 *)(args.sin + angles + i * 8), x = a, y = b;
+
+                sine = make_float2(-sine.x, -sine.y);
+                a = make_float2(fmaf(x.x, cosine.x, -(y.x * sine.x)), fmaf(x.y, cosine.y, -(y.y * sine.y)));
+                b = make_float2(fmaf(y.x, cosine.x, x.x * sine.x), fmaf(y.y, cosine.y, x.y * sine.y));
+            }
+            *(uint32_t *)(to + i * 8) = pack_bf16(a.x, a.y);
+            *(uint32_t *)(to + i * 8 + DIM / 2) = pack_bf16(b.x, b.y);
+        }
+    }
+}
+
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
 
 template <bool IS_MASKED>
@@ -333,7 +370,10 @@ template <int DIM> static __device__ inline void attend_queries(struct part *par
     wgmma_take<DIM>(sums);
     before.leave(&part->shared->ring);
     add_block<DIM>(sums, dq);
-    put_dq<DIM>(*part, dq);
+    if (part->args.rounded != NULL)
+        put_rounded<DIM>(*part, part->work.head * DIM, true, part->args.scale, dq);
+    else
+        put_dq<DIM>(*part, dq);
 }
 
 /* ---- dk and dv --------------------------------------------------------------------------------------------------- */
@@ -421,6 +461,13 @@ template <int DIM> static __device__ inline void attend_keys(struct part *part, 
     wgmma_take<DIM>(dk);
     wgmma_take<DIM>(dv);
     before.leave(&part->shared->ring);
+    if (part->args.rounded != NULL) {
+        size_t column = (part->args.heads + part->work.head) * DIM;
+
+        put_rounded<DIM>(*part, column, true, part->args.scale, dk);
+        put_rounded<DIM>(*part, column + part->args.kv_heads * DIM, false, 1.0f, dv);
+        return;
+    }
     put_key_sums<DIM>(*part, part->work.dk, part->args.k_stride, part->args.scale, dk);
     put_key_sums<DIM>(*part, part->work.dv, part->args.v_stride, 1.0f, dv);
 }

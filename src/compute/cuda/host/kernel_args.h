@@ -395,6 +395,11 @@ struct ash_cuda_attn_tiled {
     const struct ash_cuda_attn_stats *stats;
     float *dq;
     size_t q_stride, k_stride, v_stride;
+    /* instead of dq, dk and dv, or NULL: rows of the gradients of q, k and v, turned back and rounded */
+    uint16_t *rounded;
+    size_t rounded_stride;
+    const int32_t *positions;
+    const float *cos, *sin; /* [positions, dim / 2] */
 };
 
 /* Queries and keys are rotated, queries rounded, keys and values go to pages: see ash_kv_write_args. */
