@@ -93,6 +93,7 @@ static size_t upload_tiles(struct ash_exec *exec, const struct ash_attn_args *ar
             tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s,
                                                       .first = (uint32_t)first,
                                                       .count = (uint32_t)ash_min(args->seqs[s].q_count - first, rows)};
+    ash_cuda_sort_tiles(tiles, count);
     *tiles_out = ash_cuda_upload(exec->cuda->cuda, tiles, count * sizeof(*tiles));
     free(tiles);
     return count;

@@ -5,7 +5,7 @@
 
 #define ROWS ASH_CUDA_ATTN_TILED_ROWS /* query rows of a unit of dq, and keys of one of dk and dv */
 #define STEP ASH_CUDA_ATTN_STEP
-#define STAGES 2
+#define STAGES ASH_CUDA_ATTN_BACK_STAGES
 
 /* A unit of work: rows that stay, and those that are streamed past them. */
 struct work {
@@ -94,14 +94,14 @@ static __device__ inline void load_stats(const struct ash_cuda_attn_tiled &args,
     barrier_arrive_copied(full);
 }
 
-static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &args,
-                                             const struct ash_cuda_attn_tile &tile, int head)
+static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &args, const struct unit &unit)
 {
+    const struct ash_cuda_attn_tile &tile = unit.tile;
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
     struct work work;
 
     work.count = (int)tile.count;
-    work.head = head;
+    work.head = unit.head;
     work.first = (int)tile.first;
     work.doc_row = (int)seq.q_row;
     work.doc_count = (int)seq.q_count;
@@ -122,13 +122,13 @@ static __device__ inline void copy_for_queries(const struct ash_cuda_attn_tiled 
     struct ring_cursor<STAGES> at = {};
     unsigned tail_turn = 0;
 
-    for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
-        struct ash_cuda_attn_tile tile;
+    for (unsigned round = 0;; round++) {
+        struct unit unit;
         struct work work = {};
         int window = (int)args.window;
 
-        if (find_unit(args, args.heads, true, &unit, &tile)) {
-            work = work_of(args, tile, (int)(unit % args.heads));
+        if (find_unit(args, args.heads, true, &round, &unit)) {
+            work = work_of(args, unit);
             work.begin = window != 0 && work.first + 1 > window ? (work.first + 1 - window) / STEP : 0;
             work.end = (work.first + work.count + STEP - 1) / STEP;
         }
@@ -163,12 +163,12 @@ static __device__ inline void copy_for_keys(const struct ash_cuda_attn_tiled &ar
     struct ring_cursor<STAGES> at = {};
     unsigned tail_turn = 0;
 
-    for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
-        struct ash_cuda_attn_tile tile;
+    for (unsigned round = 0;; round++) {
+        struct unit unit;
         struct work work = {};
 
-        if (find_unit(args, args.kv_heads, false, &unit, &tile)) {
-            work = work_of(args, tile, (int)(unit % args.kv_heads));
+        if (find_unit(args, args.kv_heads, false, &round, &unit)) {
+            work = work_of(args, unit);
             work.begin = work.first / STEP;
             work.end = (last_row(args, work) + STEP - 1) / STEP;
         }

@@ -43,6 +43,19 @@ static size_t tiles_at(const struct ash_cuda_docs *docs, size_t which)
     return at;
 }
 
+static int compare_tiles(const void *a, const void *b)
+{
+    const struct ash_cuda_attn_tile *x = a, *y = b;
+
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->seq < y->seq ? -1 : 1;
+}
+
+void ash_cuda_sort_tiles(struct ash_cuda_attn_tile *tiles, size_t count)
+{
+    qsort(tiles, count, sizeof(*tiles), compare_tiles);
+}
+
 static void fill_tiles(const struct ash_cuda_docs *docs, const struct ash_cuda_attn_doc *list, size_t rows,
                        struct ash_cuda_attn_tile *tiles)
 {
@@ -53,6 +66,7 @@ static void fill_tiles(const struct ash_cuda_docs *docs, const struct ash_cuda_a
             tiles[at++] =
                 (struct ash_cuda_attn_tile){(uint32_t)s, first, (uint32_t)ash_min(list[s].count - first, rows)};
     ash_assert(at <= room);
+    ash_cuda_sort_tiles(tiles, at);
     for (; at < room; at++)
         tiles[at] = (struct ash_cuda_attn_tile){.seq = (uint32_t)docs->room};
 }

@@ -22,6 +22,8 @@ void ash_cuda_docs_end(struct ash_exec *exec);
 /* The documents of an attention as its kernels read them; enqueues what points them at its keys and values. Valid for
  * work that is enqueued before the next call. NULL: they are not those of the batch at hand. */
 const struct ash_cuda_attn_seq *ash_cuda_docs_seqs(struct ash_exec *exec, const struct ash_attn_args *args);
+/* Sort tiles by their first row: those that see the most keys come last. */
+void ash_cuda_sort_tiles(struct ash_cuda_attn_tile *tiles, size_t count);
 /* Tiles of `rows` rows of these documents. Returns how many, left-over ones among them; 0: the caller makes them, and
  * the next batch will have them. */
 size_t ash_cuda_docs_tiles(struct ash_exec *exec, const struct ash_attn_args *args, size_t rows,

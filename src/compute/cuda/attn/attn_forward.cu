@@ -35,22 +35,22 @@ struct shared {
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &args,
-                                             const struct ash_cuda_attn_tile &tile, int head)
+static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &args, const struct unit &unit)
 {
+    const struct ash_cuda_attn_tile &tile = unit.tile;
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
     struct work work;
     int last;
 
     work.count = (int)tile.count;
-    work.head = head;
+    work.head = unit.head;
     work.row = (int)(seq.q_row + tile.first);
     work.first = (int)(seq.pos + tile.first);
     last = work.first + work.count;
     work.begin = args.window != 0 && work.first + 1 > (int)args.window ? (work.first + 1 - (int)args.window) / KEYS : 0;
     work.end = (last + KEYS - 1) / KEYS;
     work.kv_row = (int)seq.kv_first;
-    work.kv_head = head / (int)(args.heads / args.kv_heads);
+    work.kv_head = work.head / (int)(args.heads / args.kv_heads);
     work.kv_count = (int)(seq.pos + seq.q_count);
     return work;
 }
@@ -84,11 +84,11 @@ static __device__ inline void copy_all(const struct ash_cuda_attn_tiled &args, u
     unsigned tail_turn = 0;
     int lane = threadIdx.x % WARP;
 
-    for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
-        struct ash_cuda_attn_tile tile;
+    for (unsigned round = 0;; round++) {
+        struct unit unit;
         struct work work = {};
 
-        if (find_unit(args, args.heads, true, &unit, &tile)) work = work_of(args, tile, (int)(unit % args.heads));
+        if (find_unit(args, args.heads, true, &round, &unit)) work = work_of(args, unit);
         q.wait_empty(&shared->q);
         if (lane == 0) {
             shared->work = work;

@@ -82,16 +82,28 @@ template <int K> static __device__ inline void pack_weights(const float (*s)[4],
     }
 }
 
-/* The tile and head of a unit, counted by tiles (from the last one if is_backwards: those with the most keys come
- * first), then heads. Units without rows are passed over; false after the last. */
+/* A tile of a head. */
+struct unit {
+    struct ash_cuda_attn_tile tile;
+    int head;
+};
+
+/* This thread block's unit of round *round or a later one: units are counted by tiles (from the last one if
+ * is_backwards: those with the most keys come first), then heads. Rounds go forth and back, so that long and short units
+ * even out. Units without rows are passed over; false after the last. */
 static __device__ inline bool find_unit(const struct ash_cuda_attn_tiled &args, unsigned heads, bool is_backwards,
-                                        unsigned *unit, struct ash_cuda_attn_tile *tile)
+                                        unsigned *round, struct unit *unit)
 {
-    for (; *unit < args.tile_count * heads; *unit += gridDim.x) {
-        *tile = args.tiles[is_backwards ? args.tile_count - 1 - *unit / heads : *unit / heads];
-        if (tile->count > 0) return true;
+    for (;; ++*round) {
+        unsigned place = *round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+        unsigned number = *round * gridDim.x + place, tile = number / heads;
+
+        if (*round * gridDim.x >= args.tile_count * heads) return false;
+        if (tile >= args.tile_count) continue;
+        unit->tile = args.tiles[is_backwards ? args.tile_count - 1 - tile : tile];
+        unit->head = (int)(number % heads);
+        if (unit->tile.count > 0) return true;
     }
-    return false;
 }
 
 #endif

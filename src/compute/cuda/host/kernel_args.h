@@ -172,7 +172,8 @@ struct ash_cuda_loss_relative {
 #define ASH_CUDA_ATTN_TILED_THREADS 384
 #define ASH_CUDA_ATTN_STEP 64 /* keys, or query rows, of a step of the backward pass */
 #define ASH_CUDA_ATTN_FORWARD_BYTES(dim) ((128 + 4 * 128) * (dim)*2 + 128 * (dim)*4)
-#define ASH_CUDA_ATTN_BACKWARD_BYTES(dim) ((2 * 128 + 4 * 64) * (dim)*2 + 2 * 64 * 8)
+#define ASH_CUDA_ATTN_BACK_STAGES 4
+#define ASH_CUDA_ATTN_BACKWARD_BYTES(dim) ((2 * 128 + ASH_CUDA_ATTN_BACK_STAGES * 2 * 64) * (dim)*2 + ASH_CUDA_ATTN_BACK_STAGES * 64 * 8)
 /* Of other heads: warps of a tile, forward and backward, of 16 query rows each; keys of a tile; columns that a thread
  * block computes. */
 #define ASH_CUDA_ATTN_WARPS_ANY 4
