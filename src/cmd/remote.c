@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
@@ -74,8 +75,7 @@ int ash_cmd_stage(const char *url, struct ash_str *path, struct ash_err *err)
     struct ash_namespace_settings settings = {0};
     int rc = ash_namespace_settings_init(&settings, err);
 
-    if (rc == 0)
-        rc = settings.cache.dir != NULL ? ash_str_adds(path, settings.cache.dir) : ash_namespace_root(path, err);
+    if (rc == 0) rc = settings.cache.dir != NULL ? ash_str_adds(path, settings.cache.dir) : ash_cache_dir(path, err);
     if (rc == 0) rc = ash_str_addf(path, "/staging/%016" PRIx64, ash_hash_str(url));
     if (rc == 0) rc = ash_dir_make(path->data, err);
     ash_namespace_settings_fini(&settings);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -37,17 +38,6 @@ const char *ash_object_state_name(enum ash_object_state state)
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
-
-int ash_namespace_root(struct ash_str *path, struct ash_err *err)
-{
-    const char *own = ash_env_get("ASHLAR_CACHE_DIR"), *shared = ash_env_get("XDG_CACHE_HOME");
-    const char *home = ash_env_get("HOME");
-
-    if (own != NULL) return ash_str_adds(path, own);
-    if (shared != NULL) return ash_str_addf(path, "%s/ashlar", shared);
-    if (home != NULL) return ash_str_addf(path, "%s/.cache/ashlar", home);
-    return ash_err_set(err, -ENOENT, "there is no place for a cache: set ASHLAR_CACHE_DIR to a folder");
-}
 
 /* Split what the caller named into the bucket (or folder) and the prefix of keys. */
 static int set_place(struct ash_namespace *space, const char *url, struct ash_s3_url *parsed, struct ash_err *err)
@@ -79,7 +69,7 @@ static int add_folder(const struct ash_namespace *space, const char *bucket, str
     const char *given = space->s3.endpoint, *server = given != NULL ? given : ash_env_get("AWS_ENDPOINT_URL_S3");
     bool is_bucket = bucket[0] != '\0';
     struct ash_str name = {0};
-    int rc = space->cache.dir != NULL ? ash_str_adds(folder, space->cache.dir) : ash_namespace_root(folder, err);
+    int rc = space->cache.dir != NULL ? ash_str_adds(folder, space->cache.dir) : ash_cache_dir(folder, err);
 
     if (server == NULL) server = ash_env_get("AWS_ENDPOINT_URL");
     if (rc == 0) rc = ash_str_addf(&name, "%s %s", is_bucket && server != NULL ? server : "", space->url);

@@ -16,7 +16,7 @@
 
 /* Settings of section "cache". */
 struct ash_cache_opts {
-    const char *dir; /* NULL: ash_namespace_root's */
+    const char *dir; /* NULL: ash_cache_dir's */
     int64_t bytes;   /* of cached objects of one bucket; 0: as long as a tenth of the disk is free */
 };
 
@@ -45,9 +45,6 @@ struct ash_namespace_watch {
     void *ctx;
 };
 
-/* $ASHLAR_CACHE_DIR, else $XDG_CACHE_HOME/ashlar, else $HOME/.cache/ashlar, appended to path. Returns 0, -ENOMEM, or
- * -ENOENT with a sentence where none is set. */
-int ash_namespace_root(struct ash_str *path, struct ash_err *err);
 /* Open the namespace of a bucket or folder, for keys below url: s3://bucket, s3://bucket/prefix, or a path. cache and
  * s3 are copied; what they point to is borrowed until close. The server is not asked. The caller owns *space_out. */
 int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,

@@ -2,17 +2,14 @@
  * the same structs on the same kind of machine read each other's. */
 #include "compute/cuda/gemm/library_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
+#include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "base/opts.h"
 
 #define MAGIC 0x31676c6168736100u /* "\0ashalg1": another layout has another one */
 
@@ -81,55 +78,51 @@ void ash_library_choices_merge(struct ash_library_choices *choices, const struct
 
 /* ---- where it is ------------------------------------------------------------------------------------------------- */
 
-/* The folder of the file. */
-static int folder_of(char *path, size_t path_bytes)
+/* Both with a NUL; the caller frees them. */
+static int places_of(const struct ash_library_key *key, struct ash_str *folder, struct ash_str *path)
 {
-    const char *cache = ash_env_get("XDG_CACHE_HOME"), *home = ash_env_get("HOME");
-    int length;
-
-    if (cache != NULL && cache[0] == '/')
-        length = snprintf(path, path_bytes, "%s/ashlar", cache);
-    else if (home != NULL && home[0] == '/')
-        length = snprintf(path, path_bytes, "%s/.cache/ashlar", home);
-    else
-        return -ENOENT;
-    return (size_t)length < path_bytes ? 0 : -ENAMETOOLONG;
-}
-
-int ash_library_file_path(const struct ash_library_key *key, char *path, size_t path_bytes)
-{
-    char folder[PATH_MAX], name[64];
-    int rc = folder_of(folder, sizeof(folder));
+    int rc = ash_cache_dir(folder, NULL);
 
     if (rc < 0) return rc;
-    snprintf(name, sizeof(name), "products-%016" PRIx64, ash_hash_bytes(key, sizeof(*key), 0));
-    return ash_path_join(path, path_bytes, folder, name);
+    return ash_str_addf(path, "%s/products-%016" PRIx64, folder->data, ash_hash_bytes(key, sizeof(*key), 0));
 }
 
-void ash_library_file_read(const struct ash_library_key *key, struct ash_library_choices *choices_out)
+static void read_path(const char *path, const struct ash_library_key *key, struct ash_library_choices *choices_out)
 {
-    char path[PATH_MAX], *data = NULL;
     size_t size_bytes = 0;
+    char *data = NULL;
 
-    choices_out->count = 0;
-    if (ash_library_file_path(key, path, sizeof(path)) < 0) return;
     if (ash_file_read(path, ash_library_file_bytes(ASH_LIBRARY_CHOICES_MAX), &data, &size_bytes, NULL) < 0) return;
     ash_library_file_decode(data, size_bytes, key, choices_out);
     free(data);
 }
 
+void ash_library_file_read(const struct ash_library_key *key, struct ash_library_choices *choices_out)
+{
+    struct ash_str folder = {0}, path = {0};
+
+    choices_out->count = 0;
+    if (places_of(key, &folder, &path) == 0) read_path(path.data, key, choices_out);
+    ash_str_fini(&folder);
+    ash_str_fini(&path);
+}
+
 void ash_library_file_add(const struct ash_library_key *key, const struct ash_library_choice *more, size_t count)
 {
-    struct ash_library_choices choices;
-    char path[PATH_MAX], folder[PATH_MAX];
-    void *data;
+    struct ash_str folder = {0}, path = {0};
+    struct ash_library_choices choices = {0};
+    void *data = NULL;
 
-    if (ash_library_file_path(key, path, sizeof(path)) < 0 || folder_of(folder, sizeof(folder)) < 0) return;
-    ash_library_file_read(key, &choices);
-    ash_library_choices_merge(&choices, more, count);
-    data = malloc(ash_library_file_bytes(choices.count));
-    if (data == NULL) return;
-    ash_library_file_encode(key, &choices, data);
-    if (ash_dir_make(folder, NULL) == 0) ash_file_replace(path, data, ash_library_file_bytes(choices.count), NULL);
+    if (places_of(key, &folder, &path) == 0 && ash_dir_make(folder.data, NULL) == 0) {
+        read_path(path.data, key, &choices);
+        ash_library_choices_merge(&choices, more, count);
+        data = malloc(ash_library_file_bytes(choices.count));
+    }
+    if (data != NULL) {
+        ash_library_file_encode(key, &choices, data);
+        ash_file_replace(path.data, data, ash_library_file_bytes(choices.count), NULL);
+    }
     free(data);
+    ash_str_fini(&folder);
+    ash_str_fini(&path);
 }

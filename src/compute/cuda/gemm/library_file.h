@@ -40,10 +40,7 @@ void ash_library_file_decode(const void *data, size_t size_bytes, const struct a
 void ash_library_choices_merge(struct ash_library_choices *choices, const struct ash_library_choice *more,
                                size_t count);
 
-/* Where the file of a key is: under $XDG_CACHE_HOME, or ~/.cache. Returns 0, or -ENOENT or -ENAMETOOLONG where there
- * is no such place. */
-int ash_library_file_path(const struct ash_library_key *key, char *path, size_t path_bytes);
-/* Read it. */
+/* Read the file of a key, which is in ash_cache_dir. */
 void ash_library_file_read(const struct ash_library_key *key, struct ash_library_choices *choices_out);
 /* Merge choices into it, in one step that readers see whole or not at all. What another process writes between reading
  * and replacing is lost, and found out again. Where it cannot be written, nothing happens. */
