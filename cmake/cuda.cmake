@@ -7,8 +7,10 @@ set(ASHLAR_CUDA_ARCHS "90a" CACHE STRING "compute capabilities that GPU kernels 
 set(ASHLAR_FATBIN "" CACHE PATH "folder of GPU kernels that another build compiled (its generated/kernels)")
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.h)
-set(CUDA_SHARED_HEADERS ${CMAKE_SOURCE_DIR}/src/compute/ops.h ${CMAKE_SOURCE_DIR}/src/compute/mathf.h
-    ${CMAKE_SOURCE_DIR}/src/base/bits.h ${CMAKE_SOURCE_DIR}/src/base/bf16.h ${CMAKE_SOURCE_DIR}/src/base/device_code.h)
+file(GLOB CUDA_SHARED_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/*.h)
+foreach(name range bits bf16 dtype device_code)
+  list(APPEND CUDA_SHARED_HEADERS ${CMAKE_SOURCE_DIR}/src/base/${name}.h)
+endforeach()
 set(CUDA_TABLE ${CMAKE_BINARY_DIR}/generated/cuda_images.c)
 set(CUDA_FATBINS)
 set(table "/* The kernels of this build, one image per .cu file. */\n#include \"compute/cuda/images.h\"\n\n")
