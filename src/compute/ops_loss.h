@@ -23,8 +23,9 @@ struct ash_exec;
  *   entropy), and minus scale * sharpness at the target.
  * A row whose target is < 0 has loss, entropy and gradient 0. A term of an exponential that is 0 is 0.
  *
- * ref-wgmma computes whole rows of a bf16 model (round_bf16, no entropy) relative to the target's logit instead, without
- * a maximum. With c = sharpness * log2(e), t the target, e[v] = ex2(fma(logits[v], c, -(logits[t] * c))) (ref/ex2.h):
+ * ref-wgmma computes whole rows of a bf16 model (round_bf16, no entropy) relative to the target's logit instead,
+ * without a maximum. With c = sharpness * log2(e), t the target and ex2 that of ref/ex2.h,
+ * e[v] = ex2(fma(logits[v], c, -(logits[t] * c))):
  *   rest = sum of e[v] over v other than t, by blocks of ASH_LOSS_BLOCK columns (compute/blocks.h)
  *   loss = log(1 + rest), and the gradient is a factor of the row, scale * sharpness / (1 + rest), times E:
  *   E[v] = e[v] and E[t] = -rest, rounded to bf16. E replaces the logits, the factor goes to factors.

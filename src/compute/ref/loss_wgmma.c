@@ -1,5 +1,5 @@
-/* Cross-entropy as ref-wgmma computes it for bf16 models: relative to the target's logit, by blocks of columns, with the
- * gradient's factor of each row apart (compute/ops_loss.h). Other losses are the reference's. */
+/* Cross-entropy as ref-wgmma computes it for bf16 models: relative to the target's logit, by blocks of columns, with
+ * the gradient's factor of each row apart (compute/ops_loss.h). Other losses are the reference's. */
 #include "compute/ref/ref_priv.h"
 
 #include <math.h>

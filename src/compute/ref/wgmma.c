@@ -1,5 +1,6 @@
 /* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products,
- * attention, the sums of norms, losses and SwiGLU. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
+ * attention, the sums of norms, losses, SwiGLU and what positions rotate. It runs everywhere, so any machine can check,
+ * slowly, what a GPU computed. */
 #include "compute/ref/wgmma.h"
 
 #include "compute/ref/ref_priv.h"

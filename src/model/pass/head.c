@@ -1,5 +1,5 @@
-/* head: logits, the loss over them, and back. A weight gradient is one chain over tokens that may be cut at the ends of
- * sequences and, inside one, at whole groups of k; pieces of rows end there, so their size changes no bit. */
+/* head: logits, the loss over them, and back, a piece of rows at a time. Gradients' chains over tokens may be cut at
+ * the ends of sequences and, inside one, at whole groups of k; pieces end there, so their size changes no bit. */
 #include "model/pass/head.h"
 
 #include <string.h>
@@ -13,79 +13,19 @@
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
 
-static int32_t head_param(const struct ash_model *model)
-{
-    return model->config.tied ? model->top.param[ASH_ROLE_EMBED] : model->top.param[ASH_ROLE_HEAD];
-}
-
-/* The sum that the head's gradient goes to: a tied head has one of its own, apart from the embedding's (see
- * ash_model_grad_fold). */
-static int32_t head_sum(const struct ash_model *model)
-{
-    return model->config.tied && model->slice.embed ? ASH_TIED_HEAD : head_param(model);
-}
-
-/* Outputs of a row here: its part of the vocabulary, or a classifier's labels. */
-static size_t head_width(const struct ash_model *model)
-{
-    return model->config.labels > 0 ? model->config.labels : model->vocab.count;
-}
-
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
-    ash_assert(x != NULL && logits_out != NULL && head_param(step->model) != ASH_NO_PARAM);
+    ash_assert(x != NULL && logits_out != NULL && ash_head_param(step->model) != ASH_NO_PARAM);
     ash_linear_project(step, &(struct ash_linear_group){.rows = count,
                                                         .x = x,
                                                         .x_stride = step->model->config.hidden,
                                                         .norm = norm,
                                                         .out_count = 1,
-                                                        .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out,
-                                                                    head_width(step->model), NULL}});
+                                                        .outs[0] = {ash_head_param(step->model), ASH_NO_PARAM,
+                                                                    logits_out, ash_head_width(step->model), NULL}});
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
-
-/* Has every rank of cp one piece? They must know alike how the head's sum is acquired. */
-static bool is_one_piece(const struct ash_pass_step *step)
-{
-    for (size_t r = 0; r < step->axes->cp.size; r++)
-        if (ash_split_rows_cp(step->axes, step->batch->rows, r).count > step->acts->head_rows) return false;
-    return true;
-}
-
-/* The output matrix's gradient over the rows of a piece. All pieces are accumulated between one acquire and release;
- * where there is only one, it is accumulated in parts of the matrix. */
-static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink,
-                         const struct ash_column_parallel *columns)
-{
-    int32_t sum = head_sum(step->model), head = columns->outputs[0].weight;
-    struct ash_linear_io io = {.rows = columns->rows,
-                               .x = columns->x,
-                               .x_bf16 = columns->x_bf16,
-                               .x_stride = columns->in,
-                               .dy = columns->outputs[0].dy,
-                               .dy_bf16 = columns->outputs[0].dy_bf16,
-                               .dy_stride = columns->outputs[0].dy_stride,
-                               .seq_rows = columns->seq_rows,
-                               .shared_rows = columns->shared_rows};
-
-    if (ash_grad_sum_of(sink, sum).data == NULL && step->model->adapters != NULL) return; /* frozen */
-    if (is_one_piece(step)) {
-        ash_linear_weight_backward(step, sink, sum, head, &io);
-        return;
-    }
-    if (columns->first == 0) ash_grad_acquire(sink, sum, ASH_GRAD_ALL);
-    ash_linear_weight_grad(
-        step->model, step->exec, &io,
-        ash_weight_grad_all(step->model, head, ash_grad_sum_of(sink, sum).data, ash_grad_overwrites_first(sink, sum)));
-    if (columns->first + columns->rows == step->rows) ash_grad_release(sink, sum, ASH_GRAD_ALL);
-}
-
-/* Are gradients of logits rounded to bf16? Then they have the first half of each row of logits. */
-static bool rounds_gradients(const struct ash_pass_step *step)
-{
-    return step->acts->is_bf16 && step->model->config.labels == 0;
-}
 
 /* What is wanted of the losses: their gradient, and their rows' entropies? */
 struct wanted {
@@ -112,74 +52,6 @@ static float *factors_of(const struct ash_pass_step *step, const struct wanted *
     return factors + first;
 }
 
-/* Rows of x times their factors, for the output matrix's gradient. */
-static void scale_inputs(const struct ash_pass_step *step, const float *factors, struct ash_column_parallel *columns)
-{
-    struct ash_scratch *s = &step->acts->scratch;
-
-    if (factors == NULL) return;
-    step->exec->ops->row->scale_rows(step->exec, &(struct ash_scale_rows_args){.rows = columns->rows,
-                                                                               .cols = columns->in,
-                                                                               .x = columns->x,
-                                                                               .factors = factors,
-                                                                               .out = s->scaled,
-                                                                               .out_bf16 = s->scaled_bf16});
-    columns->x = s->scaled_bf16 == NULL ? s->scaled : NULL;
-    columns->x_bf16 = s->scaled_bf16;
-}
-
-/* The gradient of the head's input over io's rows. */
-static void input_grads(const struct ash_pass_step *step, const float *factors, const struct ash_linear_io *io)
-{
-    if (io->rows == 0) return;
-    ash_linear_input_grad(step, head_param(step->model), io);
-    if (factors == NULL) return;
-    step->exec->ops->row->scale_rows(
-        step->exec, &(struct ash_scale_rows_args){
-                        .rows = io->rows, .cols = io->dx_stride, .x = io->dx, .factors = factors, .out = io->dx});
-}
-
-/* From logits, which are gradients by now (but for factors), to those of the output matrix and to dnorm. x: of the
- * piece's first row. */
-static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink *sink, const float *x,
-                          struct ash_range rows, const float *factors)
-{
-    struct ash_scratch *s = &step->acts->scratch;
-    int32_t head = head_param(step->model);
-    size_t hidden = step->model->config.hidden, vocab = head_width(step->model);
-    struct ash_column_parallel columns = {.first = rows.first,
-                                          .rows = rows.count,
-                                          .in = hidden,
-                                          .seq_rows = ash_min(rows.count, step->seq_rows),
-                                          .x = x,
-                                          .dx = s->dnorm,
-                                          .shared_rows = s->logits_all != NULL,
-                                          .count = 1,
-                                          .outputs[0] = {head, ASH_NO_PARAM, s->logits, vocab, NULL}};
-    struct ash_range own = ash_range_overlap(rows, step->own); /* of a score, which every rank of tp has whole */
-    struct ash_linear_io io = {.rows = own.count,
-                               .dy = s->logits + (own.first - rows.first) * vocab,
-                               .dy_stride = vocab,
-                               .dx = s->dnorm + (own.first - step->own.first) * hidden,
-                               .dx_stride = hidden};
-
-    if (rounds_gradients(step)) {
-        columns.outputs[0].dy_stride = io.dy_stride = 2 * vocab;
-        columns.outputs[0].dy_bf16 = (const void *)s->logits;
-        io.dy_bf16 = columns.outputs[0].dy_bf16 + (own.first - rows.first) * io.dy_stride;
-    }
-    if (step->axes->tp.size > 1 && step->model->config.labels == 0) {
-        ash_column_parallel_backward_with(step, sink, &columns, weight_grads);
-        return;
-    }
-    /* as in ash_linear_backward: a rank that has to wait for the sum computes dx first */
-    bool dx_first = step->axes->cp.rank > 0 && !columns.shared_rows;
-    if (dx_first) input_grads(step, factors, &io);
-    scale_inputs(step, factors, &columns);
-    weight_grads(step, sink, &columns);
-    if (!dx_first) input_grads(step, factors, &io);
-}
-
 /* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
  * wanted. */
 static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
@@ -197,7 +69,7 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
                                     .logits = s->logits,
                                     .targets = block->targets + first,
                                     .scale = wanted->has_gradient ? wanted->scale : 0.0f,
-                                    .grad_bf16 = rounds_gradients(step),
+                                    .grad_bf16 = ash_head_rounds_gradients(step),
                                     .scales = has_scales ? block->scales + first : NULL,
                                     .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
                                     .sharpness = step->batch->sharpness,
@@ -247,8 +119,8 @@ static void run_rows(const struct ash_pass_step *step, const float *x, const str
         rows = piece_rows(step, rows.first);
         loss_rows(step, x, rows, wanted);
         if (!wanted->has_gradient) continue;
-        backward_rows(step, sink, x + rows.first * step->model->config.hidden, rows,
-                      factors_of(step, wanted, rows.first));
+        ash_head_backward_rows(step, sink, x + rows.first * step->model->config.hidden, rows,
+                               factors_of(step, wanted, rows.first));
         /* others have made sums of these logits, and sums for rows that this rank keeps */
         if (step->axes->tp.same_node) ash_axes_barrier_tp(step->axes);
     }
@@ -310,7 +182,7 @@ bool ash_head_skips_rows(const struct ash_pass_step *step)
 
     if (8 * count > 7 * step->rows) return false;
     return step->exec->cuda == NULL ||
-           (step->rows - count) * step->model->config.hidden * head_width(step->model) / RUN_COST >= runs;
+           (step->rows - count) * step->model->config.hidden * ash_head_width(step->model) / RUN_COST >= runs;
 }
 
 /* Copy the runs of groups of rows of row_bytes together, or (apart) back to where they were. */
@@ -417,9 +289,9 @@ static void backward_few(const struct ash_pass_step *step, const struct ash_pass
                          const float *x, const struct few_piece *piece, float *factors)
 {
     struct ash_scratch *s = &few->acts->scratch;
-    size_t hidden = step->model->config.hidden, width = head_width(step->model);
-    size_t bytes = width * (rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
-    int32_t head = head_param(step->model);
+    size_t hidden = step->model->config.hidden, width = ash_head_width(step->model);
+    size_t bytes = width * (ash_head_rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
+    int32_t head = ash_head_param(step->model);
     struct ash_linear_io io = {.rows = piece->targets.count,
                                .dy = s->logits,
                                .dy_stride = width,
@@ -433,16 +305,15 @@ static void backward_few(const struct ash_pass_step *step, const struct ash_pass
                                           .count = 1,
                                           .outputs[0] = {head, ASH_NO_PARAM, s->logits, width, NULL}};
 
-    if (rounds_gradients(step)) {
+    if (ash_head_rounds_gradients(step)) {
         columns.outputs[0].dy_stride = io.dy_stride = 2 * width;
         columns.outputs[0].dy_bf16 = io.dy_bf16 = (const void *)s->logits;
     }
-    input_grads(few, factors, &io);
-    if (ash_grad_sum_of(sink, head_sum(step->model)).data == NULL && step->model->adapters != NULL) return; /* frozen */
+    ash_head_input_grads(few, factors, &io);
+    if (ash_head_is_frozen(step, sink)) return;
     expand_rows(step, skip_group(step), piece, s->logits, width, bytes);
     if (factors != NULL) expand_rows(step, skip_group(step), piece, factors, 1, sizeof(*factors));
-    scale_inputs(few, factors, &columns);
-    weight_grads(few, sink, &columns);
+    ash_head_weight_grads(few, sink, &columns, factors);
 }
 
 /* The head over the rows that have targets, put together: the same step with those alone. count: rows of their

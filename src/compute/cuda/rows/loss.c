@@ -47,7 +47,7 @@ static void relative(struct ash_exec *exec, const struct ash_loss_part *part)
                  &op);
 }
 
-/* ---- of any model ------------------------------------------------------------------------------------------------- */
+/* ---- of any model ------------------------------------------------------------------------------------------------ */
 
 /* A block per row; where a row fits into shared memory, from there. */
 static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)

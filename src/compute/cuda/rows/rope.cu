@@ -123,7 +123,7 @@ static __device__ inline uint2 rotate_two(uint32_t a, uint32_t b, float cosine0,
     return make_uint2(pack_bf16(low.x, high.x), pack_bf16(low.y, high.y));
 }
 
-/* Pairs are halves of a head, of eights; all rows, tables and heads are at 16-byte borders: a thread has eight pairs. */
+/* Pairs are halves of a head, of eights; rows, tables and heads are at 16-byte borders: a thread has eight pairs. */
 extern "C" __global__ void rope_eight(const __grid_constant__ struct ash_rope_args args)
 {
     unsigned half = (unsigned)args.dims / 2, eights = half / 8, each = (unsigned)args.heads * eights;
@@ -148,7 +148,8 @@ extern "C" __global__ void rope_eight(const __grid_constant__ struct ash_rope_ar
 /* Any heads: a warp has one. */
 extern "C" __global__ void rope_bf16_any(const __grid_constant__ struct ash_rope_args args)
 {
-    size_t unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, half = args.dims / 2, lane = threadIdx.x % WARP;
+    size_t unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, half = args.dims / 2;
+    size_t lane = threadIdx.x % WARP;
     bool from_pairs = args.interleaved_in && !args.inverse, to_pairs = args.interleaved_in && args.inverse;
     size_t r = unit / args.heads;
     float2 pairs[PAIRS_MAX];
