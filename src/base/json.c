@@ -21,7 +21,7 @@ static json_t *load(const char *text, size_t size_bytes, size_t flags, json_erro
     struct ash_str rewritten = {0};
 
     if (json != NULL) return json;
-    if (ash_json_rewrite(text, size_bytes, flags == 0, &rewritten) > 0)
+    if (ash_json_rewrite(text, size_bytes, flags == 0 ? ASH_JSON_REWRITE_NUL : ASH_JSON_REWRITE_PYTHON, &rewritten) > 0)
         json = json_loadb(rewritten.data, rewritten.size_bytes, flags, where);
     ash_str_fini(&rewritten);
     return json;
@@ -64,6 +64,18 @@ int ash_json_parse_line(const char *text, size_t size_bytes, const char *name, u
                            where.column);
     *json_out = json;
     return 0;
+}
+
+json_t *ash_json_load_text(const char *text, size_t size_bytes, size_t flags, json_error_t *where)
+{
+    json_t *json = json_loadb(text, size_bytes, flags, where);
+    struct ash_str rewritten = {0};
+
+    if (json != NULL) return json;
+    if (ash_json_rewrite(text, size_bytes, ASH_JSON_REWRITE_VALID, &rewritten) > 0)
+        json = json_loadb(rewritten.data, rewritten.size_bytes, flags, where);
+    ash_str_fini(&rewritten);
+    return json;
 }
 
 static int load_file(const char *path, size_t flags, json_t **json_out, struct ash_err *err)

@@ -17,7 +17,8 @@
 struct walk {
     const char *at, *end;
     struct ash_str *out;
-    bool nul_too, has_changed;
+    enum ash_json_rewrite how;
+    bool has_changed;
 };
 
 /* Copy size_bytes of the text. */
@@ -61,7 +62,7 @@ static int rewrite_escape(struct walk *walk)
     long first = escape_value(walk->at, walk->end);
     long second = first >= 0 ? escape_value(walk->at + ESCAPE_BYTES, walk->end) : -1;
 
-    if (first == 0 && walk->nul_too) return replace(walk, ESCAPE_BYTES, ASH_JSON_NUL);
+    if (first == 0 && walk->how == ASH_JSON_REWRITE_NUL) return replace(walk, ESCAPE_BYTES, ASH_JSON_NUL);
     if (first < 0xd800 || first > 0xdfff) return copy(walk, walk->end - walk->at > 1 ? 2 : 1);
     if (first < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return copy(walk, 2 * ESCAPE_BYTES);
     return replace(walk, ESCAPE_BYTES, "\\ufffd");
@@ -113,6 +114,7 @@ static int rewrite_number(struct walk *walk)
     if (number == NULL) return -ENOMEM;
     change = change_of(number);
     free(number);
+    if (walk->how == ASH_JSON_REWRITE_VALID) change.instead = NULL;
     if (change.instead != NULL) return replace(walk, size_bytes, change.instead);
     if (copy(walk, size_bytes) < 0) return -ENOMEM;
     return change.suffix != NULL ? replace(walk, 0, change.suffix) : 0;
@@ -124,16 +126,16 @@ static int rewrite_value(struct walk *walk)
         const char *word, *text;
     } words[] = {{"NaN", "null"}, {"Infinity", LARGEST_DOUBLE}, {"-Infinity", "-" LARGEST_DOUBLE}};
 
-    for (size_t i = 0; i < ASH_COUNT(words); i++)
+    for (size_t i = 0; i < ASH_COUNT(words) && walk->how != ASH_JSON_REWRITE_VALID; i++)
         if (begins_with(walk, words[i].word)) return replace(walk, strlen(words[i].word), words[i].text);
     if (*walk->at == '"') return rewrite_string(walk);
     if (*walk->at == '-' || isdigit((unsigned char)*walk->at)) return rewrite_number(walk);
     return copy(walk, 1);
 }
 
-int ash_json_rewrite(const char *text, size_t size_bytes, bool nul_too, struct ash_str *out)
+int ash_json_rewrite(const char *text, size_t size_bytes, enum ash_json_rewrite how, struct ash_str *out)
 {
-    struct walk walk = {.at = text, .end = text + size_bytes, .out = out, .nul_too = nul_too};
+    struct walk walk = {.at = text, .end = text + size_bytes, .out = out, .how = how};
     int rc = 0;
 
     while (rc == 0 && walk.at < walk.end)

@@ -47,7 +47,7 @@ int ash_fields_parse(const char *text, size_t size_bytes, size_t depth_max, json
     if (depth > depth_max)
         return ash_api_err_set(err, 400, "invalid_json", NULL, "the body is nested %zu deep, and %zu is the most",
                                depth, depth_max);
-    json = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    json = ash_json_load_text(text, size_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     if (json == NULL)
         return ash_api_err_set(err, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s",
                                where.line, where.column, where.text);

@@ -62,24 +62,25 @@ static bool is_first(struct ash_api_call *call, struct ash_api_request *request,
 }
 
 static void set_source(struct ash_api_call *call, struct ash_api_request *request, const char *param,
-                       const struct ash_grammar_source *source)
+                       const struct ash_grammar_source *source, bool is_lenient)
 {
     struct ash_api_grammars *grammars = request->api->grammars;
+    struct ash_grammar_opts opts = grammars->opts;
     struct ash_err err = {0};
 
+    opts.is_lenient = is_lenient;
     if (!is_first(call, request, param)) return;
-    if (ash_grammar_cache_get(grammars->cache, source, &grammars->opts, &call->grammar, &err) < 0)
-        fail(request, param, &err);
+    if (ash_grammar_cache_get(grammars->cache, source, &opts, &call->grammar, &err) < 0) fail(request, param, &err);
 }
 
 static void set_text(struct ash_api_call *call, struct ash_api_request *request, const char *param,
                      enum ash_grammar_kind kind, const char *text)
 {
-    set_source(call, request, param, &(struct ash_grammar_source){kind, text, strlen(text)});
+    set_source(call, request, param, &(struct ash_grammar_source){kind, text, strlen(text)}, false);
 }
 
 void ash_api_grammars_set_schema(struct ash_api_call *call, struct ash_api_request *request, const json_t *schema,
-                                 const char *param)
+                                 const char *param, bool is_lenient)
 {
     struct ash_str text = {0};
 
@@ -93,7 +94,7 @@ void ash_api_grammars_set_schema(struct ash_api_call *call, struct ash_api_reque
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the schema");
     else
         set_source(call, request, param,
-                   &(struct ash_grammar_source){ASH_GRAMMAR_JSON_SCHEMA, text.data, text.size_bytes});
+                   &(struct ash_grammar_source){ASH_GRAMMAR_JSON_SCHEMA, text.data, text.size_bytes}, is_lenient);
     ash_str_fini(&text);
 }
 
@@ -142,7 +143,8 @@ static void read_response_format(struct ash_api_call *call, struct ash_api_reque
         ash_api_grammars_set_object(call, request, "response_format");
     else if (strcmp(type, "json_schema") == 0 || strcmp(type, "json_object") == 0)
         ash_api_grammars_set_schema(call, request, schema != NULL ? schema : json_null(),
-                                    "response_format.json_schema.schema");
+                                    "response_format.json_schema.schema",
+                                    !json_is_true(json_object_get(named, "strict")));
     else
         ash_fields_wrong(&request->fields, "response_format", "must be of type text, json_object or json_schema");
 }
@@ -160,7 +162,7 @@ static void read_named(struct ash_api_call *call, struct ash_api_request *reques
     const json_t *choice = ash_fields_array(fields, names->choice);
     const char *grammar = ash_fields_string(fields, names->grammar);
 
-    if (schema != NULL) ash_api_grammars_set_schema(call, request, schema, names->json);
+    if (schema != NULL) ash_api_grammars_set_schema(call, request, schema, names->json, false);
     if (regex != NULL) set_text(call, request, names->regex, ASH_GRAMMAR_REGEX, regex);
     if (choice != NULL) set_choice(call, request, choice, names->choice);
     if (grammar != NULL) set_text(call, request, names->grammar, ASH_GRAMMAR_GBNF, grammar);

@@ -16,9 +16,10 @@ void ash_api_grammars_read(struct ash_api_call *call, struct ash_api_request *re
 /* Where tool_choice asks for calls: the grammar of such an answer. */
 void ash_api_grammars_read_tools(struct ash_api_call *call, struct ash_api_request *request,
                                  struct ash_chat_call *chat);
-/* The grammar of a schema, for forms that have it at a place of their own. param names the field. */
+/* The grammar of a schema, for forms that have it at a place of their own. param names the field. is_lenient: what
+ * cannot be enforced is ignored ("strict" is not true). */
 void ash_api_grammars_set_schema(struct ash_api_call *call, struct ash_api_request *request, const json_t *schema,
-                                 const char *param);
+                                 const char *param, bool is_lenient);
 /* Any JSON object. */
 void ash_api_grammars_set_object(struct ash_api_call *call, struct ash_api_request *request, const char *param);
 

@@ -130,7 +130,8 @@ static void read_text(struct ash_api_call *call, struct ash_api_request *request
     if (strcmp(type, "json_object") == 0)
         ash_api_grammars_set_object(call, request, "text.format");
     else if (strcmp(type, "json_schema") == 0)
-        ash_api_grammars_set_schema(call, request, json_object_get(format, "schema"), "text.format.schema");
+        ash_api_grammars_set_schema(call, request, json_object_get(format, "schema"), "text.format.schema",
+                                    !json_is_true(json_object_get(format, "strict")));
     else
         wrong(request, "text.format", "must be of type text, json_object or json_schema");
 }

@@ -402,23 +402,28 @@ static int fill_start(struct ash_pda_cache *cache)
     return rc;
 }
 
-struct ash_pda_cache *ash_pda_cache_open(const struct ash_pda *pda, const struct ash_vocab_trie *trie,
-                                         size_t limit_bytes)
+int ash_pda_cache_open(const struct ash_pda *pda, const struct ash_vocab_trie *trie, size_t limit_bytes,
+                       struct ash_pda_cache **cache_out)
 {
     struct ash_pda_cache *cache = calloc(1, sizeof(*cache));
+    int rc;
 
-    if (cache == NULL) return NULL;
+    if (cache == NULL) return -ENOMEM;
     cache->pda = pda;
     cache->trie = trie;
     cache->limit_bytes = limit_bytes;
     atomic_init(&cache->references, 1);
     if (pthread_mutex_init(&cache->lock, NULL) != 0) {
         free(cache);
-        return NULL;
+        return -ENOMEM;
     }
-    if (fill_start(cache) == 0) return cache;
-    ash_pda_cache_put(cache);
-    return NULL;
+    rc = fill_start(cache);
+    if (rc < 0) {
+        ash_pda_cache_put(cache);
+        return rc;
+    }
+    *cache_out = cache;
+    return 0;
 }
 
 void ash_pda_cache_put(struct ash_pda_cache *cache)

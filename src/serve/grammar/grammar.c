@@ -51,18 +51,21 @@ void ash_grammar_put(struct ash_grammar *grammar)
     free(grammar);
 }
 
-struct ash_pda_cache *ash_grammar_get_cache(struct ash_grammar *grammar, const struct ash_vocab_trie *trie,
-                                            const struct ash_pda_cache *full)
+int ash_grammar_get_cache(struct ash_grammar *grammar, const struct ash_vocab_trie *trie,
+                          const struct ash_pda_cache *full, struct ash_pda_cache **cache_out)
 {
-    struct ash_pda_cache *cache;
+    int rc = 0;
 
     pthread_mutex_lock(&grammar->lock);
     if (grammar->cache == NULL || grammar->cache->trie != trie || grammar->cache == full) {
         ash_pda_cache_put(grammar->cache);
-        grammar->cache = ash_pda_cache_open(grammar->pda, trie, grammar->limits.cache_bytes);
+        grammar->cache = NULL;
+        rc = ash_pda_cache_open(grammar->pda, trie, grammar->limits.cache_bytes, &grammar->cache);
     }
-    cache = grammar->cache;
-    if (cache != NULL) atomic_fetch_add(&cache->references, 1);
+    if (rc == 0) {
+        atomic_fetch_add(&grammar->cache->references, 1);
+        *cache_out = grammar->cache;
+    }
     pthread_mutex_unlock(&grammar->lock);
-    return cache;
+    return rc;
 }

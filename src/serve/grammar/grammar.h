@@ -65,12 +65,13 @@ enum ash_json_space {
 struct ash_grammar_opts {
     struct ash_grammar_limits limits;
     enum ash_json_space space;
+    bool is_lenient; /* keywords and patterns of a schema that are not supported are ignored */
 };
-/* Default limits, compact. */
+/* Default limits, compact, not lenient. */
 struct ash_grammar_opts ash_grammar_default_opts(void);
 
-/* JSON of a schema (an object, or true or false). What is not supported is -ENOTSUP and named by its JSON pointer; what
- * is no schema, or one that nothing fits, is -EINVAL; also -E2BIG and -ENOMEM. opts NULL: the defaults. The caller owns
+/* JSON of a schema (an object, or true or false). A keyword that is not supported is -ENOTSUP and named by its JSON
+ * pointer, unless opts say that it is ignored; what is no schema, or one that nothing fits, is -EINVAL; also -E2BIG and -ENOMEM. opts NULL: the defaults. The caller owns
  * *grammar_out (ash_grammar_put). */
 int ash_grammar_from_json_schema(const json_t *schema, const struct ash_grammar_opts *opts,
                                  struct ash_grammar **grammar_out, struct ash_err *err);

@@ -134,7 +134,7 @@ int ash_grammar_cache_get(struct ash_grammar_cache *cache, const struct ash_gram
     size_t size = source->kind == ASH_GRAMMAR_JSON_OBJECT ? 0 : source->size_bytes;
     struct ash_grammar *grammar;
     struct ash_str key = {0};
-    int rc = ash_str_addf(&key, "%d %d ", (int)source->kind, (int)own.space);
+    int rc = ash_str_addf(&key, "%d %d %d ", (int)source->kind, (int)own.space, own.is_lenient);
 
     if (rc == 0 && size > 0) rc = ash_str_add(&key, source->text, size);
     if (rc < 0) {

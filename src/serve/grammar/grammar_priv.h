@@ -13,8 +13,9 @@ struct ash_grammar {
     struct ash_pda_cache *cache; /* the one that new matchers share; NULL: none yet */
 };
 
-/* The cache that matchers over trie share, but not `full` (may be NULL), with a reference. NULL when out of memory. */
-struct ash_pda_cache *ash_grammar_get_cache(struct ash_grammar *grammar, const struct ash_vocab_trie *trie,
-                                            const struct ash_pda_cache *full);
+/* The cache that matchers over trie share, but not `full` (may be NULL), with a reference. Errors of
+ * ash_pda_cache_open. */
+int ash_grammar_get_cache(struct ash_grammar *grammar, const struct ash_vocab_trie *trie,
+                          const struct ash_pda_cache *full, struct ash_pda_cache **cache_out);
 
 #endif

@@ -29,7 +29,7 @@ int ash_grammar_from_json_schema(const json_t *schema, const struct ash_grammar_
     draft = ash_pda_draft_open(&own.limits);
     if (draft == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a grammar");
     root = ash_pda_add_rule(draft);
-    rc = ash_schema_draw(schema, own.space, draft, ash_pda_rule_start(draft, root), ash_pda_rule_end(draft, root), err);
+    rc = ash_schema_draw(schema, &own, draft, ash_pda_rule_start(draft, root), ash_pda_rule_end(draft, root), err);
     if (rc == 0) rc = ash_pda_finish(draft, root, NULL, &pda, err);
     ash_pda_draft_close(draft);
     return rc < 0 ? rc : ash_grammar_from_pda(pda, &own.limits, grammar_out, err);

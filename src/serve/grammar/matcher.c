@@ -31,14 +31,19 @@ int ash_matcher_open(struct ash_grammar *grammar, const struct ash_vocab_trie *t
                      struct ash_err *err)
 {
     struct ash_matcher *matcher = calloc(1, sizeof(*matcher));
+    int rc;
 
     if (matcher == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a matcher");
     matcher->nothing = calloc(trie->words + 1, sizeof(uint64_t));
-    matcher->cache = ash_grammar_get_cache(grammar, trie, NULL);
+    rc = matcher->nothing == NULL ? -ENOMEM : ash_grammar_get_cache(grammar, trie, NULL, &matcher->cache);
     matcher->grammar = ash_grammar_get(grammar);
-    if (matcher->nothing == NULL || matcher->cache == NULL) {
+    if (rc < 0) {
         ash_matcher_close(matcher);
-        return ash_err_set(err, -ENOMEM, "out of memory for a matcher");
+        if (rc == -ENOMEM) return ash_err_set(err, rc, "out of memory for a matcher");
+        return ash_err_set(err, -E2BIG,
+                           "the grammar is too large: its first state alone takes more than %zu MiB; repetitions in "
+                           "each other multiply: simplify it",
+                           grammar->limits.cache_bytes >> 20);
     }
     matcher->configs[0] = ASH_PDA_START;
     *matcher_out = matcher;
@@ -57,8 +62,8 @@ void ash_matcher_close(struct ash_matcher *matcher)
 /* Go on in a cache with room. */
 static int move(struct ash_matcher *matcher)
 {
-    struct ash_pda_cache *fresh = ash_grammar_get_cache(matcher->grammar, matcher->cache->trie, matcher->cache);
-    int rc = fresh == NULL ? -ENOMEM : 0;
+    struct ash_pda_cache *fresh = NULL;
+    int rc = ash_grammar_get_cache(matcher->grammar, matcher->cache->trie, matcher->cache, &fresh);
 
     for (size_t back = 0; back <= matcher->kept && rc == 0; back++) {
         uint32_t *config = config_of(matcher, matcher->count - back);

@@ -73,7 +73,7 @@ int ash_pda_draft_check(struct ash_pda_draft *draft, struct ash_err *err)
     if (ash_clock_ns() > draft->end_ns) stop(draft, -E2BIG, "it takes too long to compile");
     if (draft->rc == -ENOMEM) return ash_err_set(err, -ENOMEM, "out of memory for a grammar");
     if (draft->rc == 0) return 0;
-    return ash_err_set(err, draft->rc, "%s; simplify it, or raise the limit (%zu states, %g seconds)", draft->what,
+    return ash_err_set(err, draft->rc, "%s (the limit is %zu states and %g seconds): simplify it", draft->what,
                        draft->limits.states, draft->limits.seconds);
 }
 

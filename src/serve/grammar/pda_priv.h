@@ -116,9 +116,10 @@ struct ash_pda_cache {
     } queue, result, seeds; /* of the closure at work, and of each class of bytes */
 };
 
-/* An empty cache with one reference; limit_bytes of memory, then it is full. Borrows pda and trie. NULL: no memory. */
-struct ash_pda_cache *ash_pda_cache_open(const struct ash_pda *pda, const struct ash_vocab_trie *trie,
-                                         size_t limit_bytes);
+/* An empty cache with one reference; limit_bytes of memory, then it is full. Borrows pda and trie. 0, -ENOMEM, or
+ * -ENOSPC if the first state alone exceeds limit_bytes. */
+int ash_pda_cache_open(const struct ash_pda *pda, const struct ash_vocab_trie *trie, size_t limit_bytes,
+                       struct ash_pda_cache **cache_out);
 /* One reference less; the last one frees it. NULL is a no-op. */
 void ash_pda_cache_put(struct ash_pda_cache *cache);
 /* The config of a number that some call gave. */

@@ -313,12 +313,13 @@ static int draw_rule(struct ash_schema *schema, size_t index)
                             : draw_types(schema, &set, types, place);
 }
 
-int ash_schema_draw(const json_t *root, enum ash_json_space space, struct ash_pda_draft *draft, uint32_t from,
+int ash_schema_draw(const json_t *root, const struct ash_grammar_opts *opts, struct ash_pda_draft *draft, uint32_t from,
                     uint32_t to, struct ash_err *err)
 {
     struct ash_schema schema = {.draft = draft,
                                 .limits = ash_pda_draft_limits(draft),
-                                .space = space,
+                                .space = opts->space,
+                                .is_lenient = opts->is_lenient,
                                 .root = root,
                                 .err = err,
                                 .character = ASH_PDA_NONE,

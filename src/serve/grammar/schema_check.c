@@ -253,7 +253,7 @@ int ash_schema_check(struct ash_schema *schema, const json_t *part)
             if (strcmp(name, keywords[i].name) == 0) break;
         if (i < ASH_COUNT(keywords)) wanted = expected(keywords[i].kind, value);
         if (wanted != NULL) return ash_schema_fail(schema, -EINVAL, part, name, "must be %s", wanted);
-        if (i == ASH_COUNT(keywords) && !is_void(name, value))
+        if (i == ASH_COUNT(keywords) && !is_void(name, value) && !schema->is_lenient)
             return ash_schema_fail(schema, -ENOTSUP, part, name, "this keyword is not supported");
     }
     return 0;

@@ -19,6 +19,7 @@
 #define INTEGER "-?[1-9]\\d{0,18}|0"
 #define NUMBER "-?(?:0|[1-9]\\d{0,20})(?:\\.\\d{1,17})?|-?[1-9](?:\\.\\d{1,17})?[eE][+-]?(?:[0-2]?\\d{1,2}|30[0-7])"
 #define DIGITS_MAX 15 /* that a double tells apart */
+#define BEYOND 1e19   /* more than any number of the plain form, which has 19 digits before the point */
 
 /* A bound as decimal digits: |value| = whole.fraction, without needless zeros. */
 struct bound {
@@ -42,7 +43,7 @@ static int split_decimal(const json_t *number, struct bound *bound)
         snprintf(text, sizeof(text), "%" PRIu64, whole < 0 ? 0 - (uint64_t)whole : (uint64_t)whole);
     } else {
         int digits = 0;
-        if (fabs(value) >= 1e18) return -ERANGE;
+        if (fabs(value) >= BEYOND) return -ERANGE;
         do /* the fewest digits that read back */
             snprintf(text, sizeof(text), "%.*f", digits, fabs(value));
         while (strtod(text, NULL) != fabs(value) && ++digits < 38);
@@ -229,6 +230,7 @@ static int multiples(struct ash_schema *schema, uint32_t factor, uint32_t places
 
 struct conditions {
     struct bound minimum, maximum;
+    bool is_plain;         /* a bound that is met by every number of the plain form */
     struct ash_lang *lang; /* what was joined so far */
 };
 
@@ -260,8 +262,9 @@ static int join_expression(struct ash_schema *schema, struct conditions *conditi
 }
 
 /* minimum and exclusiveMinimum, or the maxima. */
-static int take_bounds(struct ash_schema *schema, const json_t *part, bool is_minimum, struct bound *kept)
+static int take_bounds(struct ash_schema *schema, const json_t *part, bool is_minimum, struct conditions *conditions)
 {
+    struct bound *kept = is_minimum ? &conditions->minimum : &conditions->maximum;
     const char *names[] = {is_minimum ? "minimum" : "maximum", is_minimum ? "exclusiveMinimum" : "exclusiveMaximum"};
     bool is_old_style = json_is_boolean(json_object_get(part, names[1])); /* draft 4: true next to minimum */
 
@@ -270,6 +273,10 @@ static int take_bounds(struct ash_schema *schema, const json_t *part, bool is_mi
         struct bound bound = {.is_exclusive = i == 1};
         if (value == NULL || json_is_boolean(value)) continue;
         if (is_old_style) bound.is_exclusive = json_is_true(json_object_get(part, names[1]));
+        if (is_minimum ? json_number_value(value) <= -BEYOND : json_number_value(value) >= BEYOND) {
+            conditions->is_plain = true;
+            continue;
+        }
         if (split_decimal(value, &bound) < 0)
             return ash_schema_fail(schema, -ENOTSUP, part, names[i], "%g has more digits than are supported",
                                    json_number_value(value));
@@ -327,11 +334,13 @@ static int gather(struct ash_schema *schema, const struct ash_schema_set *set, u
     int rc = 0;
 
     for (size_t i = 0; i < set->count && rc == 0; i++) {
-        rc = take_bounds(schema, set->parts[i].schema, true, &conditions->minimum);
-        if (rc == 0) rc = take_bounds(schema, set->parts[i].schema, false, &conditions->maximum);
+        rc = take_bounds(schema, set->parts[i].schema, true, conditions);
+        if (rc == 0) rc = take_bounds(schema, set->parts[i].schema, false, conditions);
         if (rc == 0) rc = take_multiple(schema, set->parts[i].schema, conditions);
     }
-    if (rc < 0 || (conditions->lang == NULL && !conditions->minimum.is_set && !conditions->maximum.is_set)) return rc;
+    if (rc < 0 || (conditions->lang == NULL && !conditions->is_plain && !conditions->minimum.is_set &&
+                   !conditions->maximum.is_set))
+        return rc;
     rc = join_shape(schema, conditions, types);
     if (rc == 0) rc = join_bound(schema, conditions, &conditions->minimum, 1);
     return rc < 0 ? rc : join_bound(schema, conditions, &conditions->maximum, -1);

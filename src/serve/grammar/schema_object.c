@@ -29,10 +29,29 @@ struct object {
     struct pattern patterns[PATTERNS_MAX];
     size_t pattern_count;
     uint32_t min, max;
-    bool is_open;    /* properties that nobody names are allowed */
-    bool is_counted; /* max matters: the number of properties is counted exactly */
-    uint32_t extra;  /* the rule of one such property; ASH_PDA_NONE: none */
+    struct ash_lang *names; /* the keys that propertyNames allows; NULL: all */
+    bool is_open;           /* properties that nobody names are allowed */
+    bool is_counted;        /* max matters: the number of properties is counted exactly */
+    uint32_t extra;         /* the rule of one such property; ASH_PDA_NONE: none */
 };
+
+/* ---- which keys -------------------------------------------------------------------------------------------------- */
+
+/* propertyNames of all parts: strings by pattern, format, length and enum. A type says nothing: keys are strings. */
+static int find_names(struct object *object)
+{
+    struct ash_schema *schema = object->schema;
+    struct ash_schema_set names = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < object->set->count && rc == 0; i++) {
+        const json_t *part = object->set->parts[i].schema, *own = json_object_get(part, "propertyNames");
+        if (own != NULL) rc = ash_schema_set_add(schema, &names, own);
+    }
+    if (rc == 0) rc = ash_schema_string_lang(schema, &names, &object->names);
+    ash_schema_set_fini(&names);
+    return rc;
+}
 
 /* ---- which properties -------------------------------------------------------------------------------------------- */
 
@@ -116,10 +135,13 @@ static int add_part_value(struct object *object, const json_t *part, const char 
 static int find_rules(struct object *object)
 {
     for (size_t p = 0; p < object->count; p++) {
-        struct ash_schema_set own = {0};
+        const char *name = object->properties[p].name;
+        struct ash_schema_set own = {
+            .is_never = object->names != NULL && !ash_lang_has(object->names, name, strlen(name)),
+        };
         int rc = 0;
         for (size_t i = 0; i < object->set->count && rc == 0; i++)
-            rc = add_part_value(object, object->set->parts[i].schema, object->properties[p].name, &own);
+            rc = add_part_value(object, object->set->parts[i].schema, name, &own);
         if (rc == 0) rc = ash_schema_find_rule(object->schema, &own, &object->properties[p].rule);
         ash_schema_set_fini(&own);
         if (rc < 0) return rc;
@@ -156,16 +178,6 @@ static int other_keys(struct object *object, struct ash_lang **lang_out)
     ash_lang_close(names);
     free(texts);
     return rc;
-}
-
-/* propertyNames: a schema of strings, with pattern, format and lengths in it. */
-static bool has_name_rules(const struct object *object)
-{
-    for (size_t i = 0; i < object->set->count; i++) {
-        const json_t *names = json_object_get(object->set->parts[i].schema, "propertyNames");
-        if (names != NULL && !json_is_true(names)) return true;
-    }
-    return false;
 }
 
 /* The schemas of values whose key matches exactly the patterns in `matched` (bits), added to own. */
@@ -238,13 +250,8 @@ static int find_extras(struct object *object)
     int rc = 0;
 
     object->extra = ASH_PDA_NONE;
-    if (has_name_rules(object)) {
-        for (size_t i = 0; i < object->set->count; i++)
-            if (json_object_get(object->set->parts[i].schema, "propertyNames") != NULL)
-                return ash_schema_fail(object->schema, -ENOTSUP, object->set->parts[i].schema, "propertyNames",
-                                       "this keyword is not supported");
-    }
-    if (object->count > 0 || object->pattern_count > 0) rc = other_keys(object, &keys);
+    if (object->count > 0 || object->pattern_count > 0 || object->names != NULL) rc = other_keys(object, &keys);
+    if (rc == 0 && object->names != NULL) rc = narrow(object, &keys, object->names, false);
     for (unsigned matched = 0; matched < 1u << object->pattern_count && rc == 0; matched++)
         if (matched > 0 || object->is_open) rc = find_extra(object, matched, keys);
     ash_lang_close(keys);
@@ -354,6 +361,7 @@ static void object_fini(struct object *object)
 {
     for (size_t i = 0; i < object->pattern_count; i++)
         ash_lang_close(object->patterns[i].lang);
+    ash_lang_close(object->names);
     free(object->properties);
 }
 
@@ -365,6 +373,7 @@ int ash_schema_draw_object(struct ash_schema *schema, const struct ash_schema_se
     uint32_t close = ash_pda_add_state(draft);
     int rc = gather(&object);
 
+    if (rc == 0) rc = find_names(&object);
     if (rc == 0) rc = find_rules(&object);
     if (rc == 0) rc = find_extras(&object);
     if (rc == 0) rc = check_counts(&object);

@@ -41,6 +41,7 @@ struct ash_schema {
     struct ash_pda_draft *draft;
     const struct ash_grammar_limits *limits;
     enum ash_json_space space;
+    bool is_lenient;
     const json_t *root;
     struct ash_err *err;
     struct ash_schema_rule *rules; /* drawn up to `done`, the others are still to be */
@@ -95,12 +96,15 @@ int ash_schema_draw_object(struct ash_schema *schema, const struct ash_schema_se
 int ash_schema_draw_values(struct ash_schema *schema, const struct ash_schema_set *set, unsigned types,
                            struct ash_schema_place place);
 
+/* The strings that fit the set, into *lang_out, which the caller owns also after an error; NULL: all strings. Of anyOf
+ * and oneOf it is -ENOTSUP. */
+int ash_schema_string_lang(struct ash_schema *schema, const struct ash_schema_set *set, struct ash_lang **lang_out);
 /* Does a string fit what the set says of strings? 1, 0 or a negative errno. */
 int ash_schema_fits_string(struct ash_schema *schema, const struct ash_schema_set *set, const char *text, size_t bytes);
 /* Does a number (its text) fit what the set says of numbers? 1, 0 or a negative errno. */
 int ash_schema_fits_number(struct ash_schema *schema, const struct ash_schema_set *set, const json_t *number);
 
-/* The language of a format, or NULL where it is not known. */
+/* The language of a format, or NULL if it is not known: then it is an annotation. */
 const char *ash_schema_format(const char *name);
 
 /* ---- pieces of JSON ---------------------------------------------------------------------------------------------- */

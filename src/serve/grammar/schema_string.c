@@ -26,6 +26,14 @@ static int both(struct ash_schema *schema, struct ash_lang **lang, struct ash_la
     return 0;
 }
 
+/* May a pattern that no automaton can follow be left out? A format that is known says what it is about. */
+static bool can_drop(const struct ash_schema *schema, const json_t *part)
+{
+    const char *format = json_string_value(json_object_get(part, "format"));
+
+    return schema->is_lenient || (format != NULL && ash_schema_format(format) != NULL);
+}
+
 static int add_pattern(struct ash_schema *schema, const json_t *part, struct ash_lang **lang)
 {
     const json_t *pattern = json_object_get(part, "pattern");
@@ -37,6 +45,7 @@ static int add_pattern(struct ash_schema *schema, const json_t *part, struct ash
     if (rc < 0) return rc;
     rc = ash_lang_from_regex(json_string_value(pattern), json_string_length(pattern), ASH_LANG_PART, schema->limits,
                              &own, schema->err);
+    if (rc == -ENOTSUP && can_drop(schema, part)) return 0;
     if (rc == 0) rc = both(schema, lang, own);
     return rc < 0 ? ash_schema_wrap(schema, rc, part, "pattern") : 0;
 }
@@ -49,8 +58,7 @@ static int add_format(struct ash_schema *schema, const json_t *part, struct ash_
 
     if (name == NULL) return 0;
     expression = ash_schema_format(name);
-    if (expression == NULL) return ash_schema_fail(schema, -ENOTSUP, part, "format", "'%.64s' is not supported", name);
-    if (expression[0] == '\0') return 0;
+    if (expression == NULL || expression[0] == '\0') return 0;
     rc = ash_lang_from_regex(expression, strlen(expression), ASH_LANG_WHOLE, schema->limits, &own, schema->err);
     if (rc == 0) rc = both(schema, lang, own);
     return rc < 0 ? ash_schema_wrap(schema, rc, part, "format") : 0;
@@ -116,6 +124,49 @@ int ash_schema_draw_string(struct ash_schema *schema, const struct ash_schema_se
     }
     ash_lang_close(lang);
     return rc;
+}
+
+/* The strings of one part's enum or const become a condition. */
+static int add_values(struct ash_schema *schema, const json_t *part, struct ash_lang **lang)
+{
+    const json_t *single = json_object_get(part, "const"), *list = json_object_get(part, "enum");
+    size_t count = 0, length = single != NULL ? 1 : json_array_size(list);
+    struct ash_lang *own = NULL;
+    struct ash_pda_text *texts;
+    int rc;
+
+    if (single == NULL && list == NULL) return 0;
+    texts = calloc(length + 1, sizeof(*texts));
+    if (texts == NULL) return ash_err_set(schema->err, -ENOMEM, "out of memory for a grammar");
+    for (size_t i = 0; i < length; i++) {
+        const json_t *value = single != NULL ? single : json_array_get(list, i);
+        if (json_is_string(value))
+            texts[count++] = (struct ash_pda_text){json_string_value(value), json_string_length(value)};
+    }
+    rc = ash_lang_from_texts(texts, count, &own, schema->err);
+    free(texts);
+    return rc == 0 ? both(schema, lang, own) : rc;
+}
+
+int ash_schema_string_lang(struct ash_schema *schema, const struct ash_schema_set *set, struct ash_lang **lang_out)
+{
+    uint32_t min, max;
+    int rc = gather(schema, set, &min, &max, lang_out);
+
+    for (size_t i = 0; i < set->count && rc == 0; i++) {
+        const json_t *part = set->parts[i].schema;
+        const char *keyword = json_object_get(part, "anyOf") != NULL ? "anyOf" : "oneOf";
+        rc = add_values(schema, part, lang_out);
+        if (rc == 0 && json_object_get(part, keyword) != NULL && !schema->is_lenient)
+            rc = ash_schema_fail(schema, -ENOTSUP, part, keyword, "is not supported in propertyNames");
+    }
+    if (rc == 0 && (set->is_never || min > max)) {
+        struct ash_lang *none = NULL;
+        struct ash_pda_text text;
+        rc = ash_lang_from_texts(&text, 0, &none, schema->err);
+        return rc == 0 ? both(schema, lang_out, none) : rc;
+    }
+    return rc == 0 ? add_length(schema, min, max, lang_out) : rc;
 }
 
 int ash_schema_fits_string(struct ash_schema *schema, const struct ash_schema_set *set, const char *text, size_t bytes)

@@ -340,7 +340,7 @@ static int draw_arguments(struct builder *builder)
         uint32_t rule = builder->arguments[i] = ash_pda_add_rule(builder->draft);
         rc = check_name(builder, tool->name);
         if (rc < 0) break;
-        rc = ash_schema_draw(tool->parameters != NULL ? tool->parameters : any, builder->grammar.space, builder->draft,
+        rc = ash_schema_draw(tool->parameters != NULL ? tool->parameters : any, &builder->grammar, builder->draft,
                              ash_pda_rule_start(builder->draft, rule), ash_pda_rule_end(builder->draft, rule),
                              builder->err);
         if (rc < 0) ash_err_prefix(builder->err, rc, "tool '%.64s'", tool->name);
