@@ -78,8 +78,8 @@ static int read_kind(struct import *import, struct ash_err *err)
     if (import->words == NULL)
         return ash_err_set(
             err, -ENOTSUP,
-            "its way to cut words ('%.40s') is not supported (llama-bpe, smaug-bpe, qwen2, gpt-2 and smollm are): put "
-            "the model's tokenizer.json next to the file",
+            "its way to cut words ('%.40s') is not supported (llama-bpe, smaug-bpe, qwen2, qwen35, tekken, "
+            "deepseek-r1-qwen, gpt-2 and smollm are): put the model's tokenizer.json next to the file",
             pre);
     import->add_bos = import->words->ignore_merges;
     return 0;

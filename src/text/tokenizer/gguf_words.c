@@ -6,9 +6,20 @@
 
 #include "base/assert.h"
 
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 #define WORDS(numbers)                                                                                                 \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                                              \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+    CONTRACTIONS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                                                              \
+                 "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+#define MARKED_WORDS                                                                                                   \
+    CONTRACTIONS "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"     \
+                 "|\\s+(?!\\S)|\\s+"
+/* Words end where a small letter is followed by a capital one. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED_WORDS                                                                                                    \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER                                \
+    "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* Of those that cut alike the first is written. */
 static const struct ash_tok_gguf_words words[] = {
@@ -18,6 +29,9 @@ static const struct ash_tok_gguf_words words[] = {
     {.name = "smaug-bpe", .expression = WORDS("\\p{N}{1,3}")},
     {.name = "dbrx", .expression = WORDS("\\p{N}{1,3}")},
     {.name = "qwen2", .expression = WORDS("\\p{N}"), .nfc = true},
+    {.name = "deepseek-r1-qwen", .expression = WORDS("\\p{N}"), .nfc = true},
+    {.name = "qwen35", .expression = MARKED_WORDS, .nfc = true},
+    {.name = "tekken", .expression = CASED_WORDS, .ignore_merges = true},
     {.name = "gpt-2"},
     {.name = "smollm", .digits = true},
 };

@@ -1,25 +1,67 @@
 /* Finding a tokenizer: a folder with a tokenizer.json, that file itself, or a GGUF file. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
 
 #define FILE_NAME "tokenizer.json"
+#define CONFIG_NAME "tokenizer_config.json"
+
+/* The transformers library builds the post-processor of its LlamaTokenizer from add_bos_token, whether tokenizer.json
+ * has one or not. Folders of DeepSeek have none. */
+static const char *added_bos(const json_t *config)
+{
+    const char *kind = json_string_value(json_object_get(config, "tokenizer_class"));
+    const json_t *bos = json_object_get(config, "bos_token");
+
+    if (kind == NULL || strncmp(kind, "LlamaTokenizer", strlen("LlamaTokenizer")) != 0) return NULL;
+    if (!json_is_true(json_object_get(config, "add_bos_token"))) return NULL;
+    return json_string_value(json_is_object(bos) ? json_object_get(bos, "content") : bos);
+}
+
+/* What tokenizer_config.json, next to tokenizer.json, says of the ids around a text. */
+static int apply_config(struct ash_tokenizer *tokenizer, const char *path, struct ash_err *err)
+{
+    const char *slash = strrchr(path, '/'), *bos;
+    char config_path[PATH_MAX];
+    json_t *config = NULL;
+    int length, rc;
+
+    if (tokenizer->post.has_template) return 0;
+    length = snprintf(config_path, sizeof(config_path), "%.*s" CONFIG_NAME, slash != NULL ? (int)(slash + 1 - path) : 0,
+                      path);
+    if (length >= (int)sizeof(config_path) || !ash_path_exists(config_path)) return 0;
+    rc = ash_json_load(config_path, &config, err);
+    if (rc < 0) return rc;
+    bos = added_bos(config);
+    if (bos != NULL) rc = ash_tok_post_begin(tokenizer, ash_tokenizer_id(tokenizer, bos), err);
+    json_decref(config);
+    return rc;
+}
 
 static int open_json(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
 {
+    struct ash_tokenizer *tokenizer = NULL;
     char *text = NULL;
     size_t size_bytes = 0;
     int rc = ash_file_read(path, ASH_JSON_MAX_BYTES, &text, &size_bytes, err);
 
     if (rc < 0) return rc;
-    rc = ash_tokenizer_parse(text, size_bytes, path, tokenizer_out, err);
+    rc = ash_tokenizer_parse(text, size_bytes, path, &tokenizer, err);
     free(text);
-    return rc;
+    if (rc == 0) rc = apply_config(tokenizer, path, err);
+    if (rc < 0) {
+        ash_tokenizer_close(tokenizer);
+        return rc;
+    }
+    *tokenizer_out = tokenizer;
+    return 0;
 }
 
 /* A tokenizer.json next to the file goes first: it is the tokenizer itself, not what such a file can say of it. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define TEMPLATE_IDS_MAX 4096
 
 static int template_add(struct ash_tok_post *post, int32_t id, struct ash_err *err)
@@ -84,6 +86,19 @@ int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_
 {
     return ash_tok_each_step(json_object_get(root, "post_processor"), "post_processor", "processors", load_step, post,
                              err);
+}
+
+int ash_tok_post_begin(struct ash_tokenizer *tokenizer, int32_t id, struct ash_err *err)
+{
+    struct ash_tok_post *post = &tokenizer->post;
+    int rc;
+
+    if (id < 0) return 0; /* a token that the vocabulary lacks is left out */
+    post->has_template = true;
+    rc = template_add(post, id, err);
+    if (rc == 0) rc = template_add(post, ASH_TOK_SEQUENCE, err);
+    tokenizer->hash = ash_hash_bytes(&id, sizeof(id), tokenizer->hash);
+    return rc;
 }
 
 void ash_tok_post_fini(struct ash_tok_post *post)

@@ -331,6 +331,8 @@ struct ash_tok_post {
 
 /* Read "post_processor" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
+/* A tokenizer without a template gets one: id, then the text. id below 0: none. Its hash changes. */
+int ash_tok_post_begin(struct ash_tokenizer *tokenizer, int32_t id, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_post_fini(struct ash_tok_post *post);
 

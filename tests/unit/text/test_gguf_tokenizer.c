@@ -110,6 +110,68 @@ static void test_golden(void **state)
     }
 }
 
+/* The golden tokenizer of llama3, but with another way to cut: that of a family, as its tokenizer.json has it. */
+static struct ash_tokenizer *open_cut(const char *expression, bool nfc, bool ignore_merges)
+{
+    struct ash_tokenizer *tokenizer = NULL;
+    json_t *root = json_load_file(GOLDEN "/llama3-split/tokenizer.json", 0, NULL), *split;
+    struct ash_err err = {0};
+    char *text;
+
+    split = json_array_get(json_object_get(json_object_get(root, "pre_tokenizer"), "pretokenizers"), 0);
+    json_object_set_new(split, "pattern", json_pack("{s:s}", "Regex", expression));
+    json_object_set_new(json_object_get(root, "model"), "ignore_merges", json_boolean(ignore_merges));
+    if (nfc) json_object_set_new(root, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    text = json_dumps(root, 0);
+    if (ash_tokenizer_parse(text, strlen(text), "cut", &tokenizer, &err) < 0) fail_msg("%s", err.text);
+    free(text);
+    json_decref(root);
+    return tokenizer;
+}
+
+static void test_cutters(void **state)
+{
+    static const char qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+                                "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char qwen35[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+                                 "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char tekken[] =
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+        "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const struct {
+        const char *expression, *name, *written;
+        bool nfc, ignore_merges;
+    } cases[] = {{qwen2, "deepseek-r1-qwen", "qwen2", true, false},
+                 {qwen35, "qwen35", "qwen35", true, false},
+                 {tekken, "tekken", "tekken", false, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ash_tokenizer *want = open_cut(cases[i].expression, cases[i].nfc, cases[i].ignore_merges), *got = NULL;
+        struct ash_arena *arena = ash_arena_open(4096);
+        struct ash_gguf_entries entries = {0};
+        struct ash_str notes = {0};
+        struct ash_err err = {0};
+
+        assert_int_equal(ash_tokenizer_to_gguf(want, ash_tokenizer_vocab_size(want), -1, arena, &entries, &notes, &err),
+                         0);
+        assert_int_equal(notes.size_bytes, 0);
+        for (size_t e = 0; e < entries.count; e++) {
+            if (strcmp(entries.list[e].key, "tokenizer.ggml.pre") != 0) continue;
+            assert_string_equal(entries.list[e].text, cases[i].written);
+            entries.list[e].text = cases[i].name;
+        }
+        if (ash_tokenizer_open(write_file(&entries), &got, &err) < 0) fail_msg("%s", err.text);
+        check_golden("llama3-split", want, got);
+        check_text(want, got, "HelloWorld e\xcc\x81t\xc3\xa9 123//\n", 23);
+        ash_str_fini(&notes);
+        ash_arena_close(arena);
+        ash_tokenizer_close(got);
+        ash_tokenizer_close(want);
+    }
+}
+
 /* ---- files made by hand ------------------------------------------------------------------------------------------ */
 
 #define TOKENS 6
@@ -270,9 +332,9 @@ static void test_chat_template(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_scores),
-                                       cmocka_unit_test(test_bad_vocabularies), cmocka_unit_test(test_fim_marks),
-                                       cmocka_unit_test(test_chat_template)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),    cmocka_unit_test(test_cutters),
+                                       cmocka_unit_test(test_scores),    cmocka_unit_test(test_bad_vocabularies),
+                                       cmocka_unit_test(test_fim_marks), cmocka_unit_test(test_chat_template)};
 
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

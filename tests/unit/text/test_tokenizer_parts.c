@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "unit/text/tokenizer_sample.h"
 
 #define SPLIT(kind, pattern, behavior, invert)                                                                         \
@@ -244,6 +245,41 @@ static void test_template(void **state)
     ash_tokenizer_close(tokenizer);
 }
 
+/* A folder whose tokenizer.json has no template: tokenizer_config.json says whether texts get a first token. */
+static void test_config_adds_bos(void **state)
+{
+    static const struct {
+        const char *config, *expected;
+    } cases[] = {
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true, \"bos_token\": {\"content\": \"<s>\"}}",
+         "<s>|a|b"},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": true, \"bos_token\": \"<s>\"}", "<s>|a|b"},
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}", "a|b"},
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true, \"bos_token\": null}", "a|b"},
+        {"{\"tokenizer_class\": \"Qwen2Tokenizer\", \"add_bos_token\": true, \"bos_token\": \"<s>\"}", "a|b"},
+    };
+    char *json = sample_json(&(struct sample_parts){.vocab = "{\"<s>\": 0, \"a\": 1, \"b\": 2}"});
+    char dir[] = "/tmp/ashlar-test-XXXXXX", file[64], config[64];
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof(file), "%s/tokenizer.json", dir);
+    snprintf(config, sizeof(config), "%s/tokenizer_config.json", dir);
+    assert_int_equal(ash_file_replace(file, json, strlen(json), &err), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ash_tokenizer *tokenizer = NULL;
+
+        assert_int_equal(ash_file_replace(config, cases[i].config, strlen(cases[i].config), &err), 0);
+        if (ash_tokenizer_open(i % 2 == 0 ? dir : file, &tokenizer, &err) < 0) fail_msg("%s", err.text);
+        sample_check(tokenizer, "ab", true, cases[i].expected);
+        sample_check(tokenizer, "ab", false, "a|b");
+        ash_tokenizer_close(tokenizer);
+    }
+    assert_int_equal(ash_dir_remove(dir, NULL), 0);
+    free(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_many_marks),         cmocka_unit_test(test_added_options),
         cmocka_unit_test(test_added_single_word),  cmocka_unit_test(test_added_strip),
         cmocka_unit_test(test_added_longest),      cmocka_unit_test(test_template),
+        cmocka_unit_test(test_config_adds_bos),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
