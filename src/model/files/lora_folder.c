@@ -374,6 +374,23 @@ int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct as
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+/* A tensor that belongs to no module: the adapter was made for another base. */
+static int check_tensors(const struct ash_model *model, const struct ash_safetensors *file, struct ash_err *err)
+{
+    for (size_t i = 0; i < ash_safetensors_size(file); i++) {
+        const char *name = ash_safetensors_at(file, i)->name;
+        size_t at = 0;
+
+        while (at < model->param_count && strcmp(model->params[at].name, name) != 0)
+            at++;
+        if (at == model->param_count)
+            return ash_err_set(err, -EINVAL,
+                               "tensor '%s' belongs to no module of the base: the adapter is of another base or config",
+                               name);
+    }
+    return 0;
+}
+
 static int read_tensors(struct ash_model *model, const struct ash_safetensors *file, struct ash_err *err)
 {
     for (size_t i = 0; i < model->param_count; i++) {
@@ -389,7 +406,7 @@ static int read_tensors(struct ash_model *model, const struct ash_safetensors *f
                                param->name, param->full[0], param->full[1]);
         ash_param_take(param, view->data, view->dtype, (float *)model->values.data + param->offset);
     }
-    return 0;
+    return check_tensors(model, file, err);
 }
 
 int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)

@@ -10,11 +10,14 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/assert.h"
+#include "base/file.h"
 #include "base/math.h"
 #include "base/rng.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "storage/safetensors.h"
 
 #define POST TEST_DATA "/golden/post/"
 #define MODEL POST "models/llama"
@@ -149,9 +152,56 @@ static void test_refused(void **state)
     ash_exec_fini(&exec);
 }
 
+static int take_tensor(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+{
+    const struct ash_tensor_spec *specs = ctx;
+
+    memcpy(buf, (const char *)specs[index].data + first_byte, size_bytes);
+    return 0;
+}
+
+/* An adapter with a tensor that no module of the base has, as one for a deeper model: refused by that name. */
+static void an_adapter_of_a_deeper_model_is_refused(void **state)
+{
+    static const float numbers[8];
+    struct ash_tensor_spec specs[256] = {{0}};
+    struct ash_safetensors *file = NULL;
+    struct ash_lora *lora = NULL;
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+    char dir[] = "/tmp/ashlar-test-XXXXXX", path[64], *config = NULL;
+    size_t count, bytes = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    if (ash_safetensors_open(POST "lora/llama-qv/adapter_model.safetensors", &file, &err) < 0) fail_msg("%s", err.text);
+    count = ash_safetensors_size(file);
+    assert_true(count < ASH_COUNT(specs));
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_tensor_view *view = ash_safetensors_at(file, i);
+
+        specs[i] = (struct ash_tensor_spec){view->name, view->dtype, view->dim_count, {0}, view->data};
+        memcpy(specs[i].dims, view->dims, sizeof(view->dims));
+    }
+    specs[count] = (struct ash_tensor_spec){
+        "base_model.model.model.layers.77.self_attn.q_proj.lora_A.weight", ASH_F32, 2, {2, 4}, numbers};
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dir);
+    assert_int_equal(ash_safetensors_write(path, specs, count + 1, NULL, 0, take_tensor, specs, &err), 0);
+    snprintf(path, sizeof(path), "%s/adapter_config.json", dir);
+    assert_int_equal(ash_file_read(POST "lora/llama-qv/adapter_config.json", 1 << 20, &config, &bytes, &err), 0);
+    assert_int_equal(ash_file_replace(path, config, bytes, &err), 0);
+    assert_int_equal(ash_lora_open_model(dir, MODEL, &lora, &model, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "layers.77"));
+    ash_safetensors_close(file);
+    free(config);
+    assert_int_equal(ash_dir_remove(dir, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed),
+                                       cmocka_unit_test(an_adapter_of_a_deeper_model_is_refused),
+                                       cmocka_unit_test(test_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
