@@ -23,6 +23,7 @@
 
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
 #define POLL_NS 100000000
+#define CUT_SECONDS 2 /* for answers that were cut to reach their clients */
 
 static const struct ash_opt serve_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
@@ -314,19 +315,25 @@ static int wait_for_end(struct server *server, const sigset_t *signals)
     }
 }
 
-/* Answers that are being written may end; a second signal ends them now. */
+/* Answers that are being written may end; a second signal ends them now. Those that are cut get an error. */
 static void finish(struct server *server, const sigset_t *signals)
 {
     const struct timespec none = {0};
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(server->flags->shutdown_timeout * 1e9);
+    bool is_idle = false;
 
     ash_log(ASH_LOG_INFO, "shutting down: %zu requests are being answered, for %g s at most",
             ash_http_get_stats(server->http).exchanges, server->flags->shutdown_timeout);
-    while (ash_http_drain(server->http, 0.1) < 0 && ash_clock_ns() < end_ns) {
+    ash_api_drain(server->api);
+    while (!is_idle && ash_clock_ns() < end_ns) {
         int number = sigtimedwait(signals, NULL, &none);
 
         if (number == SIGINT || number == SIGTERM) break;
+        is_idle = ash_http_drain(server->http, 0.1) == 0;
     }
+    if (is_idle) return;
+    ash_serve_model_cancel(&server->model);
+    (void)ash_http_drain(server->http, CUT_SECONDS);
 }
 
 static void close_server(struct server *server)

@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "cmd/cmd.h"
 #include "cmd/verifier.h"
 #include "model/model.h"
 #include "serve/adapters.h"
-
-#define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 
 /* ---- what the API calls ------------------------------------------------------------------------------------------ */
 
@@ -41,42 +39,19 @@ static int reset_prefix(void *ctx, double timeout_s, size_t *pages_out)
 
 /* ---- the chat template ------------------------------------------------------------------------------------------- */
 
-/* The content of a token that the template may write, or NULL. */
-static const char *content_of(const struct ash_engine *engine, int32_t id)
-{
-    return id >= 0 ? ash_tokenizer_content(ash_engine_tokenizer(engine), id) : NULL;
-}
-
-static int read_template(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
-{
-    const struct ash_model_config *config = ash_model_get_config(ash_engine_model(model->engine));
-    const struct ash_defaults *defaults = ash_engine_defaults(model->engine);
-    const char *eos = defaults->eos_count > 0 ? content_of(model->engine, defaults->eos[0]) : NULL;
-    char *text = NULL;
-    size_t size_bytes = 0;
-    int rc = ash_file_read(flags->chat_template, TEMPLATE_BYTES_MAX, &text, &size_bytes, err);
-
-    if (rc < 0) return rc;
-    rc = ash_chat_template_parse(text, size_bytes, flags->chat_template, content_of(model->engine, config->bos), eos,
-                                 &model->chat, err);
-    if (rc == 0) rc = ash_str_add(&model->chat_source, text, size_bytes);
-    free(text);
-    return rc;
-}
-
+/* The template, and its text for /props. */
 static int find_template(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
     struct ash_err none = {0};
     int rc = 0;
 
     if (flags->chat_template != NULL) {
-        rc = read_template(flags, model, err);
-        model->api.chat = model->chat;
-    } else {
-        model->api.chat = ash_engine_chat(model->engine, &model->api.chat_text);
-        if (model->api.chat != NULL)
-            (void)ash_chat_template_source(ash_engine_dir(model->engine), &model->chat_source, &none);
+        rc = ash_engine_use_chat(model->engine, flags->chat_template, err);
+        if (rc == 0) rc = ash_cmd_read_text(flags->chat_template, "the chat template", &model->chat_source, err);
+    } else if (ash_engine_chat(model->engine, NULL) != NULL) {
+        (void)ash_chat_template_source(ash_engine_dir(model->engine), &model->chat_source, &none);
     }
+    model->api.chat = ash_engine_chat(model->engine, &model->api.chat_text);
     model->api.chat_source = model->chat_source.data;
     return rc;
 }
@@ -199,6 +174,11 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     return 0;
 }
 
+void ash_serve_model_cancel(struct ash_serve_model *model)
+{
+    if (model->runner != NULL) ash_runner_cancel_all(model->runner);
+}
+
 void ash_serve_model_stop(struct ash_serve_model *model)
 {
     ash_runner_close(model->runner);
@@ -213,7 +193,6 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_adapters_close(model->adapters);
     ash_core_close(model->core);
     ash_vocab_trie_close(model->trie);
-    ash_chat_template_close(model->chat);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);
     *model = (struct ash_serve_model){0};

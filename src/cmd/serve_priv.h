@@ -31,7 +31,6 @@ struct ash_serve_model {
     struct ash_core *core;         /* NULL once the runner has it */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
     struct ash_runner *runner;
-    struct ash_chat_template *chat; /* of --chat-template */
     struct ash_str chat_source;
     struct ash_adapters *adapters;
     struct ash_verifier *verifier;
@@ -42,6 +41,8 @@ struct ash_serve_model {
 
 /* Load the model as flags say; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
+/* End all requests as cancelled; does not wait. */
+void ash_serve_model_cancel(struct ash_serve_model *model);
 /* End all requests. Those that are not answered yet hold what they use until the server lets go of them. */
 void ash_serve_model_stop(struct ash_serve_model *model);
 /* Free everything; nobody holds a request any more. A zeroed struct is a no-op. */

@@ -15,6 +15,18 @@ int ash_engine_load_chat(struct ash_engine *engine, const char *dir, struct ash_
     return rc == -ENOMEM ? ash_err_set(err, rc, "%s", engine->chat_err.text) : 0;
 }
 
+int ash_engine_use_chat(struct ash_engine *engine, const char *file, struct ash_err *err)
+{
+    struct ash_chat_template *chat = NULL;
+    int rc = ash_chat_template_read(file, engine->dir, &chat, err);
+
+    if (rc < 0) return rc;
+    ash_chat_template_close(engine->chat);
+    engine->chat = chat;
+    engine->chat_err = (struct ash_err){0};
+    return 0;
+}
+
 bool ash_engine_has_chat(const struct ash_engine *engine)
 {
     return engine->chat != NULL || engine->chat_err.code != 0;

@@ -19,6 +19,8 @@ struct ash_exec *ash_engine_exec(struct ash_engine *engine);
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine);
 /* Its chat template, or NULL: then *why_out (may be NULL) is a sentence that says why. */
 const struct ash_chat_template *ash_engine_chat(const struct ash_engine *engine, const char **why_out);
+/* Replace it by the template in a file, which gets the same special tokens. On error it stays. */
+int ash_engine_use_chat(struct ash_engine *engine, const char *file, struct ash_err *err);
 /* How its makers want it to be sampled. */
 const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine);
 

@@ -21,7 +21,10 @@ struct ash_chat_message {
  * named ones the "default" one), with the special tokens that tokenizer_config.json names. Or from a GGUF file: the
  * same next to it, or else its own. -ENOENT when the model has no template. */
 int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err);
-/* The text of that template, appended to text. */
+/* The template in a file instead, with the special tokens of the model in dir. */
+int ash_chat_template_read(const char *file, const char *dir, struct ash_chat_template **template_out,
+                           struct ash_err *err);
+/* The text of the model's own template, appended to text. */
 int ash_chat_template_source(const char *dir, struct ash_str *text, struct ash_err *err);
 /* From the text of a template. bos_token and eos_token may be NULL: the template then sees them undefined. */
 int ash_chat_template_parse(const char *source, size_t size_bytes, const char *name, const char *bos_token,

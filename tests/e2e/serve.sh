@@ -78,6 +78,23 @@ same "exit code after SIGTERM" 0 "$server_code"
 grep -q 'data: \[DONE\]' "$SCRATCH/stream" || fail "the stream was cut: $(tail -c 300 "$SCRATCH/stream")"
 grep -q '^ashlar: request .*path=/v1/completions status=200 end=complete .*answer_tokens=400' "$SCRATCH/server.log" || fail "access log: $(tail -n 3 "$SCRATCH/server.log")"
 
+# --shutdown-timeout 0: an answer that is cut ends with an error, as a stream and whole.
+start_server --model "$stories" --shutdown-timeout 0 --max-num-seqs 1
+whole='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "n": 2}'
+exec 4<> "/dev/tcp/127.0.0.1/$port" 5<> "/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#long} "$long" >&4
+read -r -t 120 line <&4
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#whole} "$whole" >&5
+for try in $(seq 400); do ask GET /load; grep -q '"waiting": *2' "$SCRATCH/answer" && break; done
+kill -TERM "$server"
+timeout 120 cat <&4 > "$SCRATCH/stream"
+timeout 120 cat <&5 > "$SCRATCH/whole"
+exec 4>&- 5>&-
+server_code=0; wait "$server" || server_code=$?; server=
+same "exit code after SIGTERM without time" 0 "$server_code"
+grep -q 'data: {"error".*shutting down' "$SCRATCH/stream" || fail "the end of a stream that was cut: $(tail -c 300 "$SCRATCH/stream")"
+grep -q '^HTTP/1.1 503' "$SCRATCH/whole" || fail "an answer that was cut: $(head -c 300 "$SCRATCH/whole")"
+
 # Keys from the environment and a file, read again on SIGHUP; limits; strictness.
 printf 'one name=alice rpm=2\n' > "$SCRATCH/keys.txt"
 ASHLAR_API_KEY=env-key start_server --model "$stories" --api-key-file "$SCRATCH/keys.txt" --admin-key root --strict --max-model-len 64 \

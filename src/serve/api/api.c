@@ -148,6 +148,11 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
     return 0;
 }
 
+void ash_api_drain(struct ash_api *api)
+{
+    atomic_store(&api->is_draining, true);
+}
+
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash)
 {
     api->fingerprint = hash;

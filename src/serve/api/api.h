@@ -83,6 +83,10 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
  * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread, once. */
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
 
+/* The server is about to end: /ready says so, and answers that are cancelled from now on end with an error. Any
+ * thread. */
+void ash_api_drain(struct ash_api *api);
+
 /* Take the engine's figures over into the metrics, for those who read them without asking (base/metrics_page.h). Any
  * thread. */
 void ash_api_refresh_metrics(struct ash_api *api);

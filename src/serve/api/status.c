@@ -42,10 +42,17 @@ void ash_api_health(void *ctx, struct ash_http_exchange *exchange)
 
 void ash_api_ready(void *ctx, struct ash_http_exchange *exchange)
 {
-    if (is_ready(ctx))
-        ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "ok"));
-    else
+    struct ash_api *api = ctx;
+    struct ash_api_err err = {0};
+
+    if (!is_ready(api)) {
         respond_loading(exchange);
+    } else if (atomic_load(&api->is_draining)) {
+        ash_api_err_set(&err, 503, "shutting_down", NULL, "the server is shutting down");
+        ash_api_respond_err(exchange, &err);
+    } else {
+        ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "ok"));
+    }
 }
 
 void ash_api_load(void *ctx, struct ash_http_exchange *exchange)

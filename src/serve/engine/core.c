@@ -187,10 +187,7 @@ int ash_core_open_null(const struct ash_null_model *null, struct ash_exec *exec,
 void ash_core_close(struct ash_core *core)
 {
     if (core == NULL) return;
-    ash_assert(!core->is_in_step);
-    core->is_closing = true;
-    atomic_store(&core->has_cancels, true);
-    ash_core_end_cancelled(core);
+    ash_core_cancel_all(core);
     ash_core_close_ahead(core);
     ash_queue_fini(&core->queue);
     ash_prefix_close(core->prefix);
@@ -308,6 +305,15 @@ void ash_core_cancel(struct ash_core *core, struct ash_request *request)
     atomic_store(&core->has_cancels, true);
     if (core->is_in_step) return;
     ash_core_end_cancelled(core);
+}
+
+void ash_core_cancel_all(struct ash_core *core)
+{
+    ash_assert(!core->is_in_step);
+    core->ends_all = true;
+    atomic_store(&core->has_cancels, true);
+    ash_core_end_cancelled(core);
+    core->ends_all = false;
 }
 
 size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt)

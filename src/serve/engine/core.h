@@ -167,6 +167,8 @@ int ash_core_submit(struct ash_core *core, struct ash_request *request, struct a
 /* End a request that is not done: done() is called with ASH_FINISH_CANCELLED, now or at the end of the step that
  * calls this. Its pages are free before the next step. One that is done, or was never submitted, must not be passed. */
 void ash_core_cancel(struct ash_core *core, struct ash_request *request);
+/* The same for all requests that are not done. Not during a step. */
+void ash_core_cancel_all(struct ash_core *core);
 /* Tokens of a prompt that the prefix cache has now; the last one is never among them. */
 size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt);
 /* Forget all prefixes that no running answer holds. Not during a step. Returns how many pages are free again. */

@@ -147,7 +147,7 @@ struct ash_core {
     size_t running_count;
     struct ash_sampler **samplers; /* [threads] */
     uint64_t next_number, next_admitted;
-    bool is_in_step, is_closing;
+    bool is_in_step, ends_all;
     atomic_bool has_cancels;
     bool has_answered; /* a token was handed out */
     struct ash_step_ahead ahead;

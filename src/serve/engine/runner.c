@@ -21,6 +21,7 @@ struct ash_runner {
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
+    _Atomic bool ends_all;               /* cancel what is not done; nothing is accepted any more */
     bool has_work;                       /* the core has some, or was about to */
     uint64_t progress_ns;                /* when a step ended, or work began */
     uint64_t resets_wanted, resets_done; /* of the prefix cache */
@@ -74,6 +75,7 @@ static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_res
     bool more;
 
     enqueue_all(runner, seqs);
+    if (atomic_load(&runner->ends_all)) ash_core_cancel_all(runner->core);
     more = ash_core_step(runner->core) > 0;
     if (wants_reset) *pages_out = ash_core_reset_prefix(runner->core);
     return more;
@@ -225,6 +227,16 @@ int ash_runner_drain(struct ash_runner *runner, double timeout_s)
         rc = pthread_cond_timedwait(&runner->idle, &runner->lock, &deadline);
     pthread_mutex_unlock(&runner->lock);
     return rc != 0 ? -ETIMEDOUT : 0;
+}
+
+void ash_runner_cancel_all(struct ash_runner *runner)
+{
+    pthread_mutex_lock(&runner->lock);
+    runner->is_draining = true;
+    atomic_store(&runner->ends_all, true);
+    runner->has_work = true;
+    pthread_cond_signal(&runner->work);
+    pthread_mutex_unlock(&runner->lock);
 }
 
 int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out)

@@ -21,6 +21,8 @@ void ash_runner_cancel(struct ash_runner *runner, struct ash_request *request);
 /* Accept no request any more (submit gives -ESHUTDOWN) and wait until all are done, or timeout_s have passed. Returns 0
  * or -ETIMEDOUT. */
 int ash_runner_drain(struct ash_runner *runner, double timeout_s);
+/* Accept no request any more and end all that are not done as cancelled; does not wait. */
+void ash_runner_cancel_all(struct ash_runner *runner);
 /* As ash_core_reset_prefix, from any thread, between two steps; waits for that, timeout_s at most. Returns 0,
  * -ETIMEDOUT or -ESHUTDOWN. */
 int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out);

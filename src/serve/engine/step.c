@@ -79,7 +79,7 @@ static struct ash_seq *find_cancelled_waiting(const struct ash_core *core)
 {
     for (const struct ash_owner *owner = core->queue.owners; owner != NULL; owner = owner->next)
         for (size_t i = 0; i < owner->count; i++)
-            if (core->is_closing || atomic_load(&owner->heap[i]->request->is_cancelled)) return owner->heap[i];
+            if (core->ends_all || atomic_load(&owner->heap[i]->request->is_cancelled)) return owner->heap[i];
     return NULL;
 }
 
@@ -89,7 +89,7 @@ void ash_core_end_cancelled(struct ash_core *core)
 
     while (atomic_exchange(&core->has_cancels, false)) {
         for (size_t i = 0; i < core->running_count; i++)
-            if (core->is_closing || atomic_load(&core->running[i]->request->is_cancelled))
+            if (core->ends_all || atomic_load(&core->running[i]->request->is_cancelled))
                 core->running[i]->finish = ASH_FINISH_CANCELLED;
         end_finished(core);
         while ((seq = find_cancelled_waiting(core)) != NULL) {

@@ -66,16 +66,34 @@ int ash_chat_template_parse(const char *source, size_t size_bytes, const char *n
     return rc < 0 ? rc : parse(source, size_bytes, name, tokens, template_out, err);
 }
 
+static int open_source(const struct ash_jinja_source *source, struct ash_chat_template **template_out,
+                       struct ash_err *err)
+{
+    const char *tokens[ASH_JINJA_TOKENS];
+    int rc = check_source(source->text, source->size_bytes, source->name, err);
+
+    for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
+        tokens[i] = source->tokens[i];
+    return rc == 0 ? parse(source->text, source->size_bytes, source->name, tokens, template_out, err) : rc;
+}
+
 int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err)
 {
     struct ash_jinja_source source = {0};
-    const char *tokens[ASH_JINJA_TOKENS];
     int rc = ash_jinja_source_find(&source, dir, err);
 
-    for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
-        tokens[i] = source.tokens[i];
-    if (rc == 0) rc = check_source(source.text, source.size_bytes, source.name, err);
-    if (rc == 0) rc = parse(source.text, source.size_bytes, source.name, tokens, template_out, err);
+    if (rc == 0) rc = open_source(&source, template_out, err);
+    ash_jinja_source_fini(&source);
+    return rc;
+}
+
+int ash_chat_template_read(const char *file, const char *dir, struct ash_chat_template **template_out,
+                           struct ash_err *err)
+{
+    struct ash_jinja_source source = {0};
+    int rc = ash_jinja_source_read(&source, file, dir, err);
+
+    if (rc == 0) rc = open_source(&source, template_out, err);
     ash_jinja_source_fini(&source);
     return rc;
 }

@@ -394,7 +394,9 @@ struct ash_jinja_source {
 /* Fill a zeroed source from a folder or a GGUF file; -ENOENT when there is no template. fini frees it, after failure
  * too. */
 int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, struct ash_err *err);
-/* Free what find filled in. */
+/* The same from a file, path, with the special tokens of a model: what the model's own template would get. */
+int ash_jinja_source_read(struct ash_jinja_source *source, const char *path, const char *model, struct ash_err *err);
+/* Free what find or read filled in. */
 void ash_jinja_source_fini(struct ash_jinja_source *source);
 
 #endif

@@ -83,7 +83,7 @@ static int take_text(struct ash_jinja_source *source, const char *dir, const jso
     return source->text != NULL ? 0 : out_of_memory(err);
 }
 
-static int find_in_folder(struct ash_jinja_source *source, const char *dir, struct ash_err *err)
+static int find_in_folder(struct ash_jinja_source *source, const char *dir, bool wants_text, struct ash_err *err)
 {
     json_t *config = NULL;
     int rc = ash_path_join(source->name, sizeof(source->name), dir, CONFIG_FILE);
@@ -91,7 +91,7 @@ static int find_in_folder(struct ash_jinja_source *source, const char *dir, stru
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
     if (ash_path_exists(source->name)) rc = ash_json_load(source->name, &config, err);
     if (rc == 0) rc = take_tokens(source, config, err);
-    if (rc == 0) rc = take_text(source, dir, config, err);
+    if (rc == 0 && wants_text) rc = take_text(source, dir, config, err);
     json_decref(config);
     return rc;
 }
@@ -113,7 +113,7 @@ static char *gguf_token(const struct ash_gguf *file, const char *key)
     return strndup(text, bytes);
 }
 
-static int find_in_gguf(struct ash_jinja_source *source, const char *path, struct ash_err *err)
+static int find_in_gguf(struct ash_jinja_source *source, const char *path, bool wants_text, struct ash_err *err)
 {
     static const char *const keys[ASH_JINJA_TOKENS] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
                                                        "tokenizer.ggml.unknown_token_id",
@@ -123,11 +123,11 @@ static int find_in_gguf(struct ash_jinja_source *source, const char *path, struc
     int rc = ash_gguf_open(path, &file, err);
 
     if (rc < 0) return rc;
-    rc = ash_gguf_string(file, GGUF_KEY, &text, err);
-    if (rc == 0) rc = ash_err_set(err, -ENOENT, "'%s' has no chat template", path);
+    for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
+        source->tokens[i] = gguf_token(file, keys[i]);
+    if (wants_text) rc = ash_gguf_string(file, GGUF_KEY, &text, err);
+    if (wants_text && rc == 0) rc = ash_err_set(err, -ENOENT, "'%s' has no chat template", path);
     if (rc > 0) {
-        for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
-            source->tokens[i] = gguf_token(file, keys[i]);
         source->text = strdup(text);
         source->size_bytes = strlen(text);
         rc = source->text != NULL ? 0 : out_of_memory(err);
@@ -144,15 +144,30 @@ int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, str
     char home[PATH_MAX], file[ASH_GGUF_PATH_BYTES];
     int rc;
 
-    if (!ash_gguf_locate(path, file)) return find_in_folder(source, path, err);
+    if (!ash_gguf_locate(path, file)) return find_in_folder(source, path, true, err);
     rc = ash_gguf_home(file, home, sizeof(home));
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
-    rc = find_in_folder(source, home, &cause);
+    rc = find_in_folder(source, home, true, &cause);
     if (rc == 0) return 0;
     if (rc != -ENOENT) return ash_err_set(err, rc, "%s", cause.text);
     ash_jinja_source_fini(source);
     snprintf(source->name, sizeof(source->name), "%s", file);
-    return find_in_gguf(source, file, err);
+    return find_in_gguf(source, file, true, err);
+}
+
+int ash_jinja_source_read(struct ash_jinja_source *source, const char *path, const char *model, struct ash_err *err)
+{
+    char home[PATH_MAX], config[PATH_MAX], file[ASH_GGUF_PATH_BYTES];
+    bool is_gguf = ash_gguf_locate(model, file);
+    int rc = is_gguf ? ash_gguf_home(file, home, sizeof(home)) : ash_path_join(home, sizeof(home), model, ".");
+
+    if (rc >= 0) rc = ash_path_join(config, sizeof(config), home, CONFIG_FILE);
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", model);
+    rc = is_gguf && !ash_path_exists(config) ? find_in_gguf(source, file, false, err)
+                                             : find_in_folder(source, home, false, err);
+    snprintf(source->name, sizeof(source->name), "%s", path);
+    if (rc < 0) return rc;
+    return ash_file_read(path, ASH_JINJA_SOURCE_BYTES_MAX, &source->text, &source->size_bytes, err);
 }
 
 void ash_jinja_source_fini(struct ash_jinja_source *source)

@@ -120,9 +120,11 @@ static void check_folder(const char *dir, const char *expected)
 
 static void test_folder(void **state)
 {
+    static const struct ash_chat_message message = {"user", "hi"};
     struct ash_chat_template *template = NULL;
+    struct ash_str text = {0};
     struct ash_err err = {0};
-    char dir[] = "/tmp/ashlar-test-XXXXXX";
+    char dir[] = "/tmp/ashlar-test-XXXXXX", given[64];
 
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -136,6 +138,15 @@ static void test_folder(void **state)
         "\"chat_template\": \"{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ unk_token }}{{ pad_token "
         "}}\"}");
     check_folder(dir, "<b>hi</b><u>");
+    write_file(dir, "given", "{{ messages[0].content }}{{ eos_token }}{{ bos_token }}{{ unk_token }}");
+    assert_int_equal(ash_path_join(given, sizeof(given), dir, "given"), 0);
+    if (ash_chat_template_read(given, dir, &template, &err) < 0) fail_msg("%s", err.text); /* as the model's own */
+    assert_int_equal(ash_chat_template_render(template, &message, 1, true, &text, &err), 0);
+    assert_string_equal(text.data, "hi</b><b><u>");
+    ash_str_fini(&text);
+    ash_chat_template_close(template);
+    template = NULL;
+    assert_int_equal(ash_chat_template_read("/nowhere", dir, &template, &err), -ENOENT);
     write_file(dir, "tokenizer_config.json",
                "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", "
                "\"template\": \"y\"}]}");

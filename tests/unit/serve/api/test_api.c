@@ -585,6 +585,62 @@ static void test_strict_and_unknown(void **state)
     http_answer_fini(&answer);
 }
 
+/* What never fits into the queue is refused for good; numbers beyond 64 bits and half characters are JSON. */
+static void test_bodies_that_never_fit(void **state)
+{
+    static const struct {
+        const char *body;
+        unsigned status;
+    } cases[] = {
+        {"{\"prompt\":\"x\",\"max_tokens\":1,\"n\":7}", 400},
+        {"{\"prompt\":[\"a\",\"b\",\"c\",\"d\"],\"max_tokens\":1,\"n\":2}", 400},
+        {"{\"prompt\":\"cut \\ud83d\",\"max_tokens\":1}", 200},
+        {"{\"prompt\":\"x\",\"max_tokens\":1,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":true,\"schema\":{\"type\":\"integer\",\"maximum\":18446744073709551615}}}}",
+         200},
+        {"{\"prompt\":\"x\",\"max_tokens\":1,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":true,\"schema\":{\"type\":\"array\",\"uniqueItems\":true}}}}",
+         400},
+        {"{\"prompt\":\"x\",\"max_tokens\":1,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"schema\":{\"type\":\"array\",\"uniqueItems\":true}}}}",
+         200},
+        {"{\"prompt\":\"x\",\"max_tokens\":1,\"temperature\":NaN}", 400},
+        {"{\"prompt\":\"x\",\"max_tokens\":18446744073709551615}", 400},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(cases); i++)
+        json_decref(post("/v1/completions", cases[i].body, cases[i].status));
+}
+
+/* A server that ends: /ready says so at once; an answer that is cut is an error, not an empty reply. The last test: the
+ * engine takes nothing more. */
+static void test_ending(void **state)
+{
+    const char body[] = "{\"prompt\":\"x\",\"max_tokens\":2000,\"ignore_eos\":true,\"stream\":true}";
+    struct http_answer answer;
+    struct ash_str head = {0};
+    int fd = http_connect(server.port);
+    (void)state;
+
+    api_say(&server, "word word word");
+    atomic_store(&server.pause_us, 1000);
+    answer = http_do(server.port, "GET", "/ready", "", "");
+    assert_int_equal(answer.status, 200);
+    http_answer_fini(&answer);
+    assert_true(fd >= 0 && http_send_request(fd, "POST", "/v1/completions", "", body));
+    assert_true(http_read_until(fd, "data: ", &head)); /* it is being written */
+    ash_api_drain(server.api);
+    answer = http_do(server.port, "GET", "/ready", "", "");
+    assert_int_equal(answer.status, 503);
+    http_answer_fini(&answer);
+    ash_runner_cancel_all(server.runner);
+    assert_true(http_read_until(fd, "shutting down", &head));
+    ash_str_fini(&head);
+    close(fd);
+    atomic_store(&server.pause_us, 0);
+}
+
 /* The second turn of a conversation with tools: a content of null is null to the template, which writes calls only then;
  * what it would write as "None" is empty. */
 static void test_null_contents(void **state)
@@ -649,7 +705,9 @@ int main(void)
         cmocka_unit_test(test_keys_share),
         cmocka_unit_test(test_client_that_does_not_read),
         cmocka_unit_test(test_strict_and_unknown),
+        cmocka_unit_test(test_bodies_that_never_fit),
         cmocka_unit_test(test_null_contents),
+        cmocka_unit_test(test_ending),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -180,6 +180,14 @@ static void a_drained_runner_takes_nothing_and_close_ends_the_rest(void **state)
     assert_int_equal(ash_runner_max_tokens(runner), 256);
     ash_runner_close(runner); /* in the middle, or before */
     assert_int_equal(client.done_count, 1);
+    open_runner();
+    client.done_count = 0;
+    assert_int_equal(ash_runner_submit(runner, &client.request, &err), 0);
+    ash_runner_cancel_all(runner);
+    assert_int_equal(ash_runner_drain(runner, 10.0), 0);
+    assert_int_equal(client.done_count, 1);
+    assert_int_equal(ash_runner_submit(runner, &late.request, &err), -ESHUTDOWN);
+    ash_runner_close(runner);
     ash_runner_close(NULL);
     pthread_mutex_destroy(&client.lock);
     pthread_cond_destroy(&client.ended);
