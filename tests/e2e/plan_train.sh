@@ -7,7 +7,7 @@ expect 0 "plan train"
 for word in 'tokens/s' 'memory per GPU' 'compute' 'HBM' 'exposed NVLink' 'exposed network' 'pipeline bubble' 'optimizer' 'data' 'checkpoint' MWh TFLOPs 'days' 'USD' 'bound by' 'kW' 'twice the arithmetic rate'; do
     grep -q "$word" "$SCRATCH/out" || fail "plan train does not say '$word'"
 done
-grep -q 'GPU-hours without failures; with failures (ashlar plan goodput): [0-9.]* to [0-9.]* days' "$SCRATCH/out" || fail "no days with failures"
+grep -q 'without failures and checkpoints [0-9.]* days, .* GPU-hours; with both (ashlar plan goodput) [0-9.]* to [0-9.]* days' "$SCRATCH/out" || fail "no days with failures"
 grep -q ' $' "$SCRATCH/out" && fail "blanks at the end of a line"
 awk '$1 == "1" { for (i = 2; i <= NF; i++) if ($i ~ /%$/ && $i + 0 > 60) exit 1 }' "$SCRATCH/out" || fail "the MFU of fp8 is not one of the fp8 peak"
 head -c 4 "$SCRATCH/step.svg" | grep -q '<svg' || fail "no drawing"

@@ -105,14 +105,14 @@ int ash_audit_print_json(const struct ash_audit_answer *answer, struct ash_err *
     for (size_t i = 0; (limit = ash_audit_limit(job, audit, i)) != NULL; i++)
         json_array_append_new(limits, json_string(limit));
     json = json_pack(
-        "{s:s, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:[i,i,i], s:i, s:i, s:f, s:f, s:o, s:s, s:s}", "model",
+        "{s:s, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:[i,i,i], s:i, s:f, s:f, s:f, s:o, s:s, s:s}", "model",
         job->job.shape.name, "machine", job->job.cluster.machine.name, "gpus", job->job.cluster.gpus, "domain_gpus",
         job->job.cluster.domain_gpus, "layout", ash_layout_text(&job->layout, layout, sizeof(layout)), "now",
         encode_row(&audit->now), "degrees", encode_rows(audit->degrees, audit->degree_count), "changes",
         encode_rows(audit->changes, audit->change_count), "passes_10_30_50", audit->passes_at[0], audit->passes_at[1],
-        audit->passes_at[2], "fastest_ep", audit->fastest, "largest_fitting_ep", audit->largest_fitting,
-        "bandwidth_gb_s", audit->bandwidth * 1e-9, "flip_gb_s", audit->flip_bandwidth * 1e-9, "limits", limits,
-        "try_first", ash_audit_dispatcher(job), "verdict", ash_audit_verdict(job, audit, verdict, sizeof(verdict)));
+        audit->passes_at[2], "fastest_ep", audit->fastest, "fastest_s", audit->fastest_s, "bandwidth_gb_s",
+        audit->bandwidth * 1e-9, "flip_gb_s", audit->flip_bandwidth * 1e-9, "limits", limits, "try_first",
+        ash_audit_dispatcher(job), "verdict", ash_audit_verdict(job, audit, verdict, sizeof(verdict)));
     return ash_cmd_print_json(json, err);
 }
 

@@ -60,10 +60,16 @@ static double gpu_hours(const struct ash_plan_train_answer *train, const struct 
     return days(train, step) * 24 * train->job.cluster.gpus;
 }
 
+/* Days of nothing but steps: what failures and the checkpoints against them are added to. */
+static double bare_days(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
+{
+    return train->job.tokens / step->tokens_s / DAY_S;
+}
+
 /* Days of the best plan where failures leave this share of the time, checkpoints included. */
 static double failing_days(const struct ash_plan_train_answer *train, double goodput)
 {
-    return train->job.tokens / (train->plans[0].step.tokens_s * goodput) / DAY_S;
+    return bare_days(train, &train->plans[0].step) / goodput;
 }
 
 /* Of all GPUs at their limit; 0: not known. */
@@ -137,18 +143,19 @@ static void print_power(const struct ash_plan_train_answer *train, const struct 
     printf("\n");
 }
 
-/* GPU-hours, and what failures make of the days. */
+/* GPU-hours, and what failures and checkpoints make of the days. */
 static void print_budget(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     char hours[ASH_PLAN_TEXT_BYTES], low[ASH_PLAN_TEXT_BYTES], high[ASH_PLAN_TEXT_BYTES];
 
     if (train->job.tokens <= 0) return;
-    printf("  %s GPU-hours without failures", ash_plan_text_count(gpu_hours(train, step), hours));
+    printf("  without failures and checkpoints %.1f days, %s GPU-hours", bare_days(train, step),
+           ash_plan_text_count(bare_days(train, step) * 24 * train->job.cluster.gpus, hours));
     if (train->goodput_best > 0) {
         double best = failing_days(train, train->goodput_best), worst = failing_days(train, train->goodput_worst);
         double usd_day = train->price.usd_hour * train->job.cluster.machines * 24;
 
-        printf("; with failures (ashlar plan goodput): %.1f to %.1f days", best, worst);
+        printf("; with both (ashlar plan goodput) %.1f to %.1f days", best, worst);
         if (usd_day > 0)
             printf(", %s to %s USD", ash_plan_text_count(best * usd_day, low),
                    ash_plan_text_count(worst * usd_day, high));
@@ -281,9 +288,9 @@ static json_t *what_if_json(const struct ash_plan_train_answer *train, const str
 static json_t *failures_json(const struct ash_plan_train_answer *train)
 {
     if (train->job.tokens <= 0 || train->goodput_best <= 0) return json_null();
-    return json_pack("{s:f, s:f, s:f, s:f}", "best_days", failing_days(train, train->goodput_best), "worst_days",
-                     failing_days(train, train->goodput_worst), "best_goodput", train->goodput_best, "worst_goodput",
-                     train->goodput_worst);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "bare_days", bare_days(train, &train->plans[0].step), "best_days",
+                     failing_days(train, train->goodput_best), "worst_days", failing_days(train, train->goodput_worst),
+                     "best_goodput", train->goodput_best, "worst_goodput", train->goodput_worst);
 }
 
 int ash_plan_train_json(const struct ash_plan_train_answer *train, struct ash_err *err)

@@ -90,8 +90,6 @@ static bool divides(const struct ash_audit_job *job, int ep)
 
 static void add_degrees(const struct ash_consts *consts, const struct ash_audit_job *job, struct ash_audit *audit)
 {
-    double least_s = INFINITY;
-
     for (int ep = 1; ep <= job->job.shape.experts && audit->degree_count < ASH_AUDIT_DEGREES_MAX; ep *= 2) {
         struct ash_layout layout = job->layout;
         struct ash_audit_row *row = &audit->degrees[audit->degree_count];
@@ -105,11 +103,9 @@ static void add_degrees(const struct ash_consts *consts, const struct ash_audit_
         audit->degree_count++;
         for (int i = 0; i < ASH_AUDIT_SHARES; i++)
             if (audit->passes_at[i] == 0 && row->share > shares[i]) audit->passes_at[i] = ep;
-        if (row->fits && (ep <= job->job.cluster.domain_gpus || row->share <= job->fits_share))
-            audit->largest_fitting = ep;
-        if (!row->fits || row->step_s >= least_s) continue;
-        least_s = row->step_s;
+        if (!row->fits || (audit->fastest > 0 && row->step_s >= audit->fastest_s)) continue;
         audit->fastest = ep;
+        audit->fastest_s = row->step_s;
     }
 }
 
@@ -224,11 +220,14 @@ const char *ash_audit_verdict(const struct ash_audit_job *job, const struct ash_
                  job->layout.ep, job->job.cluster.domain_gpus, share);
     else if (audit->now.share <= job->fits_share)
         snprintf(buf, buf_bytes, "fits: %.0f %% of the step is exposed dispatch; %s", share, flip);
-    else if (audit->largest_fitting > 1)
-        snprintf(buf, buf_bytes, "fits if EP <= %d: at EP%d %.0f %% of the step is exposed dispatch; %s",
-                 audit->largest_fitting, job->layout.ep, share, flip);
+    else if (audit->fastest > 0 && audit->fastest_s < audit->now.step_s)
+        snprintf(buf, buf_bytes,
+                 "take EP%d: its step takes %.4g s, not %.4g s; at EP%d %.0f %% is exposed dispatch; %s",
+                 audit->fastest, audit->fastest_s, audit->now.step_s, job->layout.ep, share, flip);
     else
-        snprintf(buf, buf_bytes, "network-bound: %.0f %% of the step is exposed dispatch; %s", share, flip);
+        snprintf(buf, buf_bytes,
+                 "network-bound: %.0f %% of the step is exposed dispatch, and no other EP has a shorter step; %s",
+                 share, flip);
     return buf;
 }
 

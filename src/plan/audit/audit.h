@@ -40,7 +40,7 @@ struct ash_audit {
     size_t change_count;
     int passes_at[ASH_AUDIT_SHARES]; /* the first ep whose share is above 10, 30, 50 %; 0: none */
     int fastest;                     /* ep of the shortest step that fits into memory; 0: none fits */
-    int largest_fitting;             /* ep that fits into memory and stays in the domain or under fits_share; 0: none */
+    double fastest_s;                /* its step */
     double flip_bandwidth;           /* bytes/s per GPU at which the share is fits_share; 0: no network does it */
     double bandwidth;                /* bytes/s per GPU today */
 };
@@ -58,7 +58,7 @@ int ash_audit_choose(const struct ash_consts *consts, struct ash_audit_job *job,
 /* Audit a checked job. -EINVAL for models without experts. */
 int ash_audit_run(const struct ash_consts *consts, const struct ash_audit_job *job, struct ash_audit *audit_out,
                   struct ash_err *err);
-/* The verdict in one line into buf; returns buf. */
+/* The verdict, which the step time decides, in one line into buf; returns buf. */
 const char *ash_audit_verdict(const struct ash_audit_job *job, const struct ash_audit *audit, char *buf,
                               size_t buf_bytes);
 /* The i-th limit that this job meets or comes near, or NULL after the last. */

@@ -202,6 +202,30 @@ static void test_inside_a_rack_it_fits(void **state)
     assert_non_null(strstr(ash_audit_verdict(&job, &audit, text, sizeof(text)), "inside the NVLink domain"));
 }
 
+/* The verdict never advises a longer step: DeepSeek's own EP64 has a shorter one than EP8, whose share is smaller. */
+static void test_step_time_decides(void **state)
+{
+    static const char *const layouts[] = {"tp=1,pp=16,ep=64", "tp=1,pp=16,ep=32", "tp=1,pp=16,ep=16"};
+    struct ash_err err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(layouts); i++) {
+        struct ash_audit_job job = deepseek("256xhgx-h800", layouts[i]);
+        struct ash_audit audit;
+        char text[256], advice[32];
+        int ep = 0;
+
+        job.two_level = job.fp8_dispatch = true;
+        assert_int_equal(ash_audit_run(&consts, &job, &audit, &err), 0);
+        ash_audit_verdict(&job, &audit, text, sizeof(text));
+        assert_null(strstr(text, "fits if"));
+        if (sscanf(text, "%31s EP%d:", advice, &ep) != 2) continue;
+        for (size_t d = 0; d < audit.degree_count; d++)
+            if (audit.degrees[d].layout.ep == ep)
+                assert_true(audit.degrees[d].fits && audit.degrees[d].step_s < audit.now.step_s);
+    }
+}
+
 static void test_dense_models_are_refused(void **state)
 {
     struct ash_audit_job job = deepseek("32xp6-b300.48xlarge", "tp=1,pp=8,ep=32");
@@ -224,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_imbalance),
         cmocka_unit_test(test_audit),
         cmocka_unit_test(test_inside_a_rack_it_fits),
+        cmocka_unit_test(test_step_time_decides),
         cmocka_unit_test(test_dense_models_are_refused),
     };
 
