@@ -7,7 +7,7 @@
 #include "base/str.h"
 
 /* How much is rewritten. */
-enum ash_json_rewrite {
+enum ash_json_rewriting {
     ASH_JSON_REWRITE_VALID,  /* what is JSON and yet refused: large integers, halves of characters */
     ASH_JSON_REWRITE_PYTHON, /* also what only Python takes for JSON */
     ASH_JSON_REWRITE_NUL     /* also NUL */
@@ -23,7 +23,8 @@ enum ash_json_rewrite {
  *   \uD800 to \uDFFF without a partner       \uFFFD
  *   \u0000                                   ASH_JSON_NUL, with ASH_JSON_REWRITE_NUL
  *
- * Infinity, NaN and numbers beyond the largest double stay with ASH_JSON_REWRITE_VALID. Line numbers stay as they are. Returns 1 where something was rewritten, 0 where nothing was, or -ENOMEM. */
-int ash_json_rewrite(const char *text, size_t size_bytes, enum ash_json_rewrite how, struct ash_str *out);
+ * Infinity, NaN and numbers beyond the largest double stay with ASH_JSON_REWRITE_VALID. Line numbers stay as they
+ * are. Returns 1 where something was rewritten, 0 where nothing was, or -ENOMEM. */
+int ash_json_rewrite(const char *text, size_t size_bytes, enum ash_json_rewriting how, struct ash_str *out);
 
 #endif

@@ -17,7 +17,7 @@
 struct walk {
     const char *at, *end;
     struct ash_str *out;
-    enum ash_json_rewrite how;
+    enum ash_json_rewriting how;
     bool has_changed;
 };
 
@@ -133,7 +133,7 @@ static int rewrite_value(struct walk *walk)
     return copy(walk, 1);
 }
 
-int ash_json_rewrite(const char *text, size_t size_bytes, enum ash_json_rewrite how, struct ash_str *out)
+int ash_json_rewrite(const char *text, size_t size_bytes, enum ash_json_rewriting how, struct ash_str *out)
 {
     struct walk walk = {.at = text, .end = text + size_bytes, .out = out, .how = how};
     int rc = 0;

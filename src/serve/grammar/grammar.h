@@ -71,8 +71,8 @@ struct ash_grammar_opts {
 struct ash_grammar_opts ash_grammar_default_opts(void);
 
 /* JSON of a schema (an object, or true or false). A keyword that is not supported is -ENOTSUP and named by its JSON
- * pointer, unless opts say that it is ignored; what is no schema, or one that nothing fits, is -EINVAL; also -E2BIG and -ENOMEM. opts NULL: the defaults. The caller owns
- * *grammar_out (ash_grammar_put). */
+ * pointer, unless opts say that it is ignored; what is no schema, or one that nothing fits, is -EINVAL; also -E2BIG and
+ * -ENOMEM. opts NULL: the defaults. The caller owns *grammar_out (ash_grammar_put). */
 int ash_grammar_from_json_schema(const json_t *schema, const struct ash_grammar_opts *opts,
                                  struct ash_grammar **grammar_out, struct ash_err *err);
 /* Any JSON object. Errors as above. */

@@ -28,7 +28,6 @@ struct ash_tok_span {
     const char *data;
     size_t size_bytes;
 };
-
 struct ash_tok_scratch;
 
 /* ---- vocab: the model's tokens by content and by id -------------------------------------------------------------- */
@@ -326,12 +325,11 @@ struct ash_tok_post {
     int32_t *ids;      /* the template: an id, or ASH_TOK_SEQUENCE for the text itself */
     size_t count;
 };
-
 #define ASH_TOK_SEQUENCE (-1)
 
 /* Read "post_processor" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
-/* A tokenizer without a template gets one: id, then the text. id below 0: none. Its hash changes. */
+/* Put id before texts, where there is no template; below 0: nothing. The hash changes. */
 int ash_tok_post_begin(struct ash_tokenizer *tokenizer, int32_t id, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_post_fini(struct ash_tok_post *post);
