@@ -1,14 +1,18 @@
 /* Conversations of `ashlar generate`: each line of standard input is a turn. On a terminal there is a prompt sign and a
- * few /commands; lines can be edited (line.h). Elsewhere there is nothing but one answer per line. */
+ * few /commands; lines can be edited (line.h), and """ begins and ends a message of several. Elsewhere there is nothing
+ * but one answer per line. */
 #include "cmd/generate_priv.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/interrupt.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/line.h"
@@ -22,7 +26,15 @@ struct chat {
     bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
     struct ash_message *messages; /* role is static, content is owned */
     size_t count, capacity;
+    struct ash_str message; /* the lines after """ */
+    bool is_open;           /* the """ that ends them is still to come */
+    size_t interrupts;      /* Ctrl-C at the prompt, one after the other */
 };
+
+#define MARK "\"\"\""
+#define MARK_BYTES 3
+#define SIGN "> "
+#define MORE_SIGN ". "
 
 enum turn { TURN_NEXT, TURN_END, TURN_FAILED, TURN_INTERRUPTED };
 
@@ -97,6 +109,16 @@ static int start_turn(struct chat *chat, const char *line, struct ash_err *err)
     return rc;
 }
 
+/* Say why the answer stops in the middle, if it does. */
+static void report_cut(const struct chat *chat, enum ash_finish finish)
+{
+    if (finish == ASH_FINISH_CONTEXT)
+        ash_log(ASH_LOG_INFO, "the context is full%s", chat->templated ? ": /reset starts a new conversation" : "");
+    else if (finish == ASH_FINISH_MAX_TOKENS)
+        ash_log(ASH_LOG_INFO, "the answer is cut off after %lld tokens; --max-tokens allows more, 0 as many as fit",
+                (long long)chat->generate->max_tokens);
+}
+
 /* The answer becomes part of the conversation, also when it was cut short. */
 static int end_turn(struct chat *chat, const char *line, const struct ash_generate_result *result, struct ash_err *err)
 {
@@ -113,8 +135,7 @@ static int end_turn(struct chat *chat, const char *line, const struct ash_genera
     }
     fflush(stdout);
     if (chat->generate->stats) ash_generate_print_stats(chat->answer);
-    if (chat->terminal && result->finish == ASH_FINISH_CONTEXT)
-        ash_log(ASH_LOG_INFO, "the context is full%s", chat->templated ? ": /reset starts a new conversation" : "");
+    if (chat->terminal) report_cut(chat, result->finish);
     return 0;
 }
 
@@ -122,7 +143,7 @@ static int end_turn(struct chat *chat, const char *line, const struct ash_genera
 static enum turn report(const struct chat *chat, const struct ash_err *err)
 {
     ash_cmd_fail(err);
-    if (chat->terminal && err->code == -EOVERFLOW && chat->templated)
+    if (chat->terminal && err->code == -EOVERFLOW && chat->count > (chat->generate->system != NULL))
         ash_log(ASH_LOG_INFO, "/reset starts a new conversation");
     return chat->terminal ? TURN_NEXT : TURN_FAILED;
 }
@@ -149,11 +170,32 @@ static enum turn answer_line(struct chat *chat, const char *line)
 
 static void print_chat_help(const struct chat *chat)
 {
-    printf(
-        "/reset  forget the conversation\n/help   this list\n/quit   end (so does Ctrl-D)\nCtrl-C stops an answer.%s\n",
-        chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
+    printf("/reset      forget the conversation\n/save FILE  write it as JSON\n/help       this list\n"
+           "/quit       end (so does Ctrl-D)\n" MARK " begins and ends a message of several lines.\n"
+           "Ctrl-C stops an answer, or clears the line.%s\n",
+           chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
     puts(ash_line_has_editing() ? "The arrow keys edit the line and bring earlier ones back."
                                 : "`rlwrap ashlar generate ...` adds line editing and history.");
+}
+
+/* {"messages": [...]}, as --prompts and `ashlar data chat` read it. */
+static void save(const struct chat *chat, const char *path)
+{
+    json_t *messages = json_array(), *json;
+    struct ash_err err = {0};
+
+    for (size_t i = 0; i < chat->count; i++)
+        json_array_append_new(
+            messages, json_pack("{s:s, s:s}", "role", chat->messages[i].role, "content", chat->messages[i].content));
+    json = json_pack("{s:o}", "messages", messages);
+    if (json == NULL)
+        ash_err_set(&err, -ENOMEM, "no memory for the conversation");
+    else if (ash_path_exists(path))
+        ash_err_set(&err, -EEXIST, "'%s' is there already: take another name", path);
+    else if (ash_json_save(path, json, &err) == 0)
+        printf("%zu messages are in %s\n", chat->count, path);
+    if (err.code != 0) ash_cmd_fail(&err);
+    json_decref(json);
 }
 
 /* A line that begins with a slash, typed on a terminal. */
@@ -162,11 +204,34 @@ static enum turn run_command(struct chat *chat, const char *line)
     if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) return TURN_END;
     if (strcmp(line, "/help") == 0)
         print_chat_help(chat);
+    else if (strncmp(line, "/save ", 6) == 0 && line[6] != '\0')
+        save(chat, line + 6);
     else if (strcmp(line, "/reset") == 0)
         return reset(chat) < 0 ? TURN_FAILED : TURN_NEXT;
     else
         printf("there is no %s; /help lists the commands\n", line);
     return TURN_NEXT;
+}
+
+/* A line after """, up to the one that ends in it. Then all of them are one message. */
+static enum turn add_line(struct chat *chat, char *line, size_t bytes)
+{
+    struct ash_str *message = &chat->message;
+    struct ash_err err = {0};
+    enum turn turn = TURN_NEXT;
+    bool ends = bytes >= MARK_BYTES && strcmp(line + bytes - MARK_BYTES, MARK) == 0;
+
+    if (ends) line[bytes - MARK_BYTES] = '\0';
+    if (ash_str_adds(message, line) < 0 || (!ends && ash_str_adds(message, "\n") < 0)) {
+        ash_err_set(&err, -ENOMEM, "no memory for the message");
+        turn = report(chat, &err);
+        ends = true;
+    } else if (ends && message->data[strspn(message->data, " \t\n")] != '\0') {
+        turn = answer_line(chat, message->data);
+    }
+    chat->is_open = !ends;
+    if (ends) ash_str_clear(message);
+    return turn;
 }
 
 static enum turn take_line(struct chat *chat, char *line, size_t bytes)
@@ -179,12 +244,30 @@ static enum turn take_line(struct chat *chat, char *line, size_t bytes)
     }
     while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r'))
         line[--bytes] = '\0';
+    if (chat->is_open) return add_line(chat, line, bytes);
+    if (chat->terminal && strncmp(line, MARK, MARK_BYTES) == 0)
+        return add_line(chat, line + MARK_BYTES, bytes - MARK_BYTES);
     if (line[strspn(line, " \t")] == '\0') return TURN_NEXT;
     if (chat->terminal && line[0] == '/') return run_command(chat, line);
     return answer_line(chat, line);
 }
 
-/* Ctrl-C while a line is read ends the conversation; the one that stopped an answer has been forgotten by then. */
+/* No line came: the input has ended, or a signal. On a terminal the first Ctrl-C clears the line, the next one ends. */
+static enum turn take_end(struct chat *chat)
+{
+    bool is_interrupt = ash_interrupt_requested();
+
+    if (chat->terminal) putchar('\n');
+    if (!chat->terminal || !is_interrupt || ash_interrupt_signal() != SIGINT || chat->interrupts++ > 0)
+        return is_interrupt && !chat->terminal ? TURN_INTERRUPTED : TURN_END;
+    chat->is_open = false;
+    ash_str_clear(&chat->message);
+    clearerr(stdin);
+    ash_log(ASH_LOG_INFO, "Ctrl-C again, or Ctrl-D, ends the conversation");
+    return TURN_NEXT;
+}
+
+/* Ctrl-C that stopped an answer has been forgotten when the next line is read. */
 static enum turn read_turns(struct chat *chat, struct ash_line *reader)
 {
     enum turn turn = TURN_NEXT;
@@ -194,12 +277,13 @@ static enum turn read_turns(struct chat *chat, struct ash_line *reader)
         ssize_t bytes;
 
         ash_interrupt_install();
+        reader->sign = chat->is_open ? MORE_SIGN : SIGN;
         bytes = ash_line_next(reader, &line);
         if (bytes < 0) {
-            if (chat->terminal) putchar('\n');
-            turn = ash_interrupt_requested() && !chat->terminal ? TURN_INTERRUPTED : TURN_END;
-            break;
+            turn = take_end(chat);
+            continue;
         }
+        chat->interrupts = 0;
         turn = take_line(chat, line, (size_t)bytes);
     }
     return turn;
@@ -241,7 +325,7 @@ int ash_generate_chat(struct ash_generate *generate)
     enum turn end = TURN_FAILED;
     int rc = open_chat(&chat, &err);
 
-    if (rc == 0) rc = ash_line_init(&reader, "> ", chat.terminal, &err);
+    if (rc == 0) rc = ash_line_init(&reader, SIGN, chat.terminal, &err);
     if (rc < 0) {
         ash_cmd_fail(&err);
     } else {
@@ -251,6 +335,7 @@ int ash_generate_chat(struct ash_generate *generate)
     ash_line_fini(&reader);
     ash_answer_close(chat.answer);
     drop_messages(&chat, 0);
+    ash_str_fini(&chat.message);
     free(chat.messages);
     return end == TURN_END ? 0 : end == TURN_INTERRUPTED ? ash_cmd_stopped() : 1;
 }

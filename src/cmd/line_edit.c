@@ -6,6 +6,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,40 @@
 
 #define HISTORY_LINES 1000
 
+/* What a terminal puts around pasted text once it is asked to (bracketed paste). */
+#define PASTE_ON "\033[?2004h"
+#define PASTE_OFF "\033[?2004l"
+#define PASTE_BEGINS "\033[200~"
+#define PASTE_ENDS "\033[201~"
+#define MARK_BYTES 6
+#define QUOTE 026 /* Ctrl-V: the next character is text */
+
 struct editor {
     EditLine *edit;
     History *history;
+    bool is_pasting, is_quoted; /* is_quoted: the newline at the front of ahead is text */
+    char ahead[MARK_BYTES + 1]; /* bytes that were read to see whether they are a mark */
+    size_t ahead_count;
 };
+
+static volatile sig_atomic_t has_continued, has_resized;
+
+static void on_signal(int number)
+{
+    if (number == SIGCONT)
+        has_continued = 1;
+    else
+        has_resized = 1;
+}
+
+/* After Ctrl-Z and fg, and when the window has another size, the line is drawn again. */
+static void redraw(EditLine *edit)
+{
+    if (has_resized) el_resize(edit);
+    if (has_continued) el_set(edit, EL_PREP_TERM, 1);
+    if (has_continued || has_resized) el_set(edit, EL_REFRESH);
+    has_continued = has_resized = 0;
+}
 
 static char *get_sign(EditLine *edit)
 {
@@ -30,19 +61,69 @@ static char *get_sign(EditLine *edit)
     return (char *)(uintptr_t)line->sign; /* libedit does not write there */
 }
 
+/* One byte as it comes. Returns 1, 0 at the end, -1 after a signal that asks for the end, or an error. */
+static int read_byte(EditLine *edit, char *byte_out)
+{
+    ssize_t count;
+
+    for (;;) {
+        count = read(STDIN_FILENO, byte_out, 1);
+        if (count >= 0 || errno != EINTR || ash_interrupt_requested()) return (int)count;
+        redraw(edit);
+    }
+}
+
+/* The same without the marks around pasted text, of which *is_pasting keeps track. */
+static int next_byte(EditLine *edit, struct editor *editor, char *byte_out)
+{
+    const char *mark = editor->is_pasting ? PASTE_ENDS : PASTE_BEGINS;
+    int rc = 1;
+
+    if (editor->ahead_count == 0) {
+        rc = read_byte(edit, byte_out);
+        if (rc <= 0 || *byte_out != mark[0]) return rc;
+        editor->ahead[editor->ahead_count++] = *byte_out;
+        while (rc > 0 && editor->ahead_count < MARK_BYTES &&
+               editor->ahead[editor->ahead_count - 1] == mark[editor->ahead_count - 1]) {
+            rc = read_byte(edit, &editor->ahead[editor->ahead_count]);
+            editor->ahead_count += rc > 0;
+        }
+        if (rc <= 0) return rc;
+        if (memcmp(editor->ahead, mark, MARK_BYTES) == 0 && editor->ahead_count == MARK_BYTES) {
+            editor->ahead_count = 0;
+            editor->is_pasting = !editor->is_pasting;
+            return next_byte(edit, editor, byte_out);
+        }
+    }
+    *byte_out = editor->ahead[0];
+    memmove(editor->ahead, editor->ahead + 1, --editor->ahead_count);
+    return rc;
+}
+
 /* One character of the locale. Returns 1, 0 at the end, -1 after a signal or an error. */
 static int get_character(EditLine *edit, wchar_t *character_out)
 {
     const LineInfo *info = el_line(edit);
+    struct ash_line *line = NULL;
+    struct editor *editor;
     mbstate_t state = {0};
 
+    el_get(edit, EL_CLIENTDATA, &line);
+    editor = line->editor;
     for (;;) {
         char byte;
-        ssize_t count = read(STDIN_FILENO, &byte, 1);
+        int count = next_byte(edit, editor, &byte);
         size_t used;
 
-        if (count < 0 && errno == EINTR && !ash_interrupt_requested()) continue; /* the window changed */
-        if (count <= 0) return (int)count;
+        if (count <= 0) return count;
+        if (editor->is_pasting && !editor->is_quoted && (byte == '\n' || byte == '\r')) {
+            memmove(editor->ahead + 1, editor->ahead, editor->ahead_count++);
+            editor->ahead[0] = '\n';
+            editor->is_quoted = true;
+            *character_out = QUOTE;
+            return 1;
+        }
+        editor->is_quoted = false;
         /* Ctrl-D that was typed while an answer was written comes as NUL. */
         if (byte == '\0' && info->lastchar == info->buffer) return 0;
         used = mbrtowc(character_out, &byte, 1, &state);
@@ -116,6 +197,18 @@ static ssize_t keep(struct ash_line *line, const char *text, int bytes)
     return bytes;
 }
 
+/* While a line is read: pasted text comes marked, and the two signals interrupt the wait. */
+static void watch_terminal(bool is_on)
+{
+    struct sigaction action = {.sa_handler = is_on ? on_signal : SIG_DFL};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCONT, &action, NULL);
+    sigaction(SIGWINCH, &action, NULL);
+    fputs(is_on ? PASTE_ON : PASTE_OFF, stdout);
+    fflush(stdout);
+}
+
 ssize_t ash_line_next(struct ash_line *line, char **text_out)
 {
     const struct editor *editor = line->editor;
@@ -123,8 +216,11 @@ ssize_t ash_line_next(struct ash_line *line, char **text_out)
 
     if (editor != NULL) {
         int count = 0;
-        const char *text = el_gets(editor->edit, &count);
+        const char *text;
 
+        watch_terminal(true);
+        text = el_gets(editor->edit, &count);
+        watch_terminal(false);
         bytes = keep(line, text, count);
     } else {
         if (line->is_terminal) {

@@ -71,6 +71,12 @@ if command -v script > /dev/null && "$ASHLAR" version --json | grep -q '"libedit
     try "${chat[@]}" --chat --prompt 'Zoë 🍕' --stats
     same "a line that is not ASCII" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/err")" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty2")"
     same "equal prompts" 1 "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty" | sort -u | wc -l)"
+
+    # Ctrl-C clears the line; """ and pasted text are messages of several lines; an answer that is cut is said to be.
+    type_lines "$SCRATCH/tty3" 'never\003' '"""One\nday"""' '\033[200~The\ncat\033[201~' "/save $SCRATCH/said.json" /quit
+    same "messages of several lines" 'One\nday The\ncat' "$(sed -n 's/.*"content": "\(.*\)"$/\1/p' "$SCRATCH/said.json" | sed -n '1p;3p' | paste -sd ' ')"
+    same "answers" 2 "$(grep -c 'prompt [0-9]* tokens' "$SCRATCH/tty3")"
+    same "answers that are cut" 2 "$(grep -c 'cut off after 12 tokens' "$SCRATCH/tty3")"
 fi
 
 # ---- a full context is said, not hidden
