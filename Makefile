@@ -57,6 +57,9 @@ docs: configure
 	@scripts/dashboards.py deploy/grafana
 	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 
+gpu-bundle:
+	@scripts/gpu_bundle.sh
+
 install: configure
 	@cmake --build $(BUILD) --target installable
 	@cmake --install $(BUILD) --prefix $(PREFIX)

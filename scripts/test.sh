@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The whole suite: every test in the ordinary build, then again under ASan+UBSan (built with clang where there is one, so that both
 # compilers' warnings are errors), then what uses threads under TSan. With an argument, only that sanitizer's build.
-# Each part ends with ctest's summary; the first failing part ends the run.
+# Each part ends with ctest's summary; the first failing part ends the run. The last lines say which tests were skipped, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(($(nproc) + 1)) # many tests wait more than they work
@@ -16,6 +16,9 @@ part() {
     rm -f "$dir.log"
     ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
 }
+
+trap 'scripts/skipped.sh build*/Testing/Temporary/LastTest.log' EXIT # the last lines, however the run ends
+rm -f build*/Testing/Temporary/LastTest.log
 
 cc=${CC:-cc}
 other=$(scripts/clang.sh || true)

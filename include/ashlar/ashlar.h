@@ -128,6 +128,11 @@ struct ash_answer_opts {
     size_t think_min, think_max;
     const char *think_end;  /* the token that ends thoughts; NULL: "</think>". Used by ash_answer_open alone */
     const char *think_more; /* NULL: "Wait". The same */
+    double presence_penalty, frequency_penalty; /* off the logits of tokens that occurred in the answer; 0: off */
+    /* The form of the answer, at most one: a JSON schema, a regular expression, a grammar in llama.cpp's GBNF; NULL:
+     * free. Used by ash_answer_open alone. */
+    const char *json_schema, *regex, *grammar;
+    bool wants_logprobs; /* ash_answer_logprobs has them */
 };
 
 /* Fill opts with the settings that the model's generation_config.json asks for, as transformers would take them: what a
@@ -162,6 +167,10 @@ int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum 
 
 /* The token ids of the answer so far, *count_out of them, borrowed until the next call. */
 const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out);
+
+/* With wants_logprobs: the natural log-probability of each token of the answer by the model alone, without temperature
+ * and filters; *count_out of them (one that ended the answer has none), borrowed until the next call. */
+const float *ash_answer_logprobs(const struct ash_answer *answer, size_t *count_out);
 
 struct ash_answer_stats {
     size_t prompt_tokens, reused_tokens, answer_tokens; /* of the prompt, reused_tokens were not computed again */

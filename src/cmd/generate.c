@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cmd/generate_priv.h"
+#include "serve/engine.h"
 #include "serve/votes.h"
 
 #define CONTEXT_DEFAULT 4096 /* memory of a cache grows with it; a model may be able to do far more */
@@ -30,6 +31,8 @@ static const struct ash_opt generate_opts[] = {
      "with --prompts: answers written at once. Changes the speed, never a text", 1, 4096, NULL},
     {"chat", ASH_OPT_BOOL, FIELD(chat), NULL, "the prompt is a message: wrap it in the model's chat template", 0, 0,
      NULL},
+    {"chat_template", ASH_OPT_STRING, FIELD(chat_template), NULL,
+     "a file with a Jinja template; default: the model's own", 0, 0, NULL},
     {"system", ASH_OPT_STRING, FIELD(system), NULL, "in a chat: the system message", 0, 0, NULL},
     {"max_tokens", ASH_OPT_INT, FIELD(max_tokens), "512", "length of an answer at most; 0: until the context is full",
      0, INFINITY, NULL},
@@ -46,6 +49,15 @@ static const struct ash_opt generate_opts[] = {
      "leave out tokens less likely than this share of the likeliest; 0: none; default: the model's own", 0, 1, NULL},
     {"repetition_penalty", ASH_OPT_DOUBLE, FIELD(repetition_penalty), NULL,
      "above 1: make tokens that occurred less likely; default: the model's own", 1e-3, 100, NULL},
+    {"presence_penalty", ASH_OPT_DOUBLE, FIELD(presence_penalty), "0",
+     "above 0: make tokens that occurred in the answer less likely", -2, 2, NULL},
+    {"frequency_penalty", ASH_OPT_DOUBLE, FIELD(frequency_penalty), "0", "the same for each time that they occurred",
+     -2, 2, NULL},
+    {"json_schema", ASH_OPT_STRING, FIELD(json_schema), NULL, "the answer fits this JSON schema: its text, or @FILE", 0,
+     0, NULL},
+    {"regex", ASH_OPT_STRING, FIELD(regex), NULL, "the whole answer matches this regular expression", 0, 0, NULL},
+    {"grammar", ASH_OPT_STRING, FIELD(grammar), NULL, "the answer follows this grammar (GBNF): its text, or @FILE", 0,
+     0, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "0", "the same seed, prompt and settings give the same answer", 0, INFINITY,
      NULL},
     {"stop", ASH_OPT_TEXTS, FIELD(stop), NULL, "end the answer before this text; may be repeated", 0, 0, NULL},
@@ -69,6 +81,8 @@ static const struct ash_opt generate_opts[] = {
     {"echo", ASH_OPT_BOOL, FIELD(echo), NULL, "print the prompt too", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per answer: text, ids, finish_reason, timings", 0,
      0, NULL},
+    {"logprobs", ASH_OPT_BOOL, FIELD(logprobs), NULL,
+     "with --json or --prompts: the log-probability of each token, by the model alone", 0, 0, NULL},
     {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
     {"stats", ASH_OPT_BOOL, FIELD(stats), NULL, "print tokens per second to standard error", 0, 0, NULL},
 };
@@ -218,6 +232,12 @@ static void choose_settings(struct ash_generate *generate)
     if (top_p) opts->top_p = generate->top_p;
     if (min_p) opts->min_p = generate->min_p;
     if (ash_opts_is_set(generate->opts, "repetition_penalty")) opts->repetition_penalty = generate->repetition_penalty;
+    opts->presence_penalty = generate->presence_penalty;
+    opts->frequency_penalty = generate->frequency_penalty;
+    opts->json_schema = generate->json_schema;
+    opts->regex = generate->regex;
+    opts->grammar = generate->grammar;
+    opts->wants_logprobs = generate->logprobs;
 }
 
 /* More context than the model has is no error, but the user should know. */
@@ -230,13 +250,31 @@ static void check_context(const struct ash_generate *generate)
                 (long long)generate->context, most);
 }
 
+/* @FILE becomes the text of that file. */
+static int read_form(struct ash_generate *generate, const char **value, const char *what, struct ash_err *err)
+{
+    int rc;
+
+    if (*value == NULL || (*value)[0] != '@') return 0;
+    rc = ash_cmd_read_text(*value + 1, what, &generate->form_text, err);
+    if (rc == 0) *value = generate->form_text.data;
+    return rc;
+}
+
 static int run_engine(struct ash_generate *generate)
 {
     struct ash_err err = {0};
     int code, closed;
 
+    if (read_form(generate, &generate->json_schema, "the JSON schema", &err) < 0 ||
+        read_form(generate, &generate->grammar, "the grammar", &err) < 0)
+        return ash_cmd_fail(&err);
     if (ash_cmd_engine_open(&generate->computing, generate->model, &generate->engine, &err) < 0)
         return ash_cmd_fail(&err);
+    if (generate->chat_template != NULL && ash_engine_use_chat(generate->engine, generate->chat_template, &err) < 0) {
+        (void)ash_cmd_engine_close(&generate->computing, generate->engine);
+        return ash_cmd_fail(&err);
+    }
     ash_cmd_use_kv_dtype(generate->engine, generate->kv_dtype);
     choose_settings(generate);
     check_context(generate);
@@ -268,6 +306,8 @@ static size_t count_prompts(const struct ash_generate *generate, const char *pos
 /* What a conversation needs, and what excludes one. */
 static int check_chat(const struct ash_generate *generate, bool has_prompt)
 {
+    if (generate->chat_template != NULL && generate->raw)
+        return ash_cmd_misuse("generate", "--chat-template and --raw exclude each other");
     if (generate->chat && generate->raw) return ash_cmd_misuse("generate", "--chat and --raw exclude each other");
     if (generate->system == NULL) return ASH_CMD_GO;
     if (has_prompt && !generate->chat) return ash_cmd_misuse("generate", "--system is a part of a chat: add --chat");
@@ -313,6 +353,10 @@ static int check_flags(struct ash_generate *generate, const char *positional)
     if (positional != NULL) generate->prompt_file = "-";
     if (generate->prompts != NULL && (generate->echo || generate->stats))
         return ash_cmd_misuse("generate", "--prompts has neither --echo nor --stats");
+    if ((generate->json_schema != NULL) + (generate->regex != NULL) + (generate->grammar != NULL) > 1)
+        return ash_cmd_misuse("generate", "--json-schema, --regex and --grammar exclude each other: give one");
+    if (generate->logprobs && !generate->json && generate->prompts == NULL)
+        return ash_cmd_misuse("generate", "--logprobs are in the JSON of an answer: add --json");
     code = check_strategy(generate, count > 0);
     return code == ASH_CMD_GO ? check_chat(generate, count > 0) : code;
 }
@@ -330,6 +374,7 @@ static int run(int argc, char **argv)
     code = ash_cmd_parse(&usage, generate.opts, argc, argv, positionals, 1, &positional_count);
     if (code == ASH_CMD_GO) code = check_flags(&generate, positionals[0]);
     if (code == ASH_CMD_GO) code = run_engine(&generate);
+    ash_str_fini(&generate.form_text);
     ash_opts_close(generate.opts);
     return code;
 }

@@ -14,6 +14,7 @@
 #include "cmd/progress_bar.h"
 #include "serve/engine/core.h"
 #include "serve/engine/think.h"
+#include "serve/form.h"
 #include "serve/stops.h"
 #include "serve/votes.h"
 
@@ -29,6 +30,7 @@ struct item {
     struct ash_request_end end;
     struct ash_ids answer;
     double logprob;              /* of its tokens together, where there is a strategy */
+    json_t *logprobs;            /* of each, with --logprobs */
     struct ash_decoder *decoder; /* while it is being answered */
     struct ash_str text;         /* decoded */
     bool has_stopped;            /* text ends before a stop string */
@@ -38,6 +40,7 @@ struct batch {
     struct ash_generate *generate;
     struct ash_stops stops;
     struct ash_think_words words; /* of the budget, if there is one */
+    struct ash_answer_form form;
     struct ash_generate_chooser chooser;
     struct ash_generate_lines lines;
     struct item *items; /* [count]: `samples` for each prompt, one after the other */
@@ -88,6 +91,7 @@ static int take(void *ctx, const struct ash_token *token)
     struct batch *batch = item->batch;
 
     item->logprob += (double)token->logprob;
+    if (batch->generate->logprobs) json_array_append_new(item->logprobs, json_real((double)token->logprob));
     if (batch->rc == 0) batch->rc = add_text(item, token->id, &batch->err);
     return batch->rc < 0 || item->has_stopped;
 }
@@ -136,12 +140,15 @@ static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err
     sampler.top_p = answer->top_p;
     sampler.min_p = answer->min_p;
     sampler.repetition_penalty = answer->repetition_penalty;
+    sampler.presence_penalty = answer->presence_penalty;
+    sampler.frequency_penalty = answer->frequency_penalty;
     for (size_t i = 0; i < batch->count; i++) {
         struct item *item = &batch->items[i];
 
         sampler.seed = ash_sampler_seed(answer->seed, i % batch->samples);
         item->batch = batch;
         if (item->line->err.code != 0) continue;
+        if (batch->generate->logprobs) item->logprobs = json_array();
         item->think =
             ash_think_start(&batch->words, (size_t)batch->generate->think_min, (size_t)batch->generate->think_max);
         item->request = (struct ash_request){.prompt = item->line->ids,
@@ -151,7 +158,8 @@ static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err
                                              .stop_ids = defaults->eos,
                                              .stop_id_count = defaults->eos_count,
                                              .think = &item->think,
-                                             .wants_logprobs = batch->samples > 1,
+                                             .grammar = batch->form.grammar,
+                                             .wants_logprobs = batch->samples > 1 || batch->generate->logprobs,
                                              .take = take,
                                              .done = take_end,
                                              .ctx = item};
@@ -175,11 +183,12 @@ static json_t *answer_json(struct item *item, size_t index)
 
     if (item->end.stop_id >= 0 && ash_ids_add(&item->answer, item->end.stop_id) < 0)
         return NULL; /* as for one prompt */
-    return json_pack("{s:I, s:O*, s:s%, s:o, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id", item->line->id,
-                     "text", item->text.data != NULL ? item->text.data : "", item->text.size_bytes, "ids",
-                     ash_generate_ids_json(item->answer.data, item->answer.count), "finish_reason",
-                     ash_finish_reason(finish), "finish_detail", ash_generate_finish_detail(finish), "usage",
-                     "prompt_tokens", (json_int_t)item->line->count, "answer_tokens", (json_int_t)item->answer.count);
+    return json_pack("{s:I, s:O*, s:s%, s:o, s:O*, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id",
+                     item->line->id, "text", item->text.data != NULL ? item->text.data : "", item->text.size_bytes,
+                     "ids", ash_generate_ids_json(item->answer.data, item->answer.count), "logprobs", item->logprobs,
+                     "finish_reason", ash_finish_reason(finish), "finish_detail", ash_generate_finish_detail(finish),
+                     "usage", "prompt_tokens", (json_int_t)item->line->count, "answer_tokens",
+                     (json_int_t)item->answer.count);
 }
 
 static int print_line(json_t *json, struct ash_err *err)
@@ -275,8 +284,11 @@ static int print_done(struct batch *batch, struct ash_err *err)
         for (size_t s = 0; rc == 0 && s < samples; s++)
             rc = finish_text(&items[s], err);
         if (rc == 0) rc = print_prompt(batch, items, err);
-        for (size_t s = 0; s < samples; s++)
+        for (size_t s = 0; s < samples; s++) {
             ash_str_fini(&items[s].text);
+            json_decref(items[s].logprobs);
+            items[s].logprobs = NULL;
+        }
     }
     return rc;
 }
@@ -299,6 +311,7 @@ static int open_core(const struct batch *batch, struct ash_core **core_out, stru
         .max_seqs = ash_min((size_t)batch->generate->batch, batch->request_count),
         .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(engine)),
         .pack = ASH_CORE_PACK_AT_OPEN,
+        .vocab_trie = batch->form.trie,
     };
 
     for (size_t i = 0; i < batch->count; i++) {
@@ -341,7 +354,9 @@ static void fini_batch(struct batch *batch)
         ash_ids_fini(&item->answer);
         ash_decoder_close(item->decoder);
         ash_str_fini(&item->text);
+        json_decref(item->logprobs);
     }
+    ash_answer_form_fini(&batch->form);
     ash_generate_lines_fini(&batch->lines);
     ash_generate_chooser_close(&batch->chooser);
     ash_stops_fini(&batch->stops);
@@ -372,6 +387,7 @@ int ash_generate_batch(struct ash_generate *generate, const char *text)
     if (generate->context > 0) batch.context_tokens = ash_min((size_t)generate->context, most);
     rc = ash_stops_init(&batch.stops, generate->stop.items, generate->stop.count, &err);
     if (rc == 0) rc = find_words(&batch, &err);
+    if (rc == 0) rc = ash_answer_form_init(&batch.form, generate->engine, &generate->answer_opts, &err);
     if (rc == 0) rc = ash_generate_lines_read(&batch.lines, generate, text, batch.context_tokens, &err);
     if (rc == 0) rc = make_items(&batch, &err);
     for (size_t i = 0; i < batch.count; i++)

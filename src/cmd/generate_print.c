@@ -88,6 +88,15 @@ json_t *ash_generate_ids_json(const int32_t *ids, size_t count)
     return list;
 }
 
+static json_t *logprobs_json(const float *logprobs, size_t count)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < count && list != NULL; i++)
+        json_array_append_new(list, json_real((double)logprobs[i]));
+    return list;
+}
+
 static json_t *usage_json(const struct ash_answer_stats *stats)
 {
     return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)stats->prompt_tokens, "reused_tokens",
@@ -121,7 +130,12 @@ int ash_generate_print_json(const struct ash_generate *generate, const struct as
                          usage_json(&stats), "timings", timings_json(&stats));
     ash_str_fini(&text);
     if (json == NULL) return ash_err_set(err, -ENOMEM, "no memory for the JSON of the answer");
-    json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (generate->logprobs) {
+        const float *logprobs = ash_answer_logprobs(answer, &count);
+
+        json_object_set_new(json, "logprobs", logprobs_json(logprobs, count));
+    }
+    json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(generate->logprobs ? 17 : 6));
     putchar('\n');
     json_decref(json);
     return 0;

@@ -16,7 +16,9 @@ struct ash_generate {
     int64_t max_tokens, context, top_k, seed, batch, think_min, think_max, n;
     int strategy, vote_on; /* enum ash_strategy, enum ash_vote_on */
     struct ash_opt_list verifier;
-    double temperature, top_p, min_p, repetition_penalty;
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    const char *json_schema, *regex, *grammar, *chat_template;
+    bool logprobs;
     struct ash_engine_flags computing;
     int kv_dtype;
     struct ash_opt_list stop;
@@ -25,6 +27,7 @@ struct ash_generate {
     struct ash_opts *opts;
     struct ash_engine *engine;
     struct ash_answer_opts answer_opts;
+    struct ash_str form_text; /* of --json-schema or --grammar, where it came from a file */
 };
 
 /* How an answer came to its end. */

@@ -139,6 +139,21 @@ struct server {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
+/* A context that is shorter than asked for is no error, but the user should know. */
+static void report_context(const struct server *server)
+{
+    size_t most = ash_engine_context(server->model.engine), asked = (size_t)server->flags->max_model_len;
+    size_t context = server->model.api.context_tokens;
+
+    if (asked > most)
+        ash_log(ASH_LOG_WARN, "--max-model-len %zu is more than the model's %zu tokens: these are used", asked, most);
+    if (asked == 0 || asked > most) asked = most;
+    if (context < asked)
+        ash_log(ASH_LOG_WARN,
+                "the context is cut to %zu of %zu tokens: the cache holds no more; --kv-cache-memory makes it larger",
+                context, asked);
+}
+
 /* Weights are loaded while the port is open already: health checks see 503 instead of nothing. */
 static void *load(void *arg)
 {
@@ -150,6 +165,7 @@ static void *load(void *arg)
     if (rc == 0) rc = ash_api_serve(server->api, &server->model.api, &server->load_err);
     atomic_store(&server->load_state, rc < 0 ? rc : 1);
     if (rc < 0) return NULL;
+    report_context(server);
     ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
             (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->ssl_certfile != NULL ? "s" : "",
             server->flags->host, ash_http_port(server->http), server->model.api.context_tokens);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/form.h"
 #include "serve/generator.h"
 
 struct ash_answer {
     struct ash_engine *engine;
+    struct ash_answer_form form;
     struct ash_generator *generator;
 };
 
@@ -70,6 +72,8 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
                     .min_p = taken.min_p,
                     .typical_p = 1.0,
                     .repetition_penalty = taken.repetition_penalty,
+                    .presence_penalty = taken.presence_penalty,
+                    .frequency_penalty = taken.frequency_penalty,
                     .seed = taken.seed},
         .context_tokens = taken.context_tokens,
         .max_tokens = taken.max_tokens,
@@ -77,12 +81,17 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
         .eos_count = defaults->eos_count,
         .stops = taken.stops,
         .stop_count = taken.stop_count,
+        .wants_logprobs = taken.wants_logprobs,
         .think = {.min = taken.think_min, .max = taken.think_max, .end = taken.think_end, .more = taken.think_more},
     };
     memcpy(generator_opts.eos, defaults->eos, defaults->eos_count * sizeof(defaults->eos[0]));
     answer = calloc(1, sizeof(*answer));
     if (answer == NULL) return ash_err_set(err, -ENOMEM, "answer: out of memory");
     answer->engine = engine;
+    rc = ash_answer_form_init(&answer->form, engine, &taken, err);
+    if (rc < 0) goto fail;
+    generator_opts.grammar = answer->form.grammar;
+    generator_opts.vocab_trie = answer->form.trie;
     rc = ash_generator_open(ash_engine_model(engine), ash_engine_exec(engine), ash_engine_tokenizer(engine),
                             &generator_opts, &answer->generator, err);
     if (rc < 0) goto fail;
@@ -98,6 +107,7 @@ void ash_answer_close(struct ash_answer *answer)
 {
     if (answer == NULL) return;
     ash_generator_close(answer->generator);
+    ash_answer_form_fini(&answer->form);
     free(answer);
 }
 
@@ -144,6 +154,11 @@ int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum 
 const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out)
 {
     return ash_generator_answer(answer->generator, count_out);
+}
+
+const float *ash_answer_logprobs(const struct ash_answer *answer, size_t *count_out)
+{
+    return ash_generator_logprobs(answer->generator, count_out);
 }
 
 void ash_answer_get_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out)

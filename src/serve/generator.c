@@ -28,6 +28,8 @@ struct ash_generator {
     struct ash_err decode_err;
     struct ash_ids tokens; /* the prompt and the answer */
     size_t prompt_count;
+    float *logprobs; /* [logprob_count], of the answer, with wants_logprobs */
+    size_t logprob_count, logprob_capacity;
     struct ash_str text; /* decoded; [0, given) was given out by the last next, the rest is held back */
     size_t given_bytes;
     enum ash_finish finish;
@@ -75,7 +77,8 @@ static int open_core(struct ash_generator *generator, struct ash_model *model, s
                                  .max_batch_rows = limit(rows, generator->context_tokens),
                                  .max_tokens = generator->context_tokens,
                                  .kv_bytes = pages * ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model),
-                                 .vocab = known_ids(tokenizer, generator->vocab)};
+                                 .vocab = known_ids(tokenizer, generator->vocab),
+                                 .vocab_trie = generator->opts.vocab_trie};
 
     return ash_core_open(model, exec, &opts, &generator->core, err);
 }
@@ -119,6 +122,7 @@ void ash_generator_close(struct ash_generator *generator)
     ash_think_words_fini(&generator->words);
     ash_decoder_close(generator->decoder);
     ash_ids_fini(&generator->tokens);
+    free(generator->logprobs);
     ash_str_fini(&generator->text);
     free(generator);
 }
@@ -176,12 +180,28 @@ static void write_id(struct ash_generator *generator, int32_t id)
         generator->decode_rc = ash_decoder_push(generator->decoder, id, &generator->text, &generator->decode_err);
 }
 
+static int add_logprob(struct ash_generator *generator, float logprob)
+{
+    if (generator->logprob_count == generator->logprob_capacity) {
+        size_t capacity = generator->logprob_capacity == 0 ? 256 : 2 * generator->logprob_capacity;
+        float *logprobs = realloc(generator->logprobs, capacity * sizeof(*logprobs));
+
+        if (logprobs == NULL) return ash_err_set(&generator->decode_err, -ENOMEM, "no memory for another token");
+        generator->logprobs = logprobs;
+        generator->logprob_capacity = capacity;
+    }
+    generator->logprobs[generator->logprob_count++] = logprob;
+    return 0;
+}
+
 /* The core chose a token. */
 static int take(void *ctx, const struct ash_token *token)
 {
     struct ash_generator *generator = ctx;
 
     write_id(generator, token->id);
+    if (generator->decode_rc == 0 && generator->opts.wants_logprobs)
+        generator->decode_rc = add_logprob(generator, token->logprob);
     return generator->decode_rc < 0 || scan_stops(generator);
 }
 
@@ -219,6 +239,8 @@ static int submit(struct ash_generator *generator, struct ash_err *err)
                                               .stop_ids = opts->eos,
                                               .stop_id_count = opts->eos_count,
                                               .think = &generator->think,
+                                              .grammar = opts->grammar,
+                                              .wants_logprobs = opts->wants_logprobs,
                                               .take = take,
                                               .done = take_end,
                                               .ctx = generator};
@@ -239,6 +261,7 @@ int ash_generator_start(struct ash_generator *generator, const int32_t *ids, siz
     ash_ids_fini(&generator->tokens);
     generator->tokens = tokens;
     generator->prompt_count = count;
+    generator->logprob_count = 0;
     generator->reused = ash_core_cached_tokens(generator->core, ids, count, 0);
     generator->finish = ASH_FINISH_NOT_YET;
     generator->start_ns = now_ns;
@@ -323,6 +346,12 @@ const int32_t *ash_generator_answer(const struct ash_generator *generator, size_
 {
     *count_out = answer_count(generator);
     return generator->tokens.data + generator->prompt_count;
+}
+
+const float *ash_generator_logprobs(const struct ash_generator *generator, size_t *count_out)
+{
+    *count_out = generator->logprob_count;
+    return generator->logprobs;
 }
 
 struct ash_answer_stats ash_generator_stats(const struct ash_generator *generator)

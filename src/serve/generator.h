@@ -13,6 +13,7 @@
 #include "text/tokenizer.h"
 #include "serve/engine/sampler.h"
 #include "serve/engine/think.h"
+#include "serve/grammar/grammar.h"
 
 #define ASH_GENERATOR_EOS_MAX 16
 #define ASH_GENERATOR_PREFILL_ROWS 256
@@ -35,6 +36,9 @@ struct ash_generator_opts {
     const char *const *stops; /* strings that end an answer; copied */
     size_t stop_count;
     struct ash_think_opts think; /* its texts are read by open alone */
+    struct ash_grammar *grammar; /* the answer's form, borrowed with vocab_trie until close; NULL: free */
+    const struct ash_vocab_trie *vocab_trie;
+    bool wants_logprobs;
 };
 
 struct ash_generator;
@@ -62,6 +66,8 @@ int ash_generator_next(struct ash_generator *generator, struct ash_text *piece_o
 
 /* The ids chosen since start (borrowed until the next start or next), with one that ended the answer. */
 const int32_t *ash_generator_answer(const struct ash_generator *generator, size_t *count_out);
+/* With wants_logprobs: those of the ids chosen, in the same way; not of one that ended the answer. */
+const float *ash_generator_logprobs(const struct ash_generator *generator, size_t *count_out);
 /* What the present answer took so far. */
 struct ash_answer_stats ash_generator_stats(const struct ash_generator *generator);
 

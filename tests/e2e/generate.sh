@@ -35,6 +35,38 @@ same "prompt file -" "$plain" "$("${generate[@]}" --prompt-file - --max-tokens 6
 try env ASHLAR_MAX_TOKENS=60 "${generate[@]}" --prompt "Once upon a time"
 same "length from the environment" "$plain" "$(cat "$SCRATCH/out")"
 
+# ---- the form of an answer, alone and in a batch; penalties; log-probabilities
+printf '{"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]}' > "$SCRATCH/schema.json"
+printf 'Once upon a time\n' > "$SCRATCH/one"
+for variant in '--regex [A-C]{3}' '--grammar root::="A"|"B"' "--json-schema @$SCRATCH/schema.json"; do
+    try "${generate[@]}" --prompt "Once upon a time" --max-tokens 40 $variant --json --logprobs
+    expect 0 "$variant"
+    cp "$SCRATCH/out" "$SCRATCH/alone"
+    grep -qE '"text":"([ABC]{1,3}|\{\\"n\\": ?-?[0-9]+\})"' "$SCRATCH/alone" || fail "$variant: $(cat "$SCRATCH/alone")"
+    try "${generate[@]}" --prompts "$SCRATCH/one" --max-tokens 40 $variant --logprobs
+    for field in text ids logprobs; do
+        same "$field of a batch with $variant" "$(grep -o "\"$field\":[^]}]*" "$SCRATCH/alone" | cut -c1-60)" "$(grep -o "\"$field\":[^]}]*" "$SCRATCH/out" | cut -c1-60)"
+    done
+done
+try "${generate[@]}" --prompt x --json-schema '{"not": {}}'
+expect_error 1 "a schema that cannot be enforced" "#/not"
+try "${generate[@]}" --prompt x --regex a --grammar b
+expect_error 2 "two forms" "exclude each other"
+try "${generate[@]}" --prompt x --logprobs
+expect_error 2 "log-probabilities without JSON" "--json"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --frequency-penalty 2 --presence-penalty 1
+[ "$plain" != "$(cat "$SCRATCH/out")" ] || fail "penalties change nothing"
+
+# ---- a model that cannot be taken as it is: the error says what to do
+try "$ASHLAR" generate --model Qwen/Qwen3-0.6B --prompt x
+expect_error 1 "a name of Hugging Face" "hf download Qwen/Qwen3-0.6B"
+cp -r "$stories" "$SCRATCH/quantised"
+chmod -R u+w "$SCRATCH/quantised"
+sed -i '0,/{/s//{"quantization_config": {"quant_method": "awq"},/' "$SCRATCH/quantised/config.json"
+LC_ALL=C sed -i 's/q_proj/q_pack/g' "$SCRATCH/quantised/model.safetensors"
+try "$ASHLAR" generate --model "$SCRATCH/quantised" --prompt x
+expect_error 1 "quantised weights" "quantised with 'awq'"
+
 # ---- sampling: a seed decides, on any number of threads
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --temperature 1 --top-p 0.9 --seed 7 --threads 1
 sampled=$(cat "$SCRATCH/out")
@@ -169,7 +201,7 @@ if command -v script > /dev/null; then
     done
 fi
 
-# ---- Ctrl-C in a chat stops the answer; at the prompt it ends. The slowest backend leaves time to press it.
+# ---- Ctrl-C in a chat stops the answer; at the prompt the second one ends. The slowest backend leaves time to press it.
 await() { # text, how often it must have been seen
     for _ in $(seq 6000); do [ "$(grep -oF -- "$1" "$SCRATCH/tty" | wc -l)" -ge "$2" ] && return 0; sleep 0.02; done
     return 1
@@ -187,6 +219,8 @@ if command -v script > /dev/null; then
     await ', there was' 1 || fail "no answer: $(cat "$SCRATCH/tty")"
     printf '\003' >&3
     await '> ' 2 || fail "no prompt sign after Ctrl-C: $(cat "$SCRATCH/tty")"
+    printf '\003' >&3
+    await 'Ctrl-C again' 1 || fail "Ctrl-C at the prompt says nothing: $(cat "$SCRATCH/tty")"
     printf '\003' >&3
     code=0
     wait "$pid" || code=$?

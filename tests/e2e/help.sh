@@ -66,6 +66,16 @@ grep -q '"backends"' "$SCRATCH/out" || fail "version --json: $(cat "$SCRATCH/out
 # What only some commands need is loaded by those: libfabric draws in libraries that sleep when they start.
 ! ldd "$ASHLAR" | grep -q libfabric || fail "the program is linked to libfabric"
 
+# Every target that `make help` lists has a recipe; the last lines of `make test` say what was skipped.
+if command -v make > /dev/null; then
+    for target in $(make -s -C "$SOURCE" help | grep -oE '(^|; +)make [a-z-]+' | sed 's/.*make //'); do
+        try make -s -n -C "$SOURCE" "$target"
+        [ "$code" -eq 0 ] && [ -s "$SCRATCH/out" ] || fail "make $target does nothing: $(cat "$SCRATCH/err")"
+    done
+fi
+printf '%s\n' '1/2 Testing: e2e_one' 'skipped: needs a thing (Debian: thing)' '2/2 Testing: e2e_two' 'passed' > "$SCRATCH/LastTest.log"
+same "skipped tests" "skipped tests:   e2e_one: needs a thing (Debian: thing)" "$("$SOURCE/scripts/skipped.sh" "$SCRATCH/LastTest.log" | paste -sd ' ')"
+
 # Output that cannot be written is an error; a reader that went away is not worth a word.
 code=0
 "$ASHLAR" version > /dev/full 2> "$SCRATCH/err" || code=$?

@@ -79,7 +79,8 @@ grep -q 'data: \[DONE\]' "$SCRATCH/stream" || fail "the stream was cut: $(tail -
 grep -q '^ashlar: request .*path=/v1/completions status=200 end=complete .*answer_tokens=400' "$SCRATCH/server.log" || fail "access log: $(tail -n 3 "$SCRATCH/server.log")"
 
 # --shutdown-timeout 0: an answer that is cut ends with an error, as a stream and whole.
-start_server --model "$stories" --shutdown-timeout 0 --max-num-seqs 1
+start_server --model "$stories" --shutdown-timeout 0 --max-num-seqs 1 --max-model-len 100000
+grep -q "max-model-len 100000 is more than the model.s 512 tokens" "$SCRATCH/server.log" || fail "a context that is too long: $(cat "$SCRATCH/server.log")"
 whole='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "n": 2}'
 exec 4<> "/dev/tcp/127.0.0.1/$port" 5<> "/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#long} "$long" >&4

@@ -32,11 +32,26 @@ static int explain_ggufs(const char *dir, struct ash_err *err)
     return rc;
 }
 
+/* OWNER/NAME as on Hugging Face, or NULL: one slash, and no path. */
+static const char *hub_name(const char *dir)
+{
+    const char *name = strncmp(dir, "hf://", 5) == 0 ? dir + 5 : dir, *slash = strchr(name, '/');
+
+    if (slash == NULL || slash == name || slash[1] == '\0' || strchr(slash + 1, '/') != NULL) return NULL;
+    return name[0] != '.' && name[0] != '~' ? name : NULL;
+}
+
 /* There is no config.json: what was meant instead? */
 static int explain_missing(const char *dir, struct ash_err *err)
 {
     char inner[4096];
 
+    if (!ash_path_exists(dir) && hub_name(dir) != NULL)
+        return ash_err_set(
+            err, -ENOENT,
+            "there is no model folder or .gguf file '%.100s'; if that is a name on Hugging Face, fetch the "
+            "folder first (hf download %.100s --local-dir DIR) and take --model DIR",
+            dir, hub_name(dir));
     if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
     if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
         return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);

@@ -37,6 +37,26 @@ static void format_shape(const size_t *dims, int count, char *buf, size_t buf_by
     if (used < buf_bytes) snprintf(buf + used, buf_bytes - used, "]");
 }
 
+/* A tensor is not as a model has it: are the weights quantised in a way that is not read? Then err says so instead. */
+static int explain_quantised(const char *dir, struct ash_err *err)
+{
+    const char *method;
+    char path[PATH_MAX];
+    json_t *config = NULL;
+    int rc = -EINVAL;
+
+    if (ash_path_join(path, sizeof(path), dir, "config.json") < 0 || ash_json_load(path, &config, NULL) < 0) return rc;
+    method = json_string_value(json_object_get(json_object_get(config, "quantization_config"), "quant_method"));
+    if (method != NULL)
+        rc = ash_err_set(
+            err, -ENOTSUP,
+            "%s: the weights are quantised with '%.40s', which is not read: take the folder of the original "
+            "weights (F32, BF16 or F16), or a GGUF file",
+            dir, method);
+    json_decref(config);
+    return rc;
+}
+
 static int bind_param(struct ash_model *model, struct ash_param *param, const char *dir, struct ash_err *err)
 {
     const struct ash_tensor_view *view = find_tensor(model, param->name);
@@ -45,6 +65,9 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
         model->lacks_score = true;
         return 0;
     }
+    if ((view == NULL || (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)) &&
+        explain_quantised(dir, err) == -ENOTSUP)
+        return -ENOTSUP;
     if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, param->name);
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
         return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
