@@ -55,6 +55,12 @@ int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, str
 
     if (key.kind == ASH_JINJA_STRING) return ash_jinja_attr(run, value, key.text, out);
     if (value.kind == ASH_JINJA_UNDEFINED) return undefined_part(run, value, ash_jinja_text_of("item"));
+    if (value.kind == ASH_JINJA_DICT && key.kind == ASH_JINJA_INT) {
+        struct ash_jinja_text text;
+
+        rc = ash_jinja_key(run, key, &text);
+        return rc < 0 ? rc : ash_jinja_attr(run, value, text, out);
+    }
     *out = ash_jinja_undefined(ash_jinja_text_of("item"));
     if (key.kind != ASH_JINJA_INT || (value.kind != ASH_JINJA_LIST && value.kind != ASH_JINJA_STRING)) return 0;
     rc = ash_jinja_length(run, value, &count);

@@ -41,11 +41,11 @@ static int eval_pairs(struct ash_jinja_run *run, const struct ash_jinja_node *no
 
     for (const struct ash_jinja_node *item = node->first; rc == 0 && item != NULL; item = item->next->next) {
         struct ash_jinja_value key, value;
+        struct ash_jinja_text text;
         rc = ash_jinja_eval(run, item, &key);
         if (rc == 0) rc = ash_jinja_eval(run, item->next, &value);
-        if (rc == 0 && key.kind != ASH_JINJA_STRING)
-            rc = ash_jinja_fail(run, -ENOTSUP, "keys of a dict must be strings, not %s", ash_jinja_kind_name(key));
-        if (rc == 0) rc = ash_jinja_dict_set(run, dict.dict, key.text, value);
+        if (rc == 0) rc = ash_jinja_key(run, key, &text);
+        if (rc == 0) rc = ash_jinja_dict_set(run, dict.dict, text, value);
     }
     *out = dict;
     return rc;

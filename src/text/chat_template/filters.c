@@ -204,7 +204,7 @@ static int dict_parts(struct ash_jinja_run *run, struct ash_jinja_value self, bo
     int rc = ash_jinja_list_new(run, out);
 
     for (size_t i = 0; rc == 0 && i < self.dict->count; i++) {
-        struct ash_jinja_value key = ash_jinja_string(self.dict->pairs[i].key), value = self.dict->pairs[i].value;
+        struct ash_jinja_value key = ash_jinja_key_value(self.dict->pairs[i].key), value = self.dict->pairs[i].value;
         rc = keys && values ? add_pair(run, out->list, key, value)
                             : ash_jinja_list_add(run, out->list, keys ? key : value);
     }
@@ -225,9 +225,12 @@ static int dict_get(struct ash_jinja_run *run, struct ash_jinja_value self, cons
 {
     const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *otherwise = ash_jinja_arg(args, 1, "default"),
                                  *found = NULL;
+    struct ash_jinja_text text;
 
     if (key == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
-    if (key->kind == ASH_JINJA_STRING) found = ash_jinja_dict_get(self.dict, key->text);
+    if ((key->kind == ASH_JINJA_STRING || key->kind == ASH_JINJA_INT) && ash_jinja_key(run, *key, &text) < 0)
+        return -ENOMEM;
+    if (key->kind == ASH_JINJA_STRING || key->kind == ASH_JINJA_INT) found = ash_jinja_dict_get(self.dict, text);
     *out = found != NULL ? *found : otherwise != NULL ? *otherwise : ash_jinja_none();
     return 0;
 }
@@ -276,9 +279,19 @@ int ash_jinja_filter(struct ash_jinja_run *run, struct ash_jinja_text name, stru
                      const struct ash_jinja_args *args, struct ash_jinja_value *out)
 {
     static const struct ash_jinja_function filters[] = {
-        {"default", do_default}, {"d", do_default},     {"length", do_length}, {"count", do_length},
-        {"string", do_string},   {"tojson", do_tojson}, {"int", do_int},       {"float", do_float},
-        {"abs", do_abs},         {"safe", do_safe},     {"items", do_items},   {"indent", do_indent},
+        {"default", do_default},
+        {"d", do_default},
+        {"length", do_length},
+        {"count", do_length},
+        {"string", do_string},
+        {"tojson", do_tojson},
+        {"int", do_int},
+        {"float", do_float},
+        {"abs", do_abs},
+        {"safe", do_safe},
+        {"items", do_items},
+        {"indent", do_indent},
+        {"dictsort", ash_jinja_dictsort},
     };
     ash_jinja_call_fn call = string_filter(name);
     int rc = 0;

@@ -128,8 +128,10 @@ static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const 
                                       .test = ash_jinja_arg(args, by_attribute, NULL),
                                       .args = args_from(args, (size_t)by_attribute + 1)};
     struct ash_jinja_list *list = NULL;
-    int rc = ash_jinja_to_list(run, self, &list);
+    int rc;
 
+    if (!ash_jinja_truthy(self)) return ash_jinja_list_new(run, out); /* none, too: Jinja looks into it only then */
+    rc = ash_jinja_to_list(run, self, &list);
     if (rc < 0) return rc;
     rc = ash_jinja_list_new(run, out);
     if (rc < 0) return rc;

@@ -308,6 +308,12 @@ int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, str
                      const struct ash_jinja_args *args, struct ash_jinja_value *out);
 /* The string methods that are filters too. NULL when there is none of that name. */
 ash_jinja_call_fn ash_jinja_string_method(struct ash_jinja_text name);
+/* "{} {name}".format(...). */
+int ash_jinja_format(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out);
+/* A dict as a list of pairs in the order of its keys. */
+int ash_jinja_dictsort(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                       struct ash_jinja_value *out);
 /* A filter of lists by name, or NULL. */
 ash_jinja_call_fn ash_jinja_list_filter(struct ash_jinja_text name);
 /* A global function, or NULL. */
@@ -352,6 +358,10 @@ int ash_jinja_dict_set(struct ash_jinja_run *run, struct ash_jinja_dict *dict, s
                        struct ash_jinja_value value);
 /* A member, borrowed, or NULL. */
 const struct ash_jinja_value *ash_jinja_dict_get(const struct ash_jinja_dict *dict, struct ash_jinja_text key);
+/* A value as the key of a dict, and back: strings are themselves; an integer gets a byte before it that no text has.
+ * Other kinds are -ENOTSUP. */
+int ash_jinja_key(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text *key_out);
+struct ash_jinja_value ash_jinja_key_value(struct ash_jinja_text key); /* the other way */
 /* JSON as a value; strings stay borrowed from json. */
 int ash_jinja_from_json(struct ash_jinja_run *run, const json_t *json, struct ash_jinja_value *out);
 

@@ -252,6 +252,9 @@ int ash_jinja_binary(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash
 
 static int contains(struct ash_jinja_run *run, struct ash_jinja_value item, struct ash_jinja_value where, bool *out)
 {
+    struct ash_jinja_text key;
+    int rc;
+
     *out = false;
     switch (where.kind) {
     case ASH_JINJA_STRING:
@@ -266,8 +269,10 @@ static int contains(struct ash_jinja_run *run, struct ash_jinja_value item, stru
             *out = ash_jinja_equal(item, where.list->items[i], 0);
         return 0;
     case ASH_JINJA_DICT:
-        *out = item.kind == ASH_JINJA_STRING && ash_jinja_dict_get(where.dict, item.text) != NULL;
-        return 0;
+        if (item.kind != ASH_JINJA_STRING && item.kind != ASH_JINJA_INT) return 0;
+        rc = ash_jinja_key(run, item, &key);
+        *out = rc == 0 && ash_jinja_dict_get(where.dict, key) != NULL;
+        return rc;
     case ASH_JINJA_UNDEFINED:
         return 0;
     default:

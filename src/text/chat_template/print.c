@@ -110,6 +110,17 @@ static int print_list(struct ash_jinja_run *run, struct ash_str *out, const stru
     return rc < 0 ? rc : ash_str_adds(out, !tuple ? "]" : list->count == 1 ? ",)" : ")");
 }
 
+/* JSON has strings alone for keys. */
+static int print_key(struct ash_jinja_run *run, struct ash_str *out, struct ash_jinja_value key, struct style style)
+{
+    int rc;
+
+    if (key.kind == ASH_JINJA_STRING) return print_quoted(out, key.text, style);
+    rc = style.json ? ash_str_adds(out, "\"") : 0;
+    if (rc == 0) rc = print_value(run, out, key, style, 0);
+    return rc == 0 && style.json ? ash_str_adds(out, "\"") : rc;
+}
+
 static int print_dict(struct ash_jinja_run *run, struct ash_str *out, const struct ash_jinja_dict *dict,
                       struct style style, int level)
 {
@@ -117,7 +128,7 @@ static int print_dict(struct ash_jinja_run *run, struct ash_str *out, const stru
 
     for (size_t i = 0; rc == 0 && i < dict->count; i++) {
         rc = print_break(out, style, level + 1, i == 0, false);
-        if (rc == 0) rc = print_quoted(out, dict->pairs[i].key, style);
+        if (rc == 0) rc = print_key(run, out, ash_jinja_key_value(dict->pairs[i].key), style);
         if (rc == 0) rc = ash_str_add(out, style.how.colon.data, style.how.colon.size_bytes);
         if (rc == 0) rc = print_value(run, out, dict->pairs[i].value, style, level + 1);
     }

@@ -396,7 +396,7 @@ ash_jinja_call_fn ash_jinja_string_method(struct ash_jinja_text name)
         {"upper", do_upper},           {"title", do_title},
         {"capitalize", do_capitalize}, {"startswith", do_startswith},
         {"endswith", do_endswith},     {"find", do_find},
-        {"count", do_count},
+        {"count", do_count},           {"format", ash_jinja_format},
     };
 
     for (size_t i = 0; i < ASH_COUNT(methods); i++)

@@ -354,7 +354,7 @@ int ash_jinja_to_list(struct ash_jinja_run *run, struct ash_jinja_value value, s
         return string_to_list(run, value.text, list.list);
     case ASH_JINJA_DICT:
         for (size_t i = 0; rc == 0 && i < value.dict->count; i++)
-            rc = ash_jinja_list_add(run, list.list, ash_jinja_string(value.dict->pairs[i].key));
+            rc = ash_jinja_list_add(run, list.list, ash_jinja_key_value(value.dict->pairs[i].key));
         return rc;
     default:
         return ash_jinja_fail(run, -EINVAL, "%s is nothing to loop over", ash_jinja_kind_name(value));
