@@ -34,7 +34,7 @@ check_trace sacct.txt sacct 2
 
 leak_free queue --generate acme --jobs 2000 --cluster 64xp5.48xlarge --topology 8,32 --compare fifo,easy,conservative,slurm,kueue,kai --failures --mtbf-days 2 --group 2 --spares 1 --page page.html
 expect 0 "drawn jobs under all policies"
-holds "drawn jobs" "ashlar: " "fifo: " "conservative: " "kai: " "host failures" "Jain's index" "jobs on several hosts" "GPU hours lost"
+holds "drawn jobs" "ashlar: " "fifo: " "conservative: " "kai: " "host failures" "Jain's index" "jobs on several hosts" "GPU hours lost" "mean wait, s" "verdict: " " is the best in "
 grep -q '<svg' page.html || fail "the page has no chart"
 first=$(queue --generate philly --jobs 500 --cluster 8x8 --json | grep -v simulated_s | cksum)
 same "the same draws give the same answer" "$first" "$(queue --generate philly --jobs 500 --cluster 8x8 --json | grep -v simulated_s | cksum)"

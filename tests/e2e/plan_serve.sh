@@ -48,6 +48,8 @@ expect 0 "a model folder"
 try serve --model qwen3-32b --cluster 8xH200 --samples 8 --verify 1 --thinking 8000
 expect 0 "test-time compute"
 grep -qF "8 answers of 8512 tokens (8000 of thinking), 1 verifier pass each" "$SCRATCH/out" || fail "no line about the request"
+try serve --model deepseek-v3 --cluster 1xu-p6e-gb200x72 --weights fp8 --cache fp8 --in 4000 --out 1000
+grep -q '^note: that is .* between tokens, .*--itl-ms 50' "$SCRATCH/out" || fail "a verdict for throughput alone says nothing: $(tail -n 4 "$SCRATCH/out")"
 try serve --model llama-3.1-8b --cluster 8xH100 --itl-ms 0.1
 expect 0 "a limit that nobody meets"
 grep -qF "no cut meets the limits" "$SCRATCH/out" || fail "does not say that the limit is missed"

@@ -32,6 +32,8 @@ grep -q 'interleaving of the pipeline (vpp) .*tp8 pp16x' "$SCRATCH/out" || fail 
 try "$ASHLAR" plan train --model "$stories" --cluster 1xH100 --seq 256 --global-batch 64
 grep -q 'GPUs draw up to 700 W' "$SCRATCH/out" || fail "watts: $(cat "$SCRATCH/out")"
 grep -q '^best layout$' "$SCRATCH/out" || fail "no heading of the best layout"
+try "$ASHLAR" plan train --model llama-3.1-8b --cluster 5xp5.48xlarge --global-batch 1024
+grep -q '^note: 1024 sequences are no multiple of 40 GPUs; --global-batch 1040' "$SCRATCH/out" || fail "a batch that GPUs do not divide: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan train --model deepseek-v3 --cluster 256xp5en.48xlarge --seq 4096 --global-batch 15360 --schedules all
 expect 0 "all schedules"
 grep -q 'pp[0-9]*-\(zb-h1\|dualpipe\)' "$SCRATCH/out" || fail "no other schedule was found: $(cat "$SCRATCH/out")"

@@ -94,6 +94,54 @@ static void print_fill(const struct ash_queue_answer *answer)
                100 * answer->fill[i][100], 100 * answer->fill[i][130], answer->seconds[i]);
 }
 
+/* A measure of all policies. Returns which is the best in it, or -1 if several are. */
+static int print_measure(const struct ash_queue_answer *answer, const char *name, const double *values, bool wants_most)
+{
+    int best = 0, equal = 0;
+
+    printf("  %-28s", name);
+    for (int i = 0; i < answer->count; i++) {
+        printf(" %12.4g", values[i]);
+        if (wants_most ? values[i] > values[best] : values[i] < values[best]) best = i;
+    }
+    for (int i = 0; i < answer->count; i++)
+        equal += values[i] == values[best];
+    printf("  %s\n", equal > 1 ? "-" : answer->conf[best].name);
+    return equal > 1 ? -1 : best;
+}
+
+/* The policies side by side, and a verdict: how often each is the best. */
+static void print_comparison(const struct ash_queue_answer *answer)
+{
+    enum { USED, WAIT, P95, LOST, JAIN, MEASURES };
+    static const char *const names[MEASURES] = {"GPU time used, %", "mean wait, s", "95th percentile of waits, s",
+                                                "GPU hours lost", "fairness (Jain)"};
+    double values[MEASURES][ASH_QUEUE_POLICIES_MAX] = {{0}};
+    int wins[ASH_QUEUE_POLICIES_MAX] = {0}, best = 0;
+
+    printf("\n  %-28s", "compared");
+    for (int i = 0; i < answer->count; i++) {
+        const struct ash_replay_report *report = &answer->report[i];
+
+        printf(" %12.12s", answer->conf[i].name);
+        values[USED][i] = 100 * report->used;
+        values[WAIT][i] = report->all.mean_s;
+        values[P95][i] = report->all.p95_s;
+        values[LOST][i] = report->stopped_hours + report->failed_hours + report->restart_hours;
+        values[JAIN][i] = report->jain;
+    }
+    printf("  best\n");
+    for (int m = 0; m < MEASURES; m++) {
+        int winner = print_measure(answer, names[m], values[m], m == USED || m == JAIN);
+
+        if (winner >= 0) wins[winner]++;
+    }
+    for (int i = 1; i < answer->count; i++)
+        if (wins[i] > wins[best]) best = i;
+    printf("verdict: %s is the best in %d of %d measures on this trace\n", answer->conf[best].name, wins[best],
+           MEASURES);
+}
+
 void ash_queue_print_table(const struct ash_queue_answer *answer)
 {
     printf("%s trace: %zu jobs (%zu rows left out), %d queue%s, %d users; %d hosts, %.0f GPUs, %d layer%s of domains\n",
@@ -109,6 +157,7 @@ void ash_queue_print_table(const struct ash_queue_answer *answer)
     }
     for (int i = 0; i < answer->count; i++)
         print_report(answer, i);
+    if (answer->count > 1) print_comparison(answer);
 }
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */

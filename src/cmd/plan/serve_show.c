@@ -23,6 +23,8 @@ static bool is_disaggregated(const struct ash_serve_plan *plan)
     return false;
 }
 
+#define READING_ITL_S 0.05 /* between tokens: 20 a second are faster than one reads */
+
 static double out_tokens(const struct ash_serve_job *job)
 {
     return job->thinking_tokens + job->answer_tokens;
@@ -185,6 +187,20 @@ static void print_needed(const struct ash_serve_answer *answer)
     printf("\n");
 }
 
+/* Without a limit the verdict is for throughput alone: say what a reader would see. */
+static void print_reading(const struct ash_serve_answer *answer)
+{
+    const struct ash_serve_plan *whole = &answer->advice.whole;
+    char gap[ASH_PLAN_TEXT_BYTES];
+    double itl_s = 0;
+
+    for (size_t i = 0; i < whole->count; i++)
+        itl_s = fmax(itl_s, whole->parts[i].is_split ? whole->parts[i].split.itl_s : whole->parts[i].point.itl_s);
+    if (answer->job.itl_limit_s > 0 || itl_s <= READING_ITL_S) return;
+    printf("note: that is %s between tokens, %.2g tokens/s for a user; --itl-ms %.0f plans for readers\n",
+           ash_plan_text_seconds(itl_s, gap), 1 / itl_s, READING_ITL_S * 1e3);
+}
+
 static void print_verdict(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_plan *whole = &answer->advice.whole;
@@ -199,6 +215,7 @@ static void print_verdict(const struct ash_serve_answer *answer)
     print_price(whole);
     if (!whole->meets) printf("; no cut meets the limits, this is the nearest");
     printf("\n");
+    print_reading(answer);
     print_needed(answer);
 }
 

@@ -182,6 +182,17 @@ static void print_head(const struct ash_plan_train_answer *train)
     printf("\n");
 }
 
+/* A batch that GPUs do not divide leaves them unequal: another one near it may be faster. */
+static void print_rounding(const struct ash_plan_train_answer *train)
+{
+    double gpus = train->job.cluster.gpus, batch = train->job.global_batch, rounded = ceil(batch / gpus) * gpus;
+
+    if (batch < gpus || rounded == batch) return;
+    printf(
+        "note: %.0f sequences are no multiple of %.0f GPUs; --global-batch %.0f may be faster (plan machines tries it)\n",
+        batch, gpus, rounded);
+}
+
 static void print_what_ifs(const struct ash_plan_train_answer *train)
 {
     char own[128], other[128];
@@ -218,6 +229,7 @@ void ash_plan_train_print(const struct ash_plan_train_answer *train)
         "    TFLOPs per GPU and MFU: causal attention, nothing recomputed counts; MFU of the %s peak, %.0f TFLOPs%s\n",
         ash_plan_precision_name(first->precision), job->cluster.machine.gpu->flops[first->precision] / 1e12,
         is_mixed(train) ? " (of its own precision in each row)" : "");
+    print_rounding(train);
     printf("\n%s\n", train->found.tried > 1 ? "best layout" : "this layout");
     print_time(train, best);
     print_memory(train, &best->memory);

@@ -1,4 +1,5 @@
-/* One search per kind of machine and size of cluster; sizes are doubled from an estimate that is too small. */
+/* One search per kind of machine and size of cluster; sizes are doubled from an estimate that is too small, and the gap
+ * to the last one is halved. */
 #include "plan/train/compare.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #define ROUNDED_MAX 0.1  /* of a batch by which rounding may change it */
 #define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow, at once */
 #define SIZES_MAX 16     /* of a cluster that are tried */
+#define REFINEMENTS 3    /* between the last size and half of it: to an eighth of that gap */
 #define IDLE_MAX 2       /* of them in a row that are not faster: one may have no good layout */
 
 static void set_machines(const struct ash_machine *machine, double machines, struct ash_cluster *cluster)
@@ -147,13 +149,35 @@ static bool grow(const struct ash_consts *consts, const struct ash_compare_job *
     return found;
 }
 
+/* Half of these machines are too slow: halve the gap to the fewest that keep the days. */
+static void refine(const struct ash_consts *consts, const struct ash_compare_job *asked,
+                   const struct ash_machine *machine, struct ash_compare_row *row)
+{
+    double floor_tokens_s = row->job.tokens / (asked->days * DAY_S);
+    int slow = row->job.cluster.machines / 2;
+
+    for (int i = 0; i < REFINEMENTS && row->job.cluster.machines - slow > 1; i++) {
+        struct ash_compare_row next = *row;
+        int middle = (slow + row->job.cluster.machines) / 2;
+
+        set_machines(machine, middle, &next.job.cluster);
+        if (search(consts, asked, floor_tokens_s, &next, NULL) == 0 && days_of(&next) <= asked->days)
+            *row = next;
+        else
+            slow = middle;
+    }
+}
+
 static int within_days(const struct ash_consts *consts, const struct ash_compare_job *asked,
                        const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
 {
     bool found = grow(consts, asked, machine, row);
     double machines = least_machines(asked, machine);
 
-    if (found && days_of(row) <= asked->days) return 0;
+    if (found && days_of(row) <= asked->days) {
+        refine(consts, asked, machine, row);
+        return 0;
+    }
     if (found)
         return ash_err_set(err, -ENOSPC, "too slow: %d machines take %.1f days, bound by %s, and more do not help",
                            row->job.cluster.machines, days_of(row), ash_step_bound(&row->plan.step.time, 0));
