@@ -21,8 +21,8 @@ struct ash_line {
 int ash_line_init(struct ash_line *line, const char *sign, bool is_terminal, struct ash_err *err);
 /* A zeroed struct is a no-op. */
 void ash_line_fini(struct ash_line *line);
-/* The next line with its newline (lines pasted into an editor are one, with newlines between them), in *text_out, borrowed until the next call and writable. Returns its bytes, or -1 at
- * the end and when a signal came. */
+/* The next line with its newline, in *text_out, borrowed until the next call and writable. Lines pasted into an editor
+ * are one, with newlines between them. Returns its bytes, or -1 at the end and when a signal came. */
 ssize_t ash_line_next(struct ash_line *line, char **text_out);
 /* Can lines be edited, and earlier ones brought back with the arrow keys? */
 bool ash_line_has_editing(void);

@@ -55,36 +55,44 @@ static int take_opts(const struct ash_engine *engine, struct ash_answer_opts *op
     return 0;
 }
 
+/* What the generator is to do, by the options and the model's own ids of the end. */
+static struct ash_generator_opts generator_opts_of(const struct ash_answer_opts *taken,
+                                                   const struct ash_defaults *defaults)
+{
+    struct ash_generator_opts generator_opts = {
+        .sampler = {.temperature = taken->temperature,
+                    .top_k = taken->top_k,
+                    .top_p = taken->top_p,
+                    .min_p = taken->min_p,
+                    .typical_p = 1.0,
+                    .repetition_penalty = taken->repetition_penalty,
+                    .presence_penalty = taken->presence_penalty,
+                    .frequency_penalty = taken->frequency_penalty,
+                    .seed = taken->seed},
+        .context_tokens = taken->context_tokens,
+        .max_tokens = taken->max_tokens,
+        .keep_special = taken->keep_special,
+        .eos_count = defaults->eos_count,
+        .stops = taken->stops,
+        .stop_count = taken->stop_count,
+        .wants_logprobs = taken->wants_logprobs,
+        .think = {.min = taken->think_min, .max = taken->think_max, .end = taken->think_end, .more = taken->think_more},
+    };
+
+    memcpy(generator_opts.eos, defaults->eos, defaults->eos_count * sizeof(defaults->eos[0]));
+    return generator_opts;
+}
+
 int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opts, struct ash_answer **answer_out,
                     struct ash_err *err)
 {
-    const struct ash_defaults *defaults = ash_engine_defaults(engine);
-    struct ash_generator_opts generator_opts = {0};
+    struct ash_generator_opts generator_opts;
     struct ash_answer_opts taken;
     struct ash_answer *answer;
     int rc = take_opts(engine, &taken, opts, err);
 
     if (rc < 0) return rc;
-    generator_opts = (struct ash_generator_opts){
-        .sampler = {.temperature = taken.temperature,
-                    .top_k = taken.top_k,
-                    .top_p = taken.top_p,
-                    .min_p = taken.min_p,
-                    .typical_p = 1.0,
-                    .repetition_penalty = taken.repetition_penalty,
-                    .presence_penalty = taken.presence_penalty,
-                    .frequency_penalty = taken.frequency_penalty,
-                    .seed = taken.seed},
-        .context_tokens = taken.context_tokens,
-        .max_tokens = taken.max_tokens,
-        .keep_special = taken.keep_special,
-        .eos_count = defaults->eos_count,
-        .stops = taken.stops,
-        .stop_count = taken.stop_count,
-        .wants_logprobs = taken.wants_logprobs,
-        .think = {.min = taken.think_min, .max = taken.think_max, .end = taken.think_end, .more = taken.think_more},
-    };
-    memcpy(generator_opts.eos, defaults->eos, defaults->eos_count * sizeof(defaults->eos[0]));
+    generator_opts = generator_opts_of(&taken, ash_engine_defaults(engine));
     answer = calloc(1, sizeof(*answer));
     if (answer == NULL) return ash_err_set(err, -ENOMEM, "answer: out of memory");
     answer->engine = engine;

@@ -1,4 +1,4 @@
-/* form - the form that an answer must have (a JSON schema, a regular expression or a grammar), compiled for one model. */
+/* form - how an answer must look (a JSON schema, a regular expression or a grammar), compiled for one model. */
 #ifndef ASH_SERVE_FORM_H
 #define ASH_SERVE_FORM_H
 

@@ -188,9 +188,8 @@ static void print_rounding(const struct ash_plan_train_answer *train)
     double gpus = train->job.cluster.gpus, batch = train->job.global_batch, rounded = ceil(batch / gpus) * gpus;
 
     if (batch < gpus || rounded == batch) return;
-    printf(
-        "note: %.0f sequences are no multiple of %.0f GPUs; --global-batch %.0f may be faster (plan machines tries it)\n",
-        batch, gpus, rounded);
+    printf("note: %.0f sequences are no multiple of %.0f GPUs; --global-batch %.0f may be faster\n", batch, gpus,
+           rounded);
 }
 
 static void print_what_ifs(const struct ash_plan_train_answer *train)
