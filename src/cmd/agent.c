@@ -26,6 +26,7 @@ enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 enum { JOBS_LEAVE, JOBS_STAY };
 
 #define FILES_WANTED 16384
+#define TOKENS_MAX 64
 
 struct flags {
     const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token, *drains;
@@ -57,11 +58,12 @@ static const struct ash_opt agent_opts[] = {
     {.name = "token",
      .type = ASH_OPT_LIST,
      .offset = FIELD(tokens),
-     .help = "who may ask must send one of these (Authorization: Bearer); none: everybody who reaches the port"},
+     .help = "who may ask must send one of these (Authorization: Bearer), or the first line of @FILE; none: everybody "
+             "who reaches the port"},
     {.name = "admin_token",
      .type = ASH_OPT_STRING,
      .offset = FIELD(admin_token),
-     .help = "opens POST /v1/clear, which says that the node is good again"},
+     .help = "opens POST /v1/clear, which says that the node is good again; @FILE as above"},
     {.name = "pages",
      .type = ASH_OPT_STRING,
      .offset = FIELD(pages),
@@ -241,7 +243,31 @@ static void print_address(const char *node, const char *address, int port)
     fflush(stdout);
 }
 
-static int serve(const struct flags *flags, const char *node, const struct ash_node_marks *marks, struct ash_err *err)
+/* Tokens as they are used, from files where flags name them. */
+struct secrets {
+    const char *tokens[TOKENS_MAX], *admin;
+};
+
+static int read_secrets(const struct flags *flags, struct secrets *secrets, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (flags->tokens.count > TOKENS_MAX) return ash_err_set(err, -E2BIG, "more than %d tokens", TOKENS_MAX);
+    for (size_t i = 0; i < flags->tokens.count && rc == 0; i++) {
+        secrets->tokens[i] = flags->tokens.items[i];
+        rc = ash_cmd_read_secret(&secrets->tokens[i], err);
+    }
+    secrets->admin = flags->admin_token;
+    if (rc == 0) rc = ash_cmd_read_secret(&secrets->admin, err);
+    if (rc == 0 && flags->tokens.count == 0 && strncmp(flags->address, "127.", 4) != 0 &&
+        strcmp(flags->address, "::1") != 0 && strcmp(flags->address, "localhost") != 0)
+        ash_log(ASH_LOG_WARN, "whoever can reach %s can read this agent: --token @FILE asks for a token",
+                flags->address);
+    return rc;
+}
+
+static int serve(const struct flags *flags, const char *node, const struct ash_node_marks *marks,
+                 const struct secrets *secrets, struct ash_err *err)
 {
     struct actor actor = {.flags = flags,
                           .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
@@ -262,9 +288,9 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
                                   .port = (int)flags->port,
                                   .names = flags->allowed_hosts.items,
                                   .name_count = flags->allowed_hosts.count,
-                                  .tokens = flags->tokens.items,
+                                  .tokens = secrets->tokens,
                                   .token_count = flags->tokens.count,
-                                  .admin_token = flags->admin_token,
+                                  .admin_token = secrets->admin,
                                   .kernel_log = flags->node.kernel_log,
                                   .state_file = flags->state[0] != '\0' ? flags->state : NULL,
                                   .node = node,
@@ -300,6 +326,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     struct ash_err err = {0};
     char host[HOST_NAME_MAX + 1] = "localhost";
     struct ash_node_marks marks;
+    struct secrets secrets = {0};
 
     (void)opts, (void)word;
     if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_NONE)
@@ -315,8 +342,8 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     ash_interrupt_install();
     allow_files();
     mallopt(M_ARENA_MAX, 1); /* a thread for each source, and none of them in a hurry: one heap is enough */
-    if (ash_node_flags_read(&flags->node, &marks, &err) < 0 ||
-        serve(flags, flags->name != NULL ? flags->name : host, &marks, &err) < 0)
+    if (ash_node_flags_read(&flags->node, &marks, &err) < 0 || read_secrets(flags, &secrets, &err) < 0 ||
+        serve(flags, flags->name != NULL ? flags->name : host, &marks, &secrets, &err) < 0)
         return ash_cmd_fail(&err);
     return 0;
 }

@@ -238,6 +238,23 @@ int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, 
     return rc < 0 ? ash_err_set(err, rc, "cannot read %s from '%s': %s", what, name, strerror(-rc)) : 0;
 }
 
+int ash_cmd_read_secret(const char **secret, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc;
+
+    if (*secret == NULL || (*secret)[0] != '@') return 0;
+    rc = ash_cmd_read_text(*secret + 1, "the token", &text, err);
+    if (rc == 0) text.data[strcspn(text.data, "\r\n")] = '\0';
+    if (rc == 0 && text.data[0] == '\0') rc = ash_err_set(err, -EINVAL, "'%s' holds no token", *secret + 1);
+    if (rc < 0) {
+        ash_str_fini(&text);
+        return rc;
+    }
+    *secret = text.data;
+    return 0;
+}
+
 int ash_cmd_print_json(json_t *json, struct ash_err *err)
 {
     char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;

@@ -112,6 +112,10 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
  * afterwards. what names it in errors ("the prompt"). Returns 0 or a negative errno. */
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err);
 
+/* A secret that begins with @ becomes the first line of that file, so that no command line shows it; others, and NULL,
+ * stay. The copy lives until the program ends. -EINVAL for an empty file. */
+int ash_cmd_read_secret(const char **secret, struct ash_err *err);
+
 /* Print json on one object's lines and drop the reference to it; NULL is memory that ran out. Returns 0 or -ENOMEM. */
 int ash_cmd_print_json(json_t *json, struct ash_err *err);
 

@@ -23,7 +23,10 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt dash_opts[] = {
     {.name = "agents", .type = ASH_OPT_LIST, .offset = FIELD(agents), .help = "agents to ask, HOST:PORT each"},
-    {.name = "token", .type = ASH_OPT_STRING, .offset = FIELD(token), .help = "what the agents ask for"},
+    {.name = "token",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(token),
+     .help = "what the agents ask for; @FILE: its first line"},
     {.name = "pages",
      .type = ASH_OPT_STRING,
      .offset = FIELD(pages),
@@ -103,6 +106,7 @@ static int run(int argc, char **argv)
 
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, runs, RUNS_MAX, &count);
+    if (code == ASH_CMD_GO && ash_cmd_read_secret(&flags.token, &err) < 0) code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = serve(&flags, runs, count);
     ash_opts_close(opts);
     return code;

@@ -87,7 +87,7 @@ static const struct ash_opt diagnose_opts[] = {
     {.name = "token",
      .type = ASH_OPT_STRING,
      .offset = FIELD(live.token),
-     .help = "what agents and Prometheus ask for"},
+     .help = "what agents and Prometheus ask for; @FILE: its first line"},
     {.name = "wait",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(live.wait_s),
@@ -392,6 +392,7 @@ static int run(int argc, char **argv)
 
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, words, FILES_MAX, &count);
+    if (code == ASH_CMD_GO && ash_cmd_read_secret(&flags.live.token, &err) < 0) code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = respond(&flags, words, count);
     ash_opts_close(opts);
     return code;

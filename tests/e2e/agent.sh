@@ -254,11 +254,14 @@ YAML
 fi
 
 # Tokens, and what is refused.
-start_agent "${in_tree[@]}" --token secret --state ''
+printf 'secret\n' > "$SCRATCH/token"
+start_agent "${in_tree[@]}" --token "@$SCRATCH/token" --state ''
 same "without a token" 401 "$(curl -s -o "$SCRATCH/out" -w '%{http_code}' "$url"metrics)"
 same "with it" 200 "$(curl -s -o "$SCRATCH/out" -w '%{http_code}' -H 'Authorization: Bearer secret' "$url"metrics)"
 same "the page" 200 "$(curl -s -o "$SCRATCH/out" -w '%{http_code}' "$url")"
 stop_agent TERM
+try "$ASHLAR" agent --token "@$SCRATCH/nowhere" --port 0 --state ''
+expect_error 1 "a token in no file" "nowhere"
 try "$ASHLAR" agent --act drain
 expect_error 2 "drain without a scheduler" "--scheduler"
 try "$ASHLAR" agent --act drain --scheduler command --command true
