@@ -104,11 +104,13 @@ static struct change change_of(const char *number)
 
 static int rewrite_number(struct walk *walk)
 {
+    static const char characters[] = "+-.0123456789eE";
     size_t size_bytes = 0;
     struct change change;
     char *number;
 
-    while (walk->at + size_bytes < walk->end && memchr("+-.0123456789eE", walk->at[size_bytes], 15) != NULL)
+    while (walk->at + size_bytes < walk->end &&
+           memchr(characters, walk->at[size_bytes], sizeof(characters) - 1) != NULL)
         size_bytes++;
     number = strndup(walk->at, size_bytes);
     if (number == NULL) return -ENOMEM;

@@ -272,6 +272,7 @@ static int print_done(struct batch *batch, struct ash_err *err)
     size_t samples = batch->samples;
     int rc = 0;
 
+    ash_assert(samples > 0);
     for (; rc == 0 && batch->printed < batch->count; batch->printed += samples) {
         struct item *items = &batch->items[batch->printed];
 
