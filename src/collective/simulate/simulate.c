@@ -20,13 +20,29 @@ static void on_over(struct ash_sim *sim, struct ash_sim_process *process, const 
 
     ash_sim_leave(sim, process);
     process->over_ns = sim->now_ns;
-    ash_sim_post(sim, sim->now_ns + late_ns, ASH_SIM_READY, process->slot, 0);
+    if (sim->opts.owner != NULL)
+        sim->opts.owner->over(sim->opts.owner->ctx, process->slot);
+    else
+        ash_sim_post(sim, sim->now_ns + late_ns, ASH_SIM_READY, process->slot, 0);
     if (event->loss != ASH_MEMBER_RESTRUCTURED && (sim->opts.faults & ASH_FAULT_SIM_FOLLOW) != 0 &&
         sim->faults_end_ns == 0 && event->rank == 1 && ash_sim_below(sim, 4) == 0) {
         struct ash_sim_process *first = ash_sim_find(sim, event->view->members[0].id);
 
         if (first != NULL) ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0, 0.03), ASH_SIM_KILL, first->slot, 0);
     }
+}
+
+/* Its supervisor starts it again, as a joiner. */
+static void on_ended(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    const struct ash_fault_sim_owner *owner = sim->opts.owner;
+
+    ash_sim_waited(sim, process);
+    ash_sim_leave(sim, process);
+    process->life = ASH_SIM_OUT;
+    if (owner != NULL && !owner->removed(owner->ctx, process->slot)) return;
+    sim->pending++;
+    ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
 }
 
 static void on_event(void *ctx, const struct ash_member_event *event)
@@ -45,20 +61,18 @@ static void on_event(void *ctx, const struct ash_member_event *event)
         process->over_ns = 0;
         process->is_leaving = false;
         ash_sim_enter(sim, process, event->view);
+        if (sim->opts.owner != NULL)
+            sim->opts.owner->started(sim->opts.owner->ctx, process->slot, event->view, event->rank);
         break;
     case ASH_MEMBER_EVENT_ENDED:
-        ash_sim_waited(sim, process);
-        ash_sim_leave(sim, process);
-        process->life = ASH_SIM_OUT; /* its supervisor starts it again, as a joiner */
-        sim->pending++;
-        ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
+        on_ended(sim, process);
         break;
     case ASH_MEMBER_EVENT_NEWS:
         break; /* asked for at every step's edge */
     }
 }
 
-static void schedule(struct ash_sim *sim, struct ash_sim_process *process)
+void ash_sim_schedule(struct ash_sim *sim, struct ash_sim_process *process)
 {
     uint64_t next_ns = ash_member_next_ns(process->member);
 
@@ -83,6 +97,7 @@ static void begin_process(struct ash_sim *sim, struct ash_sim_process *process)
     process->held_step = process->kept_step = -1;
     process->over_ns = process->asleep_ns = process->free_ns = 0;
     process->is_leaving = false;
+    if (sim->opts.owner != NULL) sim->opts.owner->begin(sim->opts.owner->ctx, sim, process->slot);
 }
 
 void ash_sim_restart(struct ash_sim *sim, struct ash_sim_process *process)
@@ -92,7 +107,7 @@ void ash_sim_restart(struct ash_sim *sim, struct ash_sim_process *process)
     begin_process(sim, process);
     if (sim->is_out_of_memory) return;
     ash_member_join(process->member, NULL, sim->now_ns);
-    schedule(sim, process);
+    ash_sim_schedule(sim, process);
 }
 
 void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
@@ -106,6 +121,7 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
     rank = view != NULL ? ash_view_find(view, ash_sim_id(process)) : SIZE_MAX;
     ash_sim_leave(sim, process);
     process->life = ASH_SIM_DEAD;
+    if (sim->opts.owner != NULL) sim->opts.owner->died(sim->opts.owner->ctx, process->slot);
     for (size_t i = 0; rank != SIZE_MAX && i < 3; i++) { /* tree neighbours have a connection to it */
         size_t other = around[i] < 0 ? (rank - 1) / 2 : 2 * rank + (size_t)around[i];
         struct ash_sim_process *neighbour;
@@ -121,7 +137,7 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-static void be_ready(struct ash_sim *sim, struct ash_sim_process *process)
+void ash_sim_be_ready(struct ash_sim *sim, struct ash_sim_process *process)
 {
     struct ash_member_terms terms = {.leaves = process->is_leaving};
 
@@ -170,12 +186,15 @@ static void feed(struct ash_sim *sim, struct ash_sim_process *process, const str
         break;
     case ASH_SIM_READY:
         if (event->other == 0 || (process->view != NULL && process->view->view->proposal == event->other))
-            be_ready(sim, process);
+            ash_sim_be_ready(sim, process);
+        break;
+    case ASH_SIM_OWNER:
+        sim->opts.owner->wake(sim->opts.owner->ctx, process->slot, event->other);
         break;
     default:
         break;
     }
-    if (process->life == ASH_SIM_ALIVE) schedule(sim, process);
+    if (process->life == ASH_SIM_ALIVE) ash_sim_schedule(sim, process);
 }
 
 /* Of a process that sleeps: it finds everything when it wakes. */
@@ -242,7 +261,7 @@ static int begin_all(struct ash_sim *sim)
 
         begin_process(sim, &sim->processes[r]);
         if (!sim->is_out_of_memory) ash_member_begin(sim->processes[r].member, view, phase_ns);
-        if (!sim->is_out_of_memory) schedule(sim, &sim->processes[r]);
+        if (!sim->is_out_of_memory) ash_sim_schedule(sim, &sim->processes[r]);
     }
     ash_view_put(view);
     return sim->is_out_of_memory ? -ENOMEM : 0;
@@ -293,13 +312,17 @@ static void close_sim(struct ash_sim *sim)
 /* Once faults have ended, until all run one view. */
 static bool is_done(struct ash_sim *sim)
 {
+    const struct ash_fault_sim_owner *owner = sim->opts.owner;
+
     if (sim->is_over || sim->is_out_of_memory || sim->heap_count == 0) return true;
+    if (owner != NULL && owner->is_done(owner->ctx)) return true;
     if (sim->pending > 0) {
         sim->faults_end_ns = 0;
         return false;
     }
     if (sim->faults_end_ns == 0) sim->faults_end_ns = sim->now_ns;
-    return ash_sim_is_settled(sim) || (double)(sim->now_ns - sim->faults_end_ns) * 1e-9 > SETTLE_LIMIT_S;
+    return (owner == NULL && ash_sim_is_settled(sim)) ||
+           (double)(sim->now_ns - sim->faults_end_ns) * 1e-9 > SETTLE_LIMIT_S;
 }
 
 int ash_fault_sim_run(const struct ash_fault_sim_opts *opts, struct ash_fault_sim_result *result_out)

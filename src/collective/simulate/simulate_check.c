@@ -110,7 +110,7 @@ void ash_sim_enter(struct ash_sim *sim, struct ash_sim_process *process, struct 
     if (known == NULL) return;
     process->view = known;
     known->running++;
-    if (known->running == view->size && !known->has_run) run_first(sim, known);
+    if (known->running == view->size && !known->has_run && sim->opts.owner == NULL) run_first(sim, known);
 }
 
 void ash_sim_leave(struct ash_sim *sim, struct ash_sim_process *process)
@@ -135,7 +135,7 @@ void ash_sim_count(struct ash_sim *sim, struct ash_sim_process *process, bool is
         known->has_step_due = true;
         ash_sim_post(sim, sim->now_ns + STEP_NS, ASH_SIM_STEP, 0, known->view->proposal);
     }
-    if (known->running == known->view->size && !known->has_run) run_first(sim, known);
+    if (known->running == known->view->size && !known->has_run && sim->opts.owner == NULL) run_first(sim, known);
 }
 
 /* Do all hosts of a view reach each other? */
@@ -240,7 +240,7 @@ void ash_sim_conclude(struct ash_sim *sim)
     if (!result->is_good || sim->is_out_of_memory) return;
     for (size_t r = 0; r < sim->opts.ranks && result->is_good; r++)
         if (sim->processes[r].life == ASH_SIM_ALIVE) ash_sim_waited(sim, &sim->processes[r]);
-    if (!result->is_good) return;
+    if (!result->is_good || (sim->opts.owner != NULL && sim->opts.owner->is_done(sim->opts.owner->ctx))) return;
     if (ash_sim_is_settled(sim)) {
         result->settle_s = (double)(sim->now_ns - sim->faults_end_ns) * 1e-9;
         result->final_size = sim->last->view->size;

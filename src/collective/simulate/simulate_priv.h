@@ -1,6 +1,6 @@
 /* simulate_priv - the inside of a simulated job: simulate.c (processes, events, a run), simulate_queue.c (time),
  * simulate_network.c (who reaches whom, messages, the register), simulate_faults.c (what goes wrong), simulate_check.c
- * (what must be true). */
+ * (what must be true), simulate_owner.c (for owners of processes). */
 #ifndef ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
 #define ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
 
@@ -19,6 +19,7 @@ enum ash_sim_event_kind {
     ASH_SIM_UNREACHABLE, /* the host of `other` does not answer */
     ASH_SIM_READY,       /* the owner comes to the meeting */
     ASH_SIM_STEP,        /* a view may finish a step: `other` is its proposal */
+    ASH_SIM_OWNER,       /* a time that the owner asked for: `other` is its token */
     ASH_SIM_FAULT,
     ASH_SIM_KILL,
     ASH_SIM_WAKE,
@@ -140,6 +141,11 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process);
 
 /* A view that runs has finished a step: where joiners or leavers wait, its members re-form. */
 void ash_sim_meet_at_edge(struct ash_sim *sim, struct ash_sim_view *known);
+
+/* The owner of a process comes to the meeting of the next view. */
+void ash_sim_be_ready(struct ash_sim *sim, struct ash_sim_process *process);
+/* Put the next timer of a process's machine into the queue, if it is sooner than the one there. */
+void ash_sim_schedule(struct ash_sim *sim, struct ash_sim_process *process);
 
 /* ---- simulate_faults.c ------------------------------------------------------------------------------------------- */
 /* Draw when and what goes wrong. */
