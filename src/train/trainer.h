@@ -117,7 +117,8 @@ void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
 /* Go on with the ranks of another group, or of the same one, of which all call it: the step that was being made is
  * finished, or will be made again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares.
  * Returns 0, the group's error (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state
- * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
+ * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). has_finished and finished of
+ * recovery_out are set after an error, too. */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
 /* Newcomers are not given their parts at once, where all others stay as they are: the mesh stays, and a larger one is

@@ -362,6 +362,8 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 
     ash_assert(group != NULL && trainer->root == NULL);
     rc = settle_step(trainer, group, &settled, &recovery, err);
+    recovery_out->has_finished = recovery.has_finished;
+    recovery_out->finished = recovery.finished;
     ash_fault_point_meet(ASH_FAULT_TRANSFER);
     if (rc == 0 && recovery.has_newcomers) rc = admit_newcomers(trainer, group, &settled, err);
     if (rc == 0) rc = choose_mesh(trainer, &settled, &wanted, &grows, err);

@@ -178,6 +178,8 @@ static void done_take_over(struct ash_elastic *machine, const struct ash_elastic
 {
     machine->is_first = true;
     machine->is_open = machine->is_open || !event->is_logged;
+    machine->wanted_ranks = event->wanted_ranks;
+    machine->resizes = event->resizes;
     machine->todo = ASH_ELASTIC_AGREE;
 }
 

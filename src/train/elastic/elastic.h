@@ -173,7 +173,8 @@ struct ash_elastic_event {
     struct ash_elastic_claims claims; /* AGREE: the maximum */
     int64_t behind;                   /* MEET: ranks behind a slow link that spares replace; is_behind: among them */
     bool is_behind, gives_up;         /* MEET: the guard ends the run after this step */
-    bool is_logged;                   /* TAKE_OVER: the log has the present step */
+    bool is_logged;                   /* TAKE_OVER: the log has the present step; */
+    int64_t wanted_ranks, resizes;    /* and what the lost first rank was asked for */
     enum ash_elastic_word word;       /* LISTEN, with step, kept, hands_over */
     int64_t kept;
     bool hands_over, is_told; /* LISTEN: this process was told to stop */

@@ -10,42 +10,22 @@
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
-#include "train/run/control.h"
 
-#define LOOK_NS 100000000u     /* between two looks for a request */
-#define PROBE_STEPS 20         /* between two looks at links */
-#define TOGETHER_NS 200000000u /* stop requests that come within this are one request, for all ranks */
-
-/* What ranks add up. */
-enum edge_value {
-    EDGE_TOLD, /* ranks that were told to stop */
-    EDGE_JOIN, /* processes that wait for a place; spares that want to leave; the first rank's word counts */
-    EDGE_LEAVE,
-    EDGE_STOP,   /* somebody asks the run to stop, */
-    EDGE_RANKS,  /* or to have this many ranks; 0: as they are */
-    EDGE_KEEP,   /* this many ranks stay; 0: all. One that did not hear it is asked again at the next edge */
-    EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
-    EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
-    EDGE_DIE,    /* or that one dies somewhere; */
-    EDGE_PASSES, /* after that many times; */
-    EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request; */
-    EDGE_DOOM,   /* or that the next step kills whoever is last */
-    EDGE_WAITS,  /* ranks that wait much longer for others than at first, for some steps */
-    EDGE_OWN_US, /* work of the last step, of all ranks */
-    EDGE_SLOW,   /* ranks that have been slow for some steps; where it is one: */
-    EDGE_SLOW_RANK,
-    EDGE_SLOW_TIMES, /* hundredths */
-    EDGE_SETTLE,     /* some were told to stop, long enough ago that it was not meant for all */
-    EDGE_VALUES
-};
+#define LOOK_NS 100000000u /* between two looks for a request */
+#define PROBE_STEPS 20     /* between two looks at links */
 
 bool ash_run_is_told(const struct ash_run *run)
 {
     return run->opts->stop != NULL && run->opts->stop();
 }
 
-/* First rank. */
-static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
+static void take_news(struct ash_run *run, enum ash_elastic_event_kind kind, int64_t count)
+{
+    ash_elastic_take(&run->elastic, &(struct ash_elastic_event){.kind = kind, .count = count});
+}
+
+/* First rank: who asks for a place, and what a request says. */
+static void look_around(struct ash_run *run, struct ash_run_sum *values)
 {
     struct ash_epoch_news news = {0};
     struct ash_run_request request = {0};
@@ -54,50 +34,35 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
         run->asked_ns = ash_clock_ns();
         ash_run_request_take(run->opts->dir, &request);
     }
-    values[EDGE_STOP] = request.stop;
-    values[EDGE_RANKS] = run->group != NULL ? request.ranks : 0;
-    values[EDGE_FLIP] = request.flip;
-    values[EDGE_PAUSE] = request.slow;
-    values[EDGE_DIE] = request.die;
-    values[EDGE_PASSES] = request.passes;
-    values[EDGE_ERR] = request.err;
-    values[EDGE_DOOM] = request.doom;
-    values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
-
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
-    values[EDGE_JOIN] = (int64_t)news.joiners;
-    values[EDGE_LEAVE] = (int64_t)news.leavers;
-    values[EDGE_SETTLE] = run->told_ns != 0 && ash_clock_ns() - run->told_ns >= TOGETHER_NS;
+    take_news(run, ASH_ELASTIC_JOIN, (int64_t)news.joiners);
+    take_news(run, ASH_ELASTIC_LEAVE, (int64_t)news.leavers);
+    if (request.stop) take_news(run, ASH_ELASTIC_STOP_ALL, 0);
+    if (request.ranks > 0 && run->group != NULL) take_news(run, ASH_ELASTIC_RESIZE, request.ranks);
+    values->faults = (struct ash_run_fault_sum){.flip = request.flip,
+                                                .slow = request.slow,
+                                                .die = request.die,
+                                                .passes = request.passes,
+                                                .err = request.err,
+                                                .doom = request.doom};
 }
 
-/* Is this one of the ranks that a resize leaves out? */
-static bool is_dropped(const struct ash_run *run)
+/* Why ranks change, if they do. Ranks that grow into a larger mesh have been named before. */
+static void describe(struct ash_run *run)
 {
-    return run->group != NULL && (int64_t)ash_group_rank(run->group) >= run->kept_ranks;
-}
-
-/* Why ranks change, if they do. */
-static void describe(struct ash_run *run, const struct ash_run_edge *edge, int64_t joiners, int64_t leavers)
-{
+    const struct ash_elastic *elastic = &run->elastic;
+    long long joiners = elastic->joining, leavers = elastic->going;
     size_t used = 0;
 
+    if (elastic->growth != ASH_ELASTIC_GROWTH_NONE) return;
     run->change_why[0] = '\0';
-    if (!edge->changes) return;
+    if (elastic->change == ASH_ELASTIC_CHANGE_NONE) return;
     if (joiners > 0)
-        used = (size_t)snprintf(run->change_why, sizeof(run->change_why), "%lld process%s join%s", (long long)joiners,
+        used = (size_t)snprintf(run->change_why, sizeof(run->change_why), "%lld process%s join%s", joiners,
                                 joiners == 1 ? "" : "es", joiners == 1 ? "s" : "");
     if (leavers > 0)
         snprintf(run->change_why + used, sizeof(run->change_why) - used, "%s%lld rank%s leave%s", used > 0 ? ", " : "",
-                 (long long)leavers, leavers == 1 ? "" : "s", leavers == 1 ? "s" : "");
-}
-
-/* Does the run end here? */
-static bool wants_stop(const struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t mesh_ranks, int64_t all)
-{
-    int64_t told = values[EDGE_TOLD];
-
-    if (values[EDGE_STOP] != 0 || told == mesh_ranks) return true;
-    return told > 0 && all - told - values[EDGE_LEAVE] < run->job->recover.min_ranks;
+                 leavers, leavers == 1 ? "" : "s", leavers == 1 ? "s" : "");
 }
 
 /* ---- slow ranks -------------------------------------------------------------------------------------------------- */
@@ -105,31 +70,31 @@ static bool wants_stop(const struct ash_run *run, const int64_t values[EDGE_VALU
 ASH_COUNTER(slow_metric, "ashlar_train_slow_ranks_total",
             "Times that a rank was slower than its peers for some steps.");
 
-/* What this rank says of its last step. */
-static void tell_pace(const struct ash_run *run, int64_t values[EDGE_VALUES])
+/* This rank's last step. */
+static void tell_pace(struct ash_run *run, struct ash_run_sum *values)
 {
-    values[EDGE_OWN_US] = (int64_t)(run->own_s * 1e6);
-    values[EDGE_WAITS] = run->waits_long;
+    values->own_us = (int64_t)(run->own_s * 1e6);
+    values->waits = run->waits_long;
     if (!run->is_slow || run->group == NULL) return;
-    values[EDGE_SLOW] = 1;
-    values[EDGE_SLOW_RANK] = (int64_t)ash_group_rank(run->group);
-    values[EDGE_SLOW_TIMES] = (int64_t)(run->slow.mean * 100);
+    take_news(run, ASH_ELASTIC_SLOW, 0);
+    values->slow_rank = (int64_t)ash_group_rank(run->group);
+    values->slow_times = (int64_t)(run->slow.mean * 100);
 }
 
-/* What all have said of it: this rank judges itself, and the first one names who was found slow. */
-static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
+/* All ranks' last step: this rank judges itself, and the first one names the one that was found slow. */
+static void hear_pace(struct ash_run *run, const struct ash_run_sum *values)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     struct ash_group_member slow;
 
     if (group == NULL) return;
-    run->is_slow = ash_slow_watch_add(&run->slow, run->own_s, (double)values[EDGE_OWN_US] * 1e-6, ash_group_size(group),
+    run->is_slow = ash_slow_watch_add(&run->slow, run->own_s, (double)values->own_us * 1e-6, ash_group_size(group),
                                       run->facts.mesh->size[ASH_MESH_PP] > 1);
-    if (!run->is_leader || values[EDGE_SLOW] != 1) return;
-    slow = ash_group_get_member(run->group, (size_t)values[EDGE_SLOW_RANK]);
+    if (!run->is_leader || values->votes.slow != 1) return;
+    slow = ash_group_get_member(run->group, (size_t)values->slow_rank);
     ash_metric_add(&slow_metric, 1);
     ash_run_warn(run, "rank %zu (host %s, process %lld) is %.1f times as slow as its peers, for %d steps", slow.rank,
-                 slow.host, (long long)slow.pid, (double)values[EDGE_SLOW_TIMES] * 0.01, ASH_SLOW_STEPS);
+                 slow.host, (long long)slow.pid, (double)values->slow_times * 0.01, ASH_SLOW_STEPS);
 }
 
 ASH_COUNTER(link_metric, "ashlar_train_slow_links_total", "Times that a link between nodes was found slow.");
@@ -171,10 +136,9 @@ static void name_link(struct ash_run *run, const struct ash_slow_link *link, int
                                         : "; there are not enough spares on other nodes to take over");
 }
 
-/* Where all ranks wait long, it is no rank's fault: time the links between nodes, and have the first rank name one that
- * stands out. *behind_out: ranks behind it that are to be replaced. Returns 0 or the group's error. */
-static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t *behind_out,
-                         struct ash_err *err)
+/* If all ranks wait long, no rank is the reason: time the links between nodes, and have the first rank name one that
+ * stands out. Ranks behind it may be replaced. Returns 0 or the group's error. */
+static int look_at_links(struct ash_run *run, int64_t waits, struct ash_elastic_event *met, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     uint64_t step = ash_trainer_state(run->trainer)->step;
@@ -182,92 +146,78 @@ static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES],
     bool is_there;
     int rc;
 
-    run->is_behind = false;
     if (group == NULL) return 0;
-    if (values[EDGE_WAITS] == 0) ash_metric_set(&rank_link_metric, 0);
-    if (values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
+    if (waits == 0) ash_metric_set(&rank_link_metric, 0);
+    if (waits != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
     run->probe_step = step + PROBE_STEPS;
     rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
     if (rc == 0) ash_metric_set(&rank_link_metric, 0);
     if (rc <= 0) return rc;
-    if (run->job->recover.replace_slow) *behind_out = count_behind(run, link.from);
+    if (run->job->recover.replace_slow) met->behind = count_behind(run, link.from);
     is_there = ash_group_get_member(run->group, ash_group_rank(run->group)).node_index ==
                ash_group_get_member(run->group, link.from).node_index;
     ash_metric_set(&rank_link_metric, is_there ? link.took_s / fmax(link.rest_s, 1e-6) : 0);
-    run->is_behind = *behind_out > 0 && is_there;
-    if (run->is_leader) name_link(run, &link, *behind_out);
+    met->is_behind = met->behind > 0 && is_there;
+    if (run->is_leader) name_link(run, &link, met->behind);
     return 0;
 }
 
-/* Is there a slow rank that gives its place to a spare? */
-static bool replaces(const struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t mesh_ranks, int64_t all)
-{
-    return run->job->recover.replace_slow && values[EDGE_SLOW] == 1 && all > mesh_ranks;
-}
+/* ---- the boundary ------------------------------------------------------------------------------------------------ */
 
-/* How many ranks somebody wants, and how many stay. */
-static void hear_resize(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t all)
+int ash_run_do_meet(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
-    if (values[EDGE_RANKS] > 0) {
-        run->wanted_ranks = values[EDGE_RANKS];
-        run->resizes++;
-    }
-    run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
-}
-
-/* Decide, from what all have added up: the same on all ranks. behind: ranks behind a slow link that are replaced. */
-static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t behind, struct ash_run_edge *edge)
-{
+    enum { VALUES = sizeof(struct ash_run_sum) / sizeof(int64_t) };
+    const struct ash_guard_stats *stats = &ash_trainer_state(run->trainer)->guard;
+    struct ash_guard_opts guard = ash_job_get_guard(run->job);
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t mesh_ranks = group != NULL ? (int64_t)ash_group_size(group) : 1,
-            all = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
-            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, leavers, replaced;
-    bool is_growing = ash_trainer_is_growing(run->trainer); /* one thing after the other */
-
-    hear_resize(run, values, all);
-    edge->replaces = behind == 0 && replaces(run, values, mesh_ranks, all);
-    replaced = behind + edge->replaces;
-    leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks + replaced;
-    edge->stop = wants_stop(run, values, mesh_ranks, all);
-    edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0 && !is_growing; /* they ask again */
-    edge->grows = !edge->stop && ash_trainer_is_fed(run->trainer);
-    run->flip = edge->changes || edge->grows ? 0 : values[EDGE_FLIP];
-    run->hands_over = edge->changes && (told > 0 || replaced > 0 || run->kept_ranks < mesh_ranks);
-    if (!is_growing) describe(run, edge, values[EDGE_JOIN], leavers);
-}
-
-/* Does this rank leave at an edge at which ranks change? was_told: it alone, or with some others. */
-static bool leaves(const struct ash_run *run, const struct ash_run_edge *edge, bool was_told)
-{
-    return edge->changes && (was_told || is_dropped(run) || run->is_behind || (edge->replaces && run->is_slow));
-}
-
-int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err)
-{
-    struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t values[EDGE_VALUES] = {ash_run_is_told(run)}, behind = 0;
-    bool was_told = values[EDGE_TOLD] != 0;
+    struct ash_run_sum *sum = &run->sum;
     int rc = 0;
 
-    *edge_out = (struct ash_run_edge){0};
-    if (run->is_leader) look_around(run, values);
-    tell_pace(run, values);
-    if (group != NULL) rc = ash_group_all_reduce(group, values, values, EDGE_VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
-    if (rc == 0) rc = look_at_links(run, values, &behind, err);
-    if (rc < 0) return rc;
-    if (values[EDGE_TOLD] == 0) run->told_ns = 0;
-    if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
-    decide(run, values, behind, edge_out);
-    run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
-    ash_run_take_faults(run, &(struct ash_run_faults){.slow = values[EDGE_PAUSE],
-                                                      .die = values[EDGE_DIE],
-                                                      .passes = values[EDGE_PASSES],
-                                                      .err = values[EDGE_ERR],
-                                                      .doom = values[EDGE_DOOM] != 0});
-    hear_pace(run, values);
-    if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");
-    if (edge_out->stop || run->is_leaving) ash_interrupt_take_up(); /* what is waited for from here on ends it well */
-    return 0;
+    *sum = (struct ash_run_sum){0};
+    if (ash_run_is_told(run)) take_news(run, ASH_ELASTIC_STOP, 0);
+    if (run->is_leader) look_around(run, sum);
+    tell_pace(run, sum);
+    sum->votes = ash_elastic_vote(&run->elastic, ash_clock_ns());
+    if (group != NULL) rc = ash_group_all_reduce(group, sum, sum, VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc == 0) rc = look_at_links(run, sum->waits, event, err);
+    event->gives_up = ash_guard_limit(&guard, stats, run->last.verdict, NULL) < 0;
+    event->votes = sum->votes;
+    event->now_ns = ash_clock_ns();
+    return rc;
+}
+
+/* The machine has decided from the sum: what else is in it. */
+static void hear_sum(struct ash_run *run)
+{
+    const struct ash_run_sum *sum = &run->sum;
+
+    describe(run);
+    ash_run_take_faults(run, &sum->faults);
+    hear_pace(run, sum);
+    if (run->is_leader && sum->votes.wanted > 0) ash_run_write_status(run, "running");
+    /* what is waited for from here on ends it well */
+    if (run->elastic.is_stopped || run->elastic.leaves) ash_interrupt_take_up();
+}
+
+int ash_run_do_watch(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
+{
+    bool stays = run->elastic.change == ASH_ELASTIC_CHANGE_NONE;
+    int rc;
+
+    (void)event;
+    hear_sum(run);
+    rc = stays ? ash_trainer_spread(run->trainer, err) : 0;
+    if (rc == 0) rc = ash_run_watch_saves(run, err);
+    if (rc == 0 && run->save_waits) take_news(run, ASH_ELASTIC_SAVE_DUE, 0);
+    return rc;
+}
+
+int ash_run_do_notify(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
+{
+    int rc = ash_run_tell_spares(run, run->elastic.word, err);
+
+    (void)event;
+    return rc < 0 || run->elastic.word != ASH_ELASTIC_WORD_STEP ? rc : ash_run_flip_bit(run, err);
 }
 
 /* ---- spares ------------------------------------------------------------------------------------------------------ */
@@ -280,14 +230,14 @@ struct spare_note {
     uint32_t word, hands_over;
 };
 
-int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err)
+int ash_run_tell_spares(struct ash_run *run, enum ash_elastic_word word, struct ash_err *err)
 {
     struct ash_group *mesh = ash_trainer_group(run->trainer);
     struct spare_note note = {.step = ash_trainer_state(run->trainer)->step,
-                              .kept_ranks = run->kept_ranks,
-                              .die = word == ASH_SPARE_FEED ? run->newcomer_dies : 0,
+                              .kept_ranks = run->elastic.kept_ranks,
+                              .die = word == ASH_ELASTIC_WORD_FEED ? run->faults.newcomer_dies : 0,
                               .word = word,
-                              .hands_over = run->hands_over};
+                              .hands_over = run->elastic.change == ASH_ELASTIC_CHANGE_HAND_OVER};
     int rc = 0;
 
     if (mesh == NULL || !run->is_leader) return 0;
@@ -296,33 +246,26 @@ int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct as
     return rc;
 }
 
-/* The next one, and what it asks for at once. */
-static int hear_note(struct ash_run *run, struct spare_note *note, struct ash_err *err)
-{
-    int rc = ash_group_recv(run->group, 0, note, sizeof(*note), err);
-
-    if (rc < 0) return rc;
-    ash_trainer_hear_step(run->trainer, note->step);
-    ash_run_take_death(run, note->die);
-    return note->word == ASH_SPARE_FEED ? ash_trainer_feed_spare(run->trainer, err) : 0;
-}
-
-int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
+int ash_run_do_listen(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     struct spare_note note = {0};
-    bool wants_leave = false;
-    int rc = 0;
+    int rc;
 
-    while (rc == 0 && (note.word == ASH_SPARE_STEP || note.word == ASH_SPARE_FEED)) {
-        if (ash_run_is_told(run) && !wants_leave) {
-            ash_epoch_want_leave(run->group);
-            wants_leave = true;
-        }
-        rc = hear_note(run, &note, err);
-    }
-    run->hands_over = note.hands_over != 0;
-    run->grows = rc == 0 && note.word == ASH_SPARE_GROW;
-    run->kept_ranks = note.kept_ranks;
-    run->is_leaving = !run->grows && (wants_leave || (rc == 0 && note.word == ASH_SPARE_CHANGE && is_dropped(run)));
-    return rc < 0 ? rc : note.word == ASH_SPARE_OVER;
+    event->is_told = run->elastic.leaves || ash_run_is_told(run);
+    if (event->is_told && !run->elastic.leaves) ash_epoch_want_leave(run->group);
+    rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
+    if (rc < 0) return rc;
+    ash_trainer_hear_step(run->trainer, note.step);
+    ash_run_take_death(run, note.die);
+    event->word = (enum ash_elastic_word)note.word;
+    event->step = note.step;
+    event->kept = note.kept_ranks;
+    event->hands_over = note.hands_over != 0;
+    return 0;
+}
+
+int ash_run_do_feed(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
+{
+    (void)event;
+    return ash_trainer_feed_spare(run->trainer, err);
 }

@@ -12,24 +12,25 @@
 
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "train/run/control.h"
 
 #define CHILDREN_BYTES 8192
 #define LOOK_NS 5000000
 #define LOOKS_MAX 12000 /* a minute */
 
-void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults)
+void ash_run_take_faults(struct ash_run *run, const struct ash_run_fault_sum *faults)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0,
             ranks = group != NULL ? (int64_t)ash_group_size(group) : 1, die = faults->die - 1;
+    bool stays = run->elastic.change == ASH_ELASTIC_CHANGE_NONE;
 
-    if (faults->slow == rank + 1) run->pauses = true;
+    run->faults.flip = stays ? faults->flip : 0;
+    if (faults->slow == rank + 1) run->faults.pauses = true;
     if (llabs(faults->err) == rank + 1) ash_trainer_compute_wrongly(run->trainer, faults->err < 0);
-    if (faults->doom) run->doomed_step = ash_trainer_state(run->trainer)->step + 1;
+    if (faults->doom != 0) run->faults.doomed_step = ash_trainer_state(run->trainer)->step + 1;
     if (die >= 0 && die / ASH_FAULT_POINTS == rank)
         ash_fault_point_arm_later((enum ash_fault_point)(die % ASH_FAULT_POINTS), (unsigned)faults->passes);
-    if (die >= 0 && die / ASH_FAULT_POINTS >= ranks) run->newcomer_dies = faults->die;
+    if (die >= 0 && die / ASH_FAULT_POINTS >= ranks) run->faults.newcomer_dies = faults->die;
 }
 
 void ash_run_take_death(const struct ash_run *run, int64_t die)
@@ -41,13 +42,13 @@ void ash_run_take_death(const struct ash_run *run, int64_t die)
 int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t flip = run->flip - 1;
+    int64_t flip = run->faults.flip - 1;
     size_t rank = group != NULL ? ash_group_rank(group) : 0;
     enum ash_trainer_flip which;
     int rc;
 
     _Static_assert(ASH_RUN_FLIPS == ASH_TRAINER_FLIPS, "a number names both");
-    run->flip = 0;
+    run->faults.flip = 0;
     if (flip < 0 || group == NULL) return 0;
     which = (enum ash_trainer_flip)(flip % ASH_RUN_FLIPS);
     if (which ==
@@ -126,7 +127,7 @@ void ash_run_meet_doom(const struct ash_run *run)
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     struct ash_group *group = ash_trainer_group(run->trainer);
 
-    if (run->doomed_step != ash_trainer_state(run->trainer)->step + 1 || group == NULL ||
+    if (run->faults.doomed_step != ash_trainer_state(run->trainer)->step + 1 || group == NULL ||
         ash_group_rank(group) + 1 != ash_group_size(group))
         return;
     for (size_t looks = 0; looks < LOOKS_MAX && has_unknown_end(); looks++)

@@ -5,6 +5,8 @@
 
 #include <limits.h>
 #include "base/ring_file.h"
+#include "train/elastic/elastic.h"
+#include "train/run/control.h"
 #include "train/run/ledger.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
@@ -17,6 +19,34 @@
 #include "train/save/saver.h"
 #include "train/trainer.h"
 
+/* Faults on purpose (ashlar chaos): what was asked for at a step boundary and happens later. */
+struct ash_run_faults {
+    bool pauses;           /* this rank, in each step */
+    uint64_t doomed_step;  /* a step in which the last rank dies; 0: none */
+    int64_t newcomer_dies; /* while it is fed: see struct ash_run_request; 0: none */
+    int64_t flip;          /* a bit to change after this boundary (control.h); 0: none */
+};
+
+/* What ranks of the mesh add up at a step boundary. int64_t only. */
+struct ash_run_sum {
+    struct ash_elastic_votes votes;
+    struct ash_run_fault_sum {
+        int64_t flip, slow, die, passes, err, doom;
+    } faults;                      /* first rank: what is asked for, as in struct ash_run_request */
+    int64_t waits;                 /* ranks that wait much longer for others than at first, for some steps */
+    int64_t own_us;                /* work of the last step, of all ranks */
+    int64_t slow_rank, slow_times; /* if one rank votes slow: which, and how slow in hundredths */
+};
+
+/* From one mesh to the next. */
+struct ash_run_turnover {
+    bool is_under_way, is_loss; /* is_loss: not as planned */
+    uint64_t start_ns;
+    struct ash_err cause;         /* code 0: all have agreed on it at a step boundary */
+    struct ash_err missing;       /* a part of the state that is on no rank; code 0: none */
+    struct ash_recovery recovery; /* so far */
+};
+
 struct ash_run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
@@ -28,7 +58,12 @@ struct ash_run {
     int lock_fd;            /* -1: not locked */
     struct ash_fence fence; /* of this epoch */
     char *job_yaml;
-    struct ash_group *group; /* all ranks, spares too; *opts->group; NULL: alone */
+    struct ash_group *group;    /* all ranks, spares too; *opts->group; NULL: alone */
+    struct ash_elastic elastic; /* what to do next */
+    struct ash_run_sum sum;     /* of the last boundary */
+    struct ash_run_turnover turnover;
+    struct ash_run_faults faults;
+    struct ash_err failure; /* the last error of an action */
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
@@ -53,26 +88,14 @@ struct ash_run {
     uint64_t spent_steps;
     struct ash_step last; /* the last step that this rank has made */
     double last_s;        /* and how long it took */
-    bool is_last_open;    /* what follows from it is not done yet */
     struct ash_ledger ledger;
     uint64_t lost_steps;              /* that an earlier part had logged, and no checkpoint has */
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
     struct ash_profile *trace;        /* of train.trace, while it is on */
     uint64_t trace_last;              /* its last step */
     uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
-    bool is_joining;                  /* it has a group, and no part in it yet */
-    bool has_joined;                  /* it was not there when the run began */
-    bool is_leaving;                  /* told to go, at this edge */
-    bool ends_here;                   /* all were told to stop while ranks were lost: no other step begins */
-    uint64_t doomed_step;             /* a step in which whoever is last dies, as somebody has asked; 0: none */
     char change_why[128];             /* why ranks change at this edge; empty: they do not */
-    bool hands_over;                  /* ranks of the mesh leave at this edge */
-    bool grows;                       /* at this edge a larger mesh takes over, for which newcomers have been fed */
     double held_s;                    /* what steps have waited for newcomers before it */
-    int64_t newcomer_dies;            /* while it is fed, as somebody has asked: see struct ash_run_request; 0: none */
-    bool has_left;                    /* the others continue without it */
-    int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
-    int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
     struct ash_slow_watch slow;       /* of this rank, in this epoch */
     struct ash_wait_watch waits;      /* the same */
     bool has_peak;                    /* the next one was looked for */
@@ -81,12 +104,7 @@ struct ash_run {
     uint64_t probe_step;              /* links are not timed again before this step */
     double own_s;                     /* this rank's work in its last step: waits taken out */
     bool is_slow;                     /* it is to be named at the next edge */
-    bool is_behind;                   /* its node's link is slow, and at this edge spares take over from it */
-    bool pauses;                      /* in each step, as somebody has asked */
-    size_t flips_found;               /* times that its memory has changed by itself, or its results were wrong */
-    int64_t kept_ranks;               /* ranks from this one on leave at this edge */
     uint64_t asked_ns;                /* first rank: when it last looked for a request */
-    uint64_t told_ns; /* first rank: when it first saw that some, but not all, were told to stop; 0: not */
     bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
 };
 
@@ -130,8 +148,6 @@ void ash_run_close_saver(struct ash_run *run);
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
 /* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
-/* Is a save due because one was given up, or goes elsewhere now? The same on all ranks. */
-bool ash_run_save_is_overdue(const struct ash_run *run);
 /* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
  * disk, wait for room (train.save_wait). */
 int ash_run_save_last(struct ash_run *run, struct ash_err *err);
@@ -147,25 +163,30 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can continue? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
-/* Is it the error of copies that differ, or of parts that want to go back (train/trainer.h)? Then the newest checkpoint
- * is trusted, not the state in memory. */
-bool ash_run_is_damage(const struct ash_run *run, int code);
-/* This rank's memory has changed by itself, or its results are wrong, as err says: say who it is, tell the others, and
- * have them re-form with it. Returns the code of a loss; -EIO where that has happened too often, so that this rank
- * ends. */
-int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
-/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
- * rank takes over the folder. Returns 0, or an error that ends the run. */
-int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
+/* What an error of the present action means for the run. It begins a turnover if that is needed; text and code are in
+ * run->failure. */
+void ash_run_take_error(struct ash_run *run, const struct ash_err *err, struct ash_elastic_event *event);
+/* Form a group of the ranks that are left and of processes that join. */
+int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* End the epoch for all, as run->turnover.cause says. */
+int ash_run_do_abort(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Bring all ranks to one step, and the state into the next mesh. */
+int ash_run_do_transfer(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* The newest checkpoint instead. */
+int ash_run_do_reload(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Before ranks leave, the others get what those hold: a mesh without them, in the same group. */
+int ash_run_do_hand_over(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* A larger mesh takes over, for which joining ranks have been fed. */
+int ash_run_do_grow(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Become the first rank: lock the folder, open the log. */
+int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Is the last step open? Ranks that have come only now get its results. */
+int ash_run_do_agree(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Open saves of the new epoch, and report it. */
+int ash_run_do_take_up(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* A part of the state was sent again so often (0: never), the last time from and to these ranks: warn of it. */
 void ash_run_warn_damaged(struct ash_run *run, uint64_t repeated, size_t from, size_t to);
-/* A process that opts->join has given a place: take part from the step that the others are at. Returns as
- * ash_run_recover. */
-int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);
-/* At a step's edge, all ranks and spares: processes join, run->is_leaving ones leave (run->has_left), or a larger mesh
- * takes over (run->grows). Nothing is redone. Returns 0 or an error that ash_run_recover may know a way out of. */
-int ash_run_change(struct ash_run *run, struct ash_err *err);
-/* The first rank's ledger goes to the folder: DIR/ledger.json. run.c. */
+/* The first rank's ledger goes to the folder: DIR/ledger.json. run_step.c. */
 void ash_run_write_ledger(struct ash_run *run);
 
 /* ---- run_faults.c ------------------------------------------------------------------------------------------------ */
@@ -173,13 +194,8 @@ void ash_run_write_ledger(struct ash_run *run);
 /* Where the GPU has failed: at what, and which checkpoint is left, as the cause of the run's end. */
 void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause);
 
-/* What somebody has asked for, to see it found (ashlar chaos): as in struct ash_run_request. */
-struct ash_run_faults {
-    int64_t slow, die, passes, err;
-    bool doom;
-};
-/* At a step's edge, all ranks of the mesh: what of it is meant for this one. */
-void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults);
+/* At a step boundary, all ranks of the mesh: what of a request is meant for this one. */
+void ash_run_take_faults(struct ash_run *run, const struct ash_run_fault_sum *faults);
 /* A rank beyond the mesh: is it asked to die? die: as in struct ash_run_request. */
 void ash_run_take_death(const struct ash_run *run, int64_t die);
 /* After it, all of them: those that were asked to change a bit. Returns 0 or the group's error. */
@@ -201,31 +217,33 @@ void ash_run_write_status(struct ash_run *run, const char *state);
 /* First rank, before it resumes: which run the folder holds. Checkpoints of others do not count. */
 void ash_run_read_run(struct ash_run *run);
 /* A new first rank: what its predecessor was asked for. */
-void ash_run_read_status(struct ash_run *run);
+void ash_run_read_status(struct ash_run *run, struct ash_elastic_event *event);
+
+/* ---- run_step.c -------------------------------------------------------------------------------------------------- */
+
+/* One step. */
+int ash_run_do_step(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Validate, check, hash and log. */
+int ash_run_do_follow(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* Begin a save, write a report. */
+int ash_run_do_record(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 
 /* ---- run_edge.c -------------------------------------------------------------------------------------------------- */
 
-/* What all ranks of the mesh know at the edge of a step. */
-struct ash_run_edge {
-    bool stop;     /* the run ends here, saved */
-    bool changes;  /* processes join or leave: ash_run_change; */
-    bool grows;    /* or newcomers that have been fed take their places: the same */
-    bool replaces; /* a slow rank is among those */
-};
-
 /* Was this process told to stop? */
 bool ash_run_is_told(const struct ash_run *run);
-/* Who was told to stop, who waits for a place? All ranks of the mesh call it. Returns 0 or the group's error. */
-int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err);
-
-/* What the first rank tells spares. */
-enum ash_spare_word { ASH_SPARE_STEP, ASH_SPARE_FEED, ASH_SPARE_CHANGE, ASH_SPARE_GROW, ASH_SPARE_OVER };
-/* First rank: tell the spares that a step is done, that in the next one newcomers are fed, that at this edge ranks
- * change or a larger mesh takes over, or that the run is over. Returns 0 or the group's error. */
-int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err);
-/* This rank is a spare: be fed if it has to, and wait until the run is over (returns 1), ranks change (0; then
- * ash_run_change) or are lost (the group's error). */
-int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
+/* Who was told to stop, who waits for a place? All ranks of the mesh call it. */
+int ash_run_do_meet(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* The rest of the sum that they have made; saves that are under way. */
+int ash_run_do_watch(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* First rank: send a message to the spares. Returns 0 or the group's error. */
+int ash_run_tell_spares(struct ash_run *run, enum ash_elastic_word word, struct ash_err *err);
+/* First rank: send the message of this boundary to the spares. */
+int ash_run_do_notify(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* A spare: receive a message of the first rank. */
+int ash_run_do_listen(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
+/* A spare: be fed while the mesh makes a step. */
+int ash_run_do_feed(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 
 /* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and
  * end, too. */

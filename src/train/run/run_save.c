@@ -211,11 +211,6 @@ int ash_run_begin_save(struct ash_run *run, struct ash_err *err)
     return rc;
 }
 
-bool ash_run_save_is_overdue(const struct ash_run *run)
-{
-    return run->save_waits;
-}
-
 /* First rank: a save has ended, well or not. */
 static void count_result(struct ash_run *run, const struct ash_save_result *result)
 {

@@ -15,8 +15,8 @@ void ash_run_write_status(struct ash_run *run, const char *state)
                                     .steps = run->job->train.steps,
                                     .ranks = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
                                     .mesh_ranks = mesh != NULL ? (int64_t)ash_group_size(mesh) : 1,
-                                    .wanted_ranks = run->wanted_ranks,
-                                    .resizes = run->resizes,
+                                    .wanted_ranks = run->elastic.wanted_ranks,
+                                    .resizes = run->elastic.resizes,
                                     .is_uncopied = run->is_uncopied,
                                     .epoch = run->group != NULL ? ash_group_epoch(run->group) : 0};
     struct ash_err err = {0};
@@ -38,11 +38,13 @@ void ash_run_read_run(struct ash_run *run)
         run->places.run = strtoull(status.run, NULL, 16);
 }
 
-void ash_run_read_status(struct ash_run *run)
+void ash_run_read_status(struct ash_run *run, struct ash_elastic_event *event)
 {
     struct ash_run_status status;
 
+    event->wanted_ranks = run->elastic.wanted_ranks;
+    event->resizes = run->elastic.resizes;
     if (ash_run_status_read(run->opts->dir, &status, NULL) < 0) return;
-    run->wanted_ranks = status.wanted_ranks;
-    run->resizes = status.resizes;
+    event->wanted_ranks = status.wanted_ranks;
+    event->resizes = status.resizes;
 }
