@@ -50,12 +50,13 @@ void ash_rank_steps_open(struct ash_run *run)
 
     tell_kernels(run);
     if (opts.dir == NULL || opts.dir[0] == '\0') return;
-    if (ash_ring_open(&opts, &run->rank_steps, &err) < 0) ash_run_warn(run, "%s; steps are not recorded", err.text);
+    if (ash_ring_open(&opts, &run->progress.rank_steps, &err) < 0)
+        ash_run_warn(run, "%s; steps are not recorded", err.text);
 }
 
 void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64_t start_ns)
 {
-    uint64_t after_ns = run->last_end_ns != 0 ? start_ns - run->last_end_ns : 0;
+    uint64_t after_ns = run->progress.last_end_ns != 0 ? start_ns - run->progress.last_end_ns : 0;
     struct ash_step_record record = {
         .step = step->step, .start_ns = start_ns, .after_ns = after_ns, .tokens = step->tokens};
 
@@ -63,7 +64,7 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
         record.mesh = ash_step_pack(run->facts.mesh->size);
         record.place = ash_step_pack(run->facts.mesh->at);
     }
-    run->last_end_ns = ash_clock_ns();
+    run->progress.last_end_ns = ash_clock_ns();
     ash_metric_set(&rank_step_metric, (double)step->step);
     ash_metric_set(&rank_own_metric,
                    (double)(step->meter.ns[ASH_METER_COMPUTE] + step->meter.ns[ASH_METER_DATA]) * 1e-9);
@@ -72,11 +73,11 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
         ash_metric_add(&part_metrics[kind], (double)step->meter.ns[kind] * 1e-9);
     }
     ash_metric_add(&other_metric, (double)after_ns * 1e-9);
-    if (run->rank_steps != NULL) ash_ring_add(run->rank_steps, &record);
+    if (run->progress.rank_steps != NULL) ash_ring_add(run->progress.rank_steps, &record);
 }
 
 void ash_rank_steps_close(struct ash_run *run, bool keeps)
 {
-    ash_ring_close(run->rank_steps, keeps);
-    run->rank_steps = NULL;
+    ash_ring_close(run->progress.rank_steps, keeps);
+    run->progress.rank_steps = NULL;
 }

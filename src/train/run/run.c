@@ -27,7 +27,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
     ash_run_write_status(run, "failed");
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
     if (ash_backend_outcome(run->facts.exec, 0, NULL) < 0) { /* the state has gone with the GPU */
-        ash_live_clear(&run->live);
+        ash_live_clear(&run->progress.live);
         return;
     }
     if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
@@ -39,9 +39,9 @@ static int do_save_last(struct ash_run *run, struct ash_elastic_event *event, st
     int rc;
 
     (void)event;
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_IDLE, ash_clock_ns());
     rc = ash_run_save_last(run, err);
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_SAVE, ash_clock_ns());
     return rc;
 }
 
@@ -53,10 +53,10 @@ static int share_meters(struct ash_run *run, struct ash_err *err)
     int rc;
 
     if (group == NULL) return 0;
-    rc = ash_group_all_reduce(group, run->spent_s, spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
+    rc = ash_group_all_reduce(group, run->progress.spent_s, spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
     if (rc < 0) return rc;
     for (int kind = 0; kind < ASH_METER_KINDS; kind++)
-        run->spent_s[kind] = spent_s[kind] / (double)ash_group_size(group);
+        run->progress.spent_s[kind] = spent_s[kind] / (double)ash_group_size(group);
     return 0;
 }
 
@@ -179,24 +179,24 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
     bool has_left;
     int rc;
 
-    run->start_ns = ash_clock_ns();
+    run->progress.start_ns = ash_clock_ns();
     start_machine(run);
     if (run->is_leader) {
         ash_run_print_start(run);
         ash_run_write_status(run, "running");
-        ash_live_start(&run->live, run->start_step, (uint64_t)run->job->train.steps);
+        ash_live_start(&run->progress.live, run->progress.start_step, (uint64_t)run->job->train.steps);
     }
     rc = run_to_end(run, err);
     has_left = run->elastic.end == ASH_ELASTIC_END_LEFT;
     if (rc == 0 && has_left)
-        *result_out = (struct ash_run_result){.step = run->last.step, .stopped = true, .has_left = true};
+        *result_out = (struct ash_run_result){.step = run->progress.last.step, .stopped = true, .has_left = true};
     if (rc < 0 || has_left || ash_trainer_is_spare(run->trainer)) return rc;
     state = ash_trainer_state(run->trainer);
     *result_out = (struct ash_run_result){.step = state->step,
-                                          .state_hash = run->state_hash,
+                                          .state_hash = run->saves.state_hash,
                                           .skipped = state->guard.skipped,
                                           .stopped = run->elastic.is_stopped,
-                                          .is_uncopied = run->is_uncopied};
+                                          .is_uncopied = run->saves.is_uncopied};
     return 0;
 }
 
@@ -222,7 +222,8 @@ static int start(struct ash_run *run, struct ash_err *err)
 
     run->group = opts->group != NULL ? *opts->group : NULL;
     run->is_leader = opts->join == NULL && (run->group == NULL || ash_group_rank(run->group) == 0);
-    ash_live_init(&run->live, run->is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)run->job->train.steps);
+    ash_live_init(&run->progress.live, run->is_leader ? opts->screen : NULL, opts->terminal, 0,
+                  (uint64_t)run->job->train.steps);
     return opts->join != NULL ? ash_run_start_joining(run, err) : ash_run_start(run, err);
 }
 
@@ -234,14 +235,15 @@ int ash_run_judge_start(int rc)
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
-    struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    struct ash_run run = {
+        .job = job, .opts = opts, .files.lock_fd = -1, .progress.valid_loss = NAN, .saves.saved_step = UINT64_MAX};
     uint64_t started_ns = ash_clock_ns();
     int rc;
 
     ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
     rc = start(&run, err);
-    ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
-    if (run.lost_steps > 0) ash_ledger_lose(&run.ledger, run.lost_steps);
+    ash_ledger_start(&run.progress.ledger, run.files.ledger_path, started_ns);
+    if (run.progress.lost_steps > 0) ash_ledger_lose(&run.progress.ledger, run.progress.lost_steps);
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
@@ -252,13 +254,13 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
                                                     : train(&run, result_out, err);
     ash_run_trace_close(&run);
     ash_rank_steps_close(&run, rc < 0);
-    ash_saver_close(run.saver);
-    ash_copier_close(run.copier);
-    ash_helper_close(run.helper);
-    ash_places_fini(&run.places);
-    ash_runlog_close(run.log);
+    ash_saver_close(run.saves.saver);
+    ash_copier_close(run.saves.copier);
+    ash_helper_close(run.saves.helper);
+    ash_places_fini(&run.saves.places);
+    ash_runlog_close(run.files.log);
     ash_trainer_close(run.trainer);
-    free(run.job_yaml);
+    free(run.files.job_yaml);
     ash_run_release(&run);
     return rc;
 }

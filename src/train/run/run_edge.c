@@ -30,8 +30,8 @@ static void look_around(struct ash_run *run, struct ash_run_sum *values)
     struct ash_epoch_news news = {0};
     struct ash_run_request request = {0};
 
-    if (ash_clock_ns() - run->asked_ns >= LOOK_NS) {
-        run->asked_ns = ash_clock_ns();
+    if (ash_clock_ns() - run->files.asked_ns >= LOOK_NS) {
+        run->files.asked_ns = ash_clock_ns();
         ash_run_request_take(run->opts->dir, &request);
     }
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
@@ -55,14 +55,14 @@ static void describe(struct ash_run *run)
     size_t used = 0;
 
     if (elastic->growth != ASH_ELASTIC_GROWTH_NONE) return;
-    run->change_why[0] = '\0';
+    run->progress.change_why[0] = '\0';
     if (elastic->change == ASH_ELASTIC_CHANGE_NONE) return;
     if (joiners > 0)
-        used = (size_t)snprintf(run->change_why, sizeof(run->change_why), "%lld process%s join%s", joiners,
-                                joiners == 1 ? "" : "es", joiners == 1 ? "s" : "");
+        used = (size_t)snprintf(run->progress.change_why, sizeof(run->progress.change_why), "%lld process%s join%s",
+                                joiners, joiners == 1 ? "" : "es", joiners == 1 ? "s" : "");
     if (leavers > 0)
-        snprintf(run->change_why + used, sizeof(run->change_why) - used, "%s%lld rank%s leave%s", used > 0 ? ", " : "",
-                 leavers, leavers == 1 ? "" : "s", leavers == 1 ? "s" : "");
+        snprintf(run->progress.change_why + used, sizeof(run->progress.change_why) - used, "%s%lld rank%s leave%s",
+                 used > 0 ? ", " : "", leavers, leavers == 1 ? "" : "s", leavers == 1 ? "s" : "");
 }
 
 /* ---- slow ranks -------------------------------------------------------------------------------------------------- */
@@ -73,12 +73,12 @@ ASH_COUNTER(slow_metric, "ashlar_train_slow_ranks_total",
 /* This rank's last step. */
 static void tell_pace(struct ash_run *run, struct ash_run_sum *values)
 {
-    values->own_us = (int64_t)(run->own_s * 1e6);
-    values->waits = run->waits_long;
-    if (!run->is_slow || run->group == NULL) return;
+    values->own_us = (int64_t)(run->pace.own_s * 1e6);
+    values->waits = run->pace.waits_long;
+    if (!run->pace.is_slow || run->group == NULL) return;
     take_news(run, ASH_ELASTIC_SLOW, 0);
     values->slow_rank = (int64_t)ash_group_rank(run->group);
-    values->slow_times = (int64_t)(run->slow.mean * 100);
+    values->slow_times = (int64_t)(run->pace.slow.mean * 100);
 }
 
 /* All ranks' last step: this rank judges itself, and the first one names the one that was found slow. */
@@ -88,8 +88,8 @@ static void hear_pace(struct ash_run *run, const struct ash_run_sum *values)
     struct ash_group_member slow;
 
     if (group == NULL) return;
-    run->is_slow = ash_slow_watch_add(&run->slow, run->own_s, (double)values->own_us * 1e-6, ash_group_size(group),
-                                      run->facts.mesh->size[ASH_MESH_PP] > 1);
+    run->pace.is_slow = ash_slow_watch_add(&run->pace.slow, run->pace.own_s, (double)values->own_us * 1e-6,
+                                           ash_group_size(group), run->facts.mesh->size[ASH_MESH_PP] > 1);
     if (!run->is_leader || values->votes.slow != 1) return;
     slow = ash_group_get_member(run->group, (size_t)values->slow_rank);
     ash_metric_add(&slow_metric, 1);
@@ -148,8 +148,8 @@ static int look_at_links(struct ash_run *run, int64_t waits, struct ash_elastic_
 
     if (group == NULL) return 0;
     if (waits == 0) ash_metric_set(&rank_link_metric, 0);
-    if (waits != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
-    run->probe_step = step + PROBE_STEPS;
+    if (waits != (int64_t)ash_group_size(group) || step < run->pace.probe_step) return 0;
+    run->pace.probe_step = step + PROBE_STEPS;
     rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
     if (rc == 0) ash_metric_set(&rank_link_metric, 0);
     if (rc <= 0) return rc;
@@ -180,7 +180,7 @@ int ash_run_do_meet(struct ash_run *run, struct ash_elastic_event *event, struct
     sum->votes = ash_elastic_vote(&run->elastic, ash_clock_ns());
     if (group != NULL) rc = ash_group_all_reduce(group, sum, sum, VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
     if (rc == 0) rc = look_at_links(run, sum->waits, event, err);
-    event->gives_up = ash_guard_limit(&guard, stats, run->last.verdict, NULL) < 0;
+    event->gives_up = ash_guard_limit(&guard, stats, run->progress.last.verdict, NULL) < 0;
     event->votes = sum->votes;
     event->now_ns = ash_clock_ns();
     return rc;
@@ -208,7 +208,7 @@ int ash_run_do_watch(struct ash_run *run, struct ash_elastic_event *event, struc
     hear_sum(run);
     rc = stays ? ash_trainer_spread(run->trainer, err) : 0;
     if (rc == 0) rc = ash_run_watch_saves(run, err);
-    if (rc == 0 && run->save_waits) take_news(run, ASH_ELASTIC_SAVE_DUE, 0);
+    if (rc == 0 && run->saves.is_overdue) take_news(run, ASH_ELASTIC_SAVE_DUE, 0);
     return rc;
 }
 

@@ -70,13 +70,13 @@ void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause)
     struct ash_err why = {0};
 
     if (run->trainer == NULL || ash_backend_outcome(run->facts.exec, 0, &why) == 0) return;
-    if (run->saved_step == UINT64_MAX)
+    if (run->saves.saved_step == UINT64_MAX)
         ash_err_set(cause, -EIO, "%s; nothing was saved yet", why.text);
     else
         ash_err_set(cause, -EIO,
                     "%s; the newest checkpoint is step %" PRIu64 " in %s: `ashlar train --resume --out %s` continues "
                     "from there",
-                    why.text, run->saved_step, run->checkpoints, run->opts->dir);
+                    why.text, run->saves.saved_step, run->files.checkpoints, run->opts->dir);
 }
 
 /* ---- one step again and again ------------------------------------------------------------------------------------ */

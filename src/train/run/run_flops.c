@@ -30,9 +30,10 @@ void ash_run_count_flops(struct ash_run *run, const struct ash_step *step)
 {
     const struct ash_group *world = run->facts.mesh->world; /* without spares */
 
-    if (!run->has_peak) run->peak_flops = run->opts->peak_flops > 0 ? run->opts->peak_flops : find_peak(run);
-    run->has_peak = true;
+    if (!run->progress.has_peak)
+        run->progress.peak_flops = run->opts->peak_flops > 0 ? run->opts->peak_flops : find_peak(run);
+    run->progress.has_peak = true;
     ash_metric_add(&flops_metric, (double)step->tokens * run->facts.token_flops);
-    if (run->peak_flops > 0)
-        ash_metric_set(&peak_metric, run->peak_flops * (double)(world != NULL ? ash_group_size(world) : 1));
+    if (run->progress.peak_flops > 0)
+        ash_metric_set(&peak_metric, run->progress.peak_flops * (double)(world != NULL ? ash_group_size(world) : 1));
 }

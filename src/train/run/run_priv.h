@@ -1,5 +1,5 @@
-/* run_priv - the parts of a run, shared by its start (run_start.c), its loop (run.c), its saves (run_save.c) and what
- * it says (run_text.c). */
+/* run_priv - the parts of a run: its folder, saves, progress and pace; and between its files, the actions of the step
+ * boundary's machine (train/elastic). README.md draws a step's life. */
 #ifndef ASH_TRAIN_RUN_PRIV_H
 #define ASH_TRAIN_RUN_PRIV_H
 
@@ -47,65 +47,87 @@ struct ash_run_turnover {
     struct ash_recovery recovery; /* so far */
 };
 
-struct ash_run {
-    const struct ash_job *job;
-    const struct ash_run_opts *opts;
-    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
-        stop_path[PATH_MAX], ledger_path[PATH_MAX];
-    bool is_leader;         /* the first rank: prints, and writes all files but the large ones of checkpoints */
+/* The folder and what is written there. */
+struct ash_run_files {
+    char checkpoints[PATH_MAX]; /* the folder that ranks write to now */
+    char model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX], stop_path[PATH_MAX],
+        ledger_path[PATH_MAX];
     bool made_dir;          /* this process made opts->dir */
     bool has_log;           /* the run has begun: its folder stays */
     int lock_fd;            /* -1: not locked */
     struct ash_fence fence; /* of this epoch */
     char *job_yaml;
-    struct ash_group *group;    /* all ranks, spares too; *opts->group; NULL: alone */
-    struct ash_elastic elastic; /* what to do next */
-    struct ash_run_sum sum;     /* of the last boundary */
-    struct ash_run_turnover turnover;
-    struct ash_run_faults faults;
-    struct ash_err failure; /* the last error of an action */
-    struct ash_trainer *trainer;
-    struct ash_trainer_facts facts;
     struct ash_runlog *log;
-    bool is_uncopied;          /* the last checkpoint did not reach all places */
-    struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
-    struct ash_copier *copier; /* first rank, where there are several */
-    struct ash_helper *helper; /* some other ranks, where there are buckets */
+    uint64_t asked_ns;                           /* first rank: when it last looked for a request */
+    uint64_t report_ns;                          /* when the report was last written */
+    bool log_failing, report_failing, disk_full; /* reported once, not every step */
+};
+
+/* Checkpoints: those that are there, and those that are under way. */
+struct ash_run_saves {
+    struct ash_places places;
+    struct ash_copier *copier; /* first rank, if there are several places */
+    struct ash_helper *helper; /* some other ranks, if there are buckets */
     struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
-    bool said_waiting, is_saving_last;
-    int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */
-    bool save_waits;      /* a save was given up, or has failed: the next edge begins one */
-    struct ash_live live;
+    int32_t wanted_place;      /* first rank: of the next saves; the present one, or another after a failure */
+    bool is_overdue;           /* a save was given up, or has failed: the next step boundary begins one */
+    bool is_saving_last, said_waiting;
+    bool has_stalled;        /* a step has waited for a save, and that was reported */
+    bool is_uncopied;        /* the last checkpoint did not reach all places */
+    uint64_t saved_step;     /* newest good checkpoint; UINT64_MAX: none */
+    double checkpoint_bytes; /* that one's, on the disk; 0: not known */
+    uint64_t state_hash;     /* of the last step that was hashed */
+    uint64_t weights_hash;   /* of it, without what was made for later steps */
+};
+
+/* Steps so far, and the time that they took. */
+struct ash_run_progress {
+    struct ash_step last;            /* the last step that this rank has made */
+    double last_s;                   /* and how long it took */
+    uint64_t last_end_ns;            /* when the last step of this process ended; 0: none has */
+    double valid_loss;               /* the last one measured; NaN: none */
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
-    double valid_loss;               /* the last one measured; NaN: none */
-    uint64_t saved_step;             /* newest good checkpoint; UINT64_MAX: none */
-    double checkpoint_bytes;         /* that one's, on the disk; 0: not known */
-    uint64_t state_hash;             /* of the last step that was hashed */
-    uint64_t weights_hash;           /* of it, without what was made for later steps */
-    uint64_t report_ns;              /* when the report was last written */
+    uint64_t lost_steps;             /* that an earlier part had logged, and no checkpoint has */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
-    struct ash_step last; /* the last step that this rank has made */
-    double last_s;        /* and how long it took */
     struct ash_ledger ledger;
-    uint64_t lost_steps;              /* that an earlier part had logged, and no checkpoint has */
+    struct ash_live live;
+    char change_why[128];             /* why ranks change at this boundary; empty: they do not */
+    double held_s;                    /* how long steps have waited for ranks that join */
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
     struct ash_profile *trace;        /* of train.trace, while it is on */
     uint64_t trace_last;              /* its last step */
-    uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
-    char change_why[128];             /* why ranks change at this edge; empty: they do not */
-    double held_s;                    /* what steps have waited for newcomers before it */
-    struct ash_slow_watch slow;       /* of this rank, in this epoch */
-    struct ash_wait_watch waits;      /* the same */
-    bool has_peak;                    /* the next one was looked for */
     double peak_flops;                /* of one rank's device, per second; 0: not known */
-    bool waits_long;                  /* for some steps now */
-    uint64_t probe_step;              /* links are not timed again before this step */
-    double own_s;                     /* this rank's work in its last step: waits taken out */
-    bool is_slow;                     /* it is to be named at the next edge */
-    uint64_t asked_ns;                /* first rank: when it last looked for a request */
-    bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
+    bool has_peak;                    /* it was looked for */
+};
+
+/* Is this rank slow, or a link? In this epoch. */
+struct ash_run_pace {
+    struct ash_slow_watch slow;
+    struct ash_wait_watch waits;
+    double own_s;        /* this rank's work in its last step: waits taken out */
+    bool is_slow;        /* it is to be named at the next boundary */
+    bool waits_long;     /* for some steps now */
+    uint64_t probe_step; /* links are not timed again before this step */
+};
+
+struct ash_run {
+    const struct ash_job *job;
+    const struct ash_run_opts *opts;
+    struct ash_group *group; /* all ranks, spares too; *opts->group; NULL: alone */
+    bool is_leader;          /* the first rank: prints, and writes all files but the large ones of checkpoints */
+    struct ash_trainer *trainer;
+    struct ash_trainer_facts facts;
+    struct ash_elastic elastic; /* what to do next */
+    struct ash_err failure;     /* the last error of an action */
+    struct ash_run_sum sum;     /* of the last boundary */
+    struct ash_run_turnover turnover;
+    struct ash_run_faults faults;
+    struct ash_run_files files;
+    struct ash_run_saves saves;
+    struct ash_run_progress progress;
+    struct ash_run_pace pace;
 };
 
 /* ---- run_start.c ------------------------------------------------------------------------------------------------- */

@@ -64,14 +64,14 @@ static void describe_corruption(struct ash_run *run, struct ash_err *err)
 static void begin_recovery(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_run_turnover *turnover = &run->turnover;
-    bool is_planned = run->change_why[0] != '\0' && strstr(cause->text, ASH_GROUP_FORMED_AGAIN) != NULL;
+    bool is_planned = run->progress.change_why[0] != '\0' && strstr(cause->text, ASH_GROUP_FORMED_AGAIN) != NULL;
 
     if (turnover->is_under_way && turnover->is_loss) return;
     *turnover = (struct ash_run_turnover){
         .is_under_way = true, .is_loss = !is_planned, .start_ns = ash_clock_ns(), .cause = *cause};
-    if (is_planned) ash_err_set(&turnover->cause, cause->code, "%s", run->change_why);
-    run->change_why[0] = '\0';
-    run->held_s = 0.0;
+    if (is_planned) ash_err_set(&turnover->cause, cause->code, "%s", run->progress.change_why);
+    run->progress.change_why[0] = '\0';
+    run->progress.held_s = 0.0;
 }
 
 void ash_run_take_error(struct ash_run *run, const struct ash_err *err, struct ash_elastic_event *event)
@@ -99,8 +99,8 @@ static void begin_change(struct ash_run *run)
 {
     if (run->turnover.is_under_way) return;
     run->turnover = (struct ash_run_turnover){.is_under_way = true, .start_ns = ash_clock_ns()};
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, run->turnover.start_ns);
-    if (run->elastic.change != ASH_ELASTIC_CHANGE_GROW) run->held_s = 0.0;
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_IDLE, run->turnover.start_ns);
+    if (run->elastic.change != ASH_ELASTIC_CHANGE_GROW) run->progress.held_s = 0.0;
 }
 
 /* ---- the next epoch ---------------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, stru
     ash_fault_point_meet(ASH_FAULT_REFORM);
     rc = ash_epoch_reform(old, &opts, &run->group, err);
     *run->opts->group = run->group;
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_REFORM, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0 || run->group == NULL) return rc;
     event->rank = ash_group_rank(run->group);
     event->ranks = ash_group_size(run->group);
@@ -149,7 +149,7 @@ static int leave_present(struct ash_run *run, struct ash_err *err)
     struct ash_err why = {0};
     int rc = ash_run_settle_saves(run, err);
 
-    if (rc == 0 && is_first(run) && step > 0 && ash_checkpoint_clear_newer(run->checkpoints, step - 1, &why) < 0)
+    if (rc == 0 && is_first(run) && step > 0 && ash_checkpoint_clear_newer(run->files.checkpoints, step - 1, &why) < 0)
         ash_run_warn(run, "%s", why.text);
     return rc;
 }
@@ -163,10 +163,10 @@ static void adopt_finished(struct ash_run *run, struct ash_elastic_event *event)
 
     if (!recovery->has_finished) return;
     recovery->has_finished = false;
-    run->last = recovery->finished;
-    run->last_s = fmax(run->last_s, 1e-9);
-    run->ledger.steps++;
-    event->step = event->finished = run->last.step;
+    run->progress.last = recovery->finished;
+    run->progress.last_s = fmax(run->progress.last_s, 1e-9);
+    run->progress.ledger.steps++;
+    event->step = event->finished = run->progress.last.step;
 }
 
 /* The mesh has its values, of `step` steps. After an earlier checkpoint, lines that were logged later are dropped. */
@@ -176,20 +176,16 @@ static int settle_in(struct ash_run *run, uint64_t step, struct ash_elastic_even
     int rc = 0;
 
     run->facts = ash_trainer_get_facts(run->trainer);
-    run->slow = (struct ash_slow_watch){0};
-    run->waits = (struct ash_wait_watch){0};
-    run->waits_long = false;
-    run->probe_step = 0;
-    run->is_slow = false;
+    run->pace = (struct ash_run_pace){.own_s = run->pace.own_s};
     event->step = step;
     event->rank = run->group != NULL ? ash_group_rank(run->group) : 0;
     event->ranks = run->group != NULL ? ash_group_size(run->group) : 1;
     event->mesh_ranks = mesh != NULL ? ash_group_size(mesh) : 1;
     event->is_spare = ash_trainer_is_spare(run->trainer);
     event->is_growing = ash_trainer_is_growing(run->trainer);
-    if (step < run->last.step) {
-        ash_ledger_lose(&run->ledger, run->last.step - step);
-        memset(&run->last, 0, sizeof(run->last));
+    if (step < run->progress.last.step) {
+        ash_ledger_lose(&run->progress.ledger, run->progress.last.step - step);
+        memset(&run->progress.last, 0, sizeof(run->progress.last));
         rc = run->is_leader ? ash_run_open_log(run, err) : 0;
     }
     if (event->is_spare) end_turnover(run); /* the others have more to do */
@@ -276,14 +272,15 @@ int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, s
     int rc;
 
     run->is_leader = true;
-    ash_live_init(&run->live, run->opts->screen, run->opts->terminal, 0, (uint64_t)run->job->train.steps);
+    ash_live_init(&run->progress.live, run->opts->screen, run->opts->terminal, 0, (uint64_t)run->job->train.steps);
     rc = ash_run_take_over(run, err);
     if (rc < 0) return rc;
     ash_run_read_status(run, event);
-    run->start_ns = ash_clock_ns(); /* what was before is counted as earlier; the log does not have the last of it */
-    run->earlier_s = fmax(run->earlier_s, ash_ledger_wall_s(&run->ledger));
-    records = ash_runlog_records(run->log);
-    count = ash_runlog_count(run->log);
+    run->progress.start_ns =
+        ash_clock_ns(); /* what was before is counted as earlier; the log does not have the last of it */
+    run->progress.earlier_s = fmax(run->progress.earlier_s, ash_ledger_wall_s(&run->progress.ledger));
+    records = ash_runlog_records(run->files.log);
+    count = ash_runlog_count(run->files.log);
     event->is_logged = (count > 0 ? records[count - 1].step : 0) >= ash_trainer_state(run->trainer)->step;
     return 0;
 }
@@ -302,7 +299,7 @@ int ash_run_do_agree(struct ash_run *run, struct ash_elastic_event *event, struc
     if (group == NULL) return 0;
     rc = ash_group_all_reduce(group, claims, claims, CLAIMS, ASH_COLL_I64, ASH_COLL_MAX, err);
     if (rc < 0 || !ash_elastic_is_claimed(claims, ash_group_size(group), &source)) return rc;
-    return ash_group_broadcast(group, &run->last, sizeof(run->last), source, err);
+    return ash_group_broadcast(group, &run->progress.last, sizeof(run->progress.last), source, err);
 }
 
 void ash_run_warn_damaged(struct ash_run *run, uint64_t repeated, size_t from, size_t to)
@@ -333,15 +330,15 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
 /* Where saves go, and what somebody has asked for: newcomers cannot know. */
 static int share_place(struct ash_run *run, struct ash_err *err)
 {
-    uint64_t shared[2] = {run->places.current, run->faults.doomed_step}, place;
+    uint64_t shared[2] = {run->saves.places.current, run->faults.doomed_step}, place;
     int rc = ash_group_broadcast(ash_trainer_group(run->trainer), shared, sizeof(shared), 0, err);
 
     if (rc < 0) return rc;
     place = shared[0];
     run->faults.doomed_step = shared[1];
-    if (place >= run->places.count) return 0;
-    run->places.current = (size_t)place;
-    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
+    if (place >= run->saves.places.count) return 0;
+    run->saves.places.current = (size_t)place;
+    snprintf(run->files.checkpoints, sizeof(run->files.checkpoints), "%s", ash_places_root(&run->saves.places));
     return 0;
 }
 
@@ -354,13 +351,13 @@ static int share_ledger(struct ash_run *run, struct ash_err *err)
     struct ash_ledger *all = calloc(ranks, sizeof(*all));
     int rc = all != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ranks);
 
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
-    if (rc == 0) rc = ash_group_all_gather(group, &run->ledger, all, sizeof(*all), err);
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    if (rc == 0) rc = ash_group_all_gather(group, &run->progress.ledger, all, sizeof(*all), err);
     for (size_t r = 1; rc == 0 && r < ranks; r++)
         if (all[r].steps > all[best].steps) best = r;
-    if (rc == 0 && all[best].steps > run->ledger.steps) {
-        run->ledger = all[best];
-        run->ledger.last_ns = ash_clock_ns(); /* clocks differ */
+    if (rc == 0 && all[best].steps > run->progress.ledger.steps) {
+        run->progress.ledger = all[best];
+        run->progress.ledger.last_ns = ash_clock_ns(); /* clocks differ */
     }
     free(all);
     return rc;
@@ -368,10 +365,11 @@ static int share_ledger(struct ash_run *run, struct ash_err *err)
 
 static void count_recovery(struct ash_run *run, const struct ash_recovery *recovery, double down_s)
 {
-    run->ledger.recoveries++;
-    run->ledger.redone_steps += !run->elastic.is_open;
+    run->progress.ledger.recoveries++;
+    run->progress.ledger.redone_steps += !run->elastic.is_open;
     if (!run->elastic.is_open)
-        ash_ledger_keep(&run->ledger, recovery->kept_grains, (uint64_t)run->job->train.grains, recovery->kept_share);
+        ash_ledger_keep(&run->progress.ledger, recovery->kept_grains, (uint64_t)run->job->train.grains,
+                        recovery->kept_share);
     ash_metric_add(&kept_metric, (double)recovery->kept_grains);
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->elastic.is_open);
@@ -383,16 +381,16 @@ static void report_turnover(struct ash_run *run, double took_s)
 {
     const struct ash_recovery *recovery = &run->turnover.recovery;
     bool is_planned = run->turnover.cause.code == 0;
-    const char *why = !is_planned                  ? run->turnover.cause.text
-                      : run->change_why[0] != '\0' ? run->change_why
-                                                   : "ranks change";
+    const char *why = !is_planned                           ? run->turnover.cause.text
+                      : run->progress.change_why[0] != '\0' ? run->progress.change_why
+                                                            : "ranks change";
 
     if (is_planned && ash_trainer_is_growing(run->trainer)) {
         ash_run_write_status(run, "running");
         ash_run_warn_damaged(run, recovery->repeated, recovery->damaged_from, recovery->damaged_to);
         return;
     }
-    say(run, why, recovery, is_planned ? run->held_s : took_s);
+    say(run, why, recovery, is_planned ? run->progress.held_s : took_s);
     if (!is_planned) ash_run_write_ledger(run);
 }
 
@@ -406,18 +404,18 @@ static void end_turnover(struct ash_run *run)
 
     ash_log(ASH_LOG_DEBUG, "of %.3f s: settling %.3f s, opening the mesh %.3f s, moving the state %.3f s", took_s,
             recovery->settle_s, recovery->open_s, recovery->transfer_s);
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
     if (turnover->is_loss) count_recovery(run, recovery, took_s);
-    if (is_planned) run->held_s += recovery->held_s + took_s;
+    if (is_planned) run->progress.held_s += recovery->held_s + took_s;
     if (run->is_leader) report_turnover(run, took_s);
-    if (!is_planned || !ash_trainer_is_growing(run->trainer)) run->change_why[0] = '\0';
+    if (!is_planned || !ash_trainer_is_growing(run->trainer)) run->progress.change_why[0] = '\0';
     turnover->is_under_way = false;
 }
 
 int ash_run_do_take_up(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     const struct ash_recovery *recovery = &run->turnover.recovery;
-    bool has_joined = run->opts->join != NULL && run->saver == NULL && run->start_step == 0;
+    bool has_joined = run->opts->join != NULL && run->saves.saver == NULL && run->progress.start_step == 0;
     int rc = recovery->has_newcomers ? share_place(run, err) : 0;
 
     (void)event;
@@ -425,7 +423,7 @@ int ash_run_do_take_up(struct ash_run *run, struct ash_elastic_event *event, str
     if (rc == 0) rc = ash_run_open_saver(run, err);
     if (rc == 0) rc = ash_trainer_spread(run->trainer, err);
     if (rc < 0) return rc;
-    if (has_joined) run->start_step = recovery->step;
+    if (has_joined) run->progress.start_step = recovery->step;
     end_turnover(run);
     return 0;
 }

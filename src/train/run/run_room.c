@@ -18,7 +18,7 @@
 /* As the last one was. Before the first: float32 weights and two moments; the rest is small unless the model is. */
 double ash_run_checkpoint_bytes(const struct ash_run *run)
 {
-    if (run->checkpoint_bytes > 0) return run->checkpoint_bytes;
+    if (run->saves.checkpoint_bytes > 0) return run->saves.checkpoint_bytes;
     return 3.0 * sizeof(float) * (double)run->facts.weights;
 }
 
@@ -57,7 +57,7 @@ static double free_bytes(const struct ash_run *run)
 static double coming_count(const struct ash_run *run, size_t present)
 {
     const struct ash_job_train *train = &run->job->train;
-    double left = (double)train->steps - (double)run->start_step;
+    double left = (double)train->steps - (double)run->progress.start_step;
     double saves = train->save_every > 0 ? ceil(left / (double)train->save_every) : 1.0;
 
     if (train->keep > 0) saves = fmin(saves, (double)train->keep + 1.0 - (double)present);
@@ -66,7 +66,7 @@ static double coming_count(const struct ash_run *run, size_t present)
 
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err)
 {
-    size_t present = ash_checkpoint_count(run->checkpoints);
+    size_t present = ash_checkpoint_count(run->files.checkpoints);
     double one = ash_run_checkpoint_bytes(run), present_free = free_bytes(run), count = coming_count(run, present);
     double needed = count * one + ash_run_model_bytes(run);
     bool can_drop = run->job->train.keep > 0 && present > 1;
@@ -92,10 +92,11 @@ void ash_run_make_room(struct ash_run *run, double needed)
     struct ash_err err = {0};
 
     if (run->job->train.keep == 0 || free_bytes(run) >= needed) return;
-    if (ash_checkpoint_count(run->checkpoints) < 2) return;
-    if (!run->disk_full) ash_run_warn(run, "the disk is full: only the newest checkpoint is kept from now on");
-    run->disk_full = true;
-    if (ash_checkpoint_prune_complete(run->checkpoints, 1, UINT64_MAX, &err) < 0) ash_run_warn(run, "%s", err.text);
+    if (ash_checkpoint_count(run->files.checkpoints) < 2) return;
+    if (!run->files.disk_full) ash_run_warn(run, "the disk is full: only the newest checkpoint is kept from now on");
+    run->files.disk_full = true;
+    if (ash_checkpoint_prune_complete(run->files.checkpoints, 1, UINT64_MAX, &err) < 0)
+        ash_run_warn(run, "%s", err.text);
 }
 
 /* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */

@@ -33,8 +33,8 @@ static void count_stall(struct ash_run *run, uint64_t ns)
     char memory[32];
 
     if (ns > 0) ash_metric_observe(&stall_metric, (double)ns * 1e-9);
-    if (ns < STALL_NS || run->save_stalled) return;
-    run->save_stalled = true;
+    if (ns < STALL_NS || run->saves.has_stalled) return;
+    run->saves.has_stalled = true;
     if (run->is_leader)
         ash_run_warn(run, "a step waited %.1f s for a checkpoint: raise save.memory (now %s), or save less often",
                      (double)ns * 1e-9, ash_live_bytes((double)run->job->save.memory_bytes, memory, sizeof(memory)));
@@ -45,7 +45,7 @@ static void before_update(void *ctx)
 {
     struct ash_run *run = ctx;
 
-    count_stall(run, ash_saver_release(run->saver));
+    count_stall(run, ash_saver_release(run->saves.saver));
 }
 
 /* The mesh of this epoch, as settings. */
@@ -68,13 +68,16 @@ static void take_results(struct ash_run *run);
 /* The epoch's word, which whoever is left behind does not know. */
 static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_err *err)
 {
-    int rc = run->is_leader ? ash_fence_set(run->lock_path, run->lock_fd, &run->fence, err) : 0;
+    int rc = run->is_leader ? ash_fence_set(run->files.lock_path, run->files.lock_fd, &run->files.fence, err) : 0;
 
-    if (run->is_leader && run->places.run == 0) run->places.run = run->fence.word; /* the first epoch's word names it */
-    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->fence, sizeof(run->fence), 0, err);
-    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->places.run, sizeof(run->places.run), 0, err);
+    if (run->is_leader && run->saves.places.run == 0)
+        run->saves.places.run = run->files.fence.word; /* the first epoch's word names it */
+    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->files.fence, sizeof(run->files.fence), 0, err);
+    if (rc == 0 && group != NULL)
+        rc = ash_group_broadcast(group, &run->saves.places.run, sizeof(run->saves.places.run), 0, err);
     if (rc < 0) return rc;
-    if (!run->is_leader && ash_fence_check(&run->fence, NULL) < 0) run->fence.word = 0; /* it is not seen from here */
+    if (!run->is_leader && ash_fence_check(&run->files.fence, NULL) < 0)
+        run->files.fence.word = 0; /* it is not seen from here */
     return 0;
 }
 
@@ -85,38 +88,40 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     struct ash_saver_opts opts = {.stages = ash_trainer_stages(run->trainer),
                                   .mesh = &mesh,
                                   .group = group,
-                                  .root = run->checkpoints,
+                                  .root = run->files.checkpoints,
                                   .memory_bytes = (size_t)run->job->save.memory_bytes,
-                                  .fence = &run->fence};
-    int32_t waits = run->save_waits;
+                                  .fence = &run->files.fence};
+    int32_t waits = run->saves.is_overdue;
     int rc = raise_fence(run, group, err);
 
-    if (rc == 0) rc = ash_saver_open(&opts, &run->saver, err);
+    if (rc == 0) rc = ash_saver_open(&opts, &run->saves.saver, err);
     if (rc < 0) return rc;
     ash_trainer_on_update(run->trainer, before_update, run);
     if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
-    run->save_waits = waits != 0;
-    run->wanted_place = (int32_t)run->places.current;
-    if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
+    run->saves.is_overdue = waits != 0;
+    run->saves.wanted_place = (int32_t)run->saves.places.current;
+    if (run->is_leader && run->saves.saved_step == UINT64_MAX)
+        ash_checkpoint_newest(run->files.checkpoints, &run->saves.saved_step);
     return rc < 0 ? rc : ash_run_open_copies(run, group, err);
 }
 
 void ash_run_close_saver(struct ash_run *run)
 {
-    if (run->saver == NULL) return;
-    run->save_waits |= ash_saver_drop(run->saver);
+    if (run->saves.saver == NULL) return;
+    run->saves.is_overdue |= ash_saver_drop(run->saves.saver);
     if (run->is_leader) take_results(run);
     ash_trainer_on_update(run->trainer, NULL, NULL);
-    ash_saver_close(run->saver);
-    run->saver = NULL;
+    ash_saver_close(run->saves.saver);
+    run->saves.saver = NULL;
 }
 
 void ash_run_remove_old(struct ash_run *run)
 {
     struct ash_err err = {0};
 
-    if (run->is_leader && ash_fence_check(&run->fence, NULL) < 0) return;
-    if (run->is_leader && ash_checkpoint_prune(run->checkpoints, run->places.keep[run->places.current], &err) < 0)
+    if (run->is_leader && ash_fence_check(&run->files.fence, NULL) < 0) return;
+    if (run->is_leader &&
+        ash_checkpoint_prune(run->files.checkpoints, run->saves.places.keep[run->saves.places.current], &err) < 0)
         ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
 }
 
@@ -130,11 +135,11 @@ static void follow_save(void *ctx, const struct ash_save_opts *save, int rc)
 
     ash_metric_add(rc < 0 ? &save_errors_metric : &saves_metric, 1);
     if (rc < 0) return;
-    if (run->copier != NULL) {
-        ash_copier_add(run->copier, place, save->number);
-        pinned = ash_copier_pinned(run->copier);
+    if (run->saves.copier != NULL) {
+        ash_copier_add(run->saves.copier, place, save->number);
+        pinned = ash_copier_pinned(run->saves.copier);
     }
-    if (ash_checkpoint_prune_complete(run->places.urls[place], run->places.keep[place], pinned, &err) < 0)
+    if (ash_checkpoint_prune_complete(run->saves.places.urls[place], run->saves.places.keep[place], pinned, &err) < 0)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
@@ -143,14 +148,14 @@ static void add_kept_hash(struct ash_run *run)
 {
     const struct ash_trainer_parts *parts = run->opts->parts;
 
-    run->state_hash = run->weights_hash;
+    run->saves.state_hash = run->saves.weights_hash;
     if (parts != NULL && parts->hash != NULL)
-        run->state_hash = parts->hash(parts->ctx, ash_trainer_state(run->trainer)->step, run->weights_hash);
+        run->saves.state_hash = parts->hash(parts->ctx, ash_trainer_state(run->trainer)->step, run->saves.weights_hash);
 }
 
 int ash_run_hash(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->weights_hash, err);
+    int rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->saves.weights_hash, err);
 
     if (rc == 0) add_kept_hash(run);
     return rc;
@@ -168,35 +173,35 @@ static json_t *kept_of(const struct ash_run *run)
 static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
 {
     const struct ash_state *state = ash_trainer_state(run->trainer);
-    struct ash_checkpoint_facts facts = {.job_yaml = run->job_yaml,
+    struct ash_checkpoint_facts facts = {.job_yaml = run->files.job_yaml,
                                          .arithmetic = run->facts.arithmetic,
                                          .data_hash = run->facts.data_hash,
-                                         .state_hash = run->state_hash,
-                                         .weights_hash = run->weights_hash,
-                                         .run = run->places.run};
+                                         .state_hash = run->saves.state_hash,
+                                         .weights_hash = run->saves.weights_hash,
+                                         .run = run->saves.places.run};
     char dir[PATH_MAX];
     struct ash_err refused = {0};
     struct ash_save_opts save = {.dir = dir,
                                  .is_alone = is_alone,
                                  .tokenizer_dir = run->facts.tokenizer_dir,
                                  .number = state->step,
-                                 .place = run->places.current,
+                                 .place = run->saves.places.current,
                                  .flush_fd = -1,
                                  .refused = refused.text,
                                  .ended = follow_save,
                                  .ctx = run};
-    int rc = ash_checkpoint_path(run->checkpoints, state->step, dir, sizeof(dir));
+    int rc = ash_checkpoint_path(run->files.checkpoints, state->step, dir, sizeof(dir));
 
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", run->checkpoints);
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", run->files.checkpoints);
     if (run->is_leader) {
         ash_run_make_room(run, ash_run_checkpoint_bytes(run));
-        save.refused_rc = ash_runlog_write(run->log, &save.flush_fd, &refused);
+        save.refused_rc = ash_runlog_write(run->files.log, &save.flush_fd, &refused);
         facts.kept = kept_of(run);
         save.state = ash_checkpoint_encode(state, &facts);
         if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
-    rc = ash_saver_begin(run->saver, &save, err);
-    if (rc == 0 && run->helper != NULL) ash_helper_add(run->helper, save.place, save.number);
+    rc = ash_saver_begin(run->saves.saver, &save, err);
+    if (rc == 0 && run->saves.helper != NULL) ash_helper_add(run->saves.helper, save.place, save.number);
     return rc;
 }
 
@@ -205,7 +210,7 @@ int ash_run_begin_save(struct ash_run *run, struct ash_err *err)
     uint64_t start_ns = ash_clock_ns();
     int rc;
 
-    run->save_waits = false;
+    run->saves.is_overdue = false;
     rc = begin(run, false, err);
     if (ash_clock_ns() - start_ns >= STALL_NS) count_stall(run, ash_clock_ns() - start_ns);
     return rc;
@@ -217,12 +222,12 @@ static void count_result(struct ash_run *run, const struct ash_save_result *resu
     char path[PATH_MAX];
 
     if (result->rc < 0) return;
-    run->saved_step = result->number;
-    if (ash_checkpoint_path(run->checkpoints, run->saved_step, path, sizeof(path)) == 0)
-        run->checkpoint_bytes = ash_run_folder_bytes(path);
+    run->saves.saved_step = result->number;
+    if (ash_checkpoint_path(run->files.checkpoints, run->saves.saved_step, path, sizeof(path)) == 0)
+        run->saves.checkpoint_bytes = ash_run_folder_bytes(path);
     ash_metric_observe(&save_time_metric, result->seconds);
     ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " is durable: %.1f MB in %.3f s, %.0f MB of copies at most", result->number,
-            (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saver) * 1e-6);
+            (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saves.saver) * 1e-6);
 }
 
 /* First rank: count what has ended. Failures are warnings. */
@@ -230,17 +235,18 @@ static void take_results(struct ash_run *run)
 {
     struct ash_save_result result;
 
-    while (ash_saver_take_result(run->saver, &result)) {
+    while (ash_saver_take_result(run->saves.saver, &result)) {
         count_result(run, &result);
         if (result.rc == 0) continue;
-        if (run->saved_step == UINT64_MAX)
+        if (run->saves.saved_step == UINT64_MAX)
             ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s", result.number,
                          result.err.text);
         else
             ash_run_warn(
                 run, "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
-                result.number, run->saved_step, result.err.text);
-        if (result.place == run->places.current) run->wanted_place = (int32_t)ash_places_next(&run->places);
+                result.number, run->saves.saved_step, result.err.text);
+        if (result.place == run->saves.places.current)
+            run->saves.wanted_place = (int32_t)ash_places_next(&run->saves.places);
     }
 }
 
@@ -250,21 +256,22 @@ static int choose_place(struct ash_run *run, struct ash_err *err)
     struct ash_group *group = ash_trainer_group(run->trainer);
     int rc = 0;
 
-    if (ash_places_next(&run->places) == run->places.current) return 0;
-    if (group != NULL) rc = ash_group_broadcast(group, &run->wanted_place, sizeof(run->wanted_place), 0, err);
-    if (rc < 0 || (size_t)run->wanted_place == run->places.current) return rc;
-    run->places.current = (size_t)run->wanted_place;
-    run->save_waits = true;
-    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
-    if (run->is_leader) ash_run_warn(run, "checkpoints go to %s from now on", run->checkpoints);
+    if (ash_places_next(&run->saves.places) == run->saves.places.current) return 0;
+    if (group != NULL)
+        rc = ash_group_broadcast(group, &run->saves.wanted_place, sizeof(run->saves.wanted_place), 0, err);
+    if (rc < 0 || (size_t)run->saves.wanted_place == run->saves.places.current) return rc;
+    run->saves.places.current = (size_t)run->saves.wanted_place;
+    run->saves.is_overdue = true;
+    snprintf(run->files.checkpoints, sizeof(run->files.checkpoints), "%s", ash_places_root(&run->saves.places));
+    if (run->is_leader) ash_run_warn(run, "checkpoints go to %s from now on", run->files.checkpoints);
     return 0;
 }
 
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_saver_poll(run->saver, err);
+    int rc = ash_saver_poll(run->saves.saver, err);
 
-    if (rc == 0 && run->is_leader) rc = ash_fence_check(&run->fence, err); /* nor is the log ours any more */
+    if (rc == 0 && run->is_leader) rc = ash_fence_check(&run->files.fence, err); /* nor is the log ours any more */
     if (rc == 0 && run->is_leader) take_results(run);
     return rc < 0 ? rc : choose_place(run, err);
 }
@@ -273,8 +280,8 @@ static void say_waiting(void *ctx)
 {
     struct ash_run *run = ctx;
 
-    if (!run->is_leader || run->said_waiting) return;
-    run->said_waiting = true;
+    if (!run->is_leader || run->saves.said_waiting) return;
+    run->saves.said_waiting = true;
     ash_run_warn(run, "waiting for a checkpoint to be written");
 }
 
@@ -283,8 +290,8 @@ static int finish_saves(struct ash_run *run, struct ash_err *err)
 {
     int rc;
 
-    run->said_waiting = false;
-    rc = ash_saver_finish(run->saver, say_waiting, run, err);
+    run->saves.said_waiting = false;
+    rc = ash_saver_finish(run->saves.saver, say_waiting, run, err);
     return rc;
 }
 
@@ -316,9 +323,9 @@ static int finish_this(struct ash_run *run, bool is_alone, struct ash_err *err)
     int rc = finish_saves(run, err);
 
     if (rc < 0) return rc;
-    if (run->is_leader && ash_saver_take_result(run->saver, &result)) {
+    if (run->is_leader && ash_saver_take_result(run->saves.saver, &result)) {
         if (err != NULL && result.rc < 0) *err = result.err;
-        if (run->is_saving_last) count_result(run, &result);
+        if (run->saves.is_saving_last) count_result(run, &result);
     }
     return is_alone ? result.rc : share_result(run, result.rc, err);
 }
@@ -326,7 +333,7 @@ static int finish_this(struct ash_run *run, bool is_alone, struct ash_err *err)
 /* Is there anything to save? The first rank decides: it alone knows how earlier saves went. */
 static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
-    int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
+    int32_t wanted = run->saves.saved_step != ash_trainer_state(run->trainer)->step;
     int rc = ash_trainer_group(run->trainer) == NULL
                  ? 0
                  : ash_group_broadcast(ash_trainer_group(run->trainer), &wanted, sizeof(wanted), 0, err);
@@ -339,9 +346,9 @@ static int save_now(struct ash_run *run, bool is_alone, struct ash_err *err)
 {
     int rc = begin(run, is_alone, err);
 
-    run->is_saving_last = true;
+    run->saves.is_saving_last = true;
     if (rc == 0) rc = finish_this(run, is_alone, err);
-    run->is_saving_last = false;
+    run->saves.is_saving_last = false;
     if (rc < 0)
         return ash_err_prefix(err, rc, "the last step (%" PRIu64 ") could not be saved",
                               ash_trainer_state(run->trainer)->step);
@@ -359,7 +366,7 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err)
     if (rc < 0 || !wanted) return rc;
     rc = ash_run_hash(run, err);
     if (rc < 0) return rc;
-    ash_live_clear(&run->live);
+    ash_live_clear(&run->progress.live);
     if (run->is_leader) {
         ash_run_make_room(run, ash_run_checkpoint_bytes(run));
         ash_run_wait_for_room(run);
@@ -371,21 +378,21 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
 {
     const struct ash_state *state = ash_trainer_state(run->trainer);
 
-    if (run->saver == NULL) return 0;
+    if (run->saves.saver == NULL) return 0;
     if (run->group == NULL) finish_saves(run, NULL); /* nobody is lost: what was begun is good */
-    ash_saver_drop(run->saver);
+    ash_saver_drop(run->saves.saver);
     take_results(run);
-    if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;
-    run->weights_hash = ash_state_hash(state);
+    if (run->saves.saved_step == state->step || !run->facts.whole || state->step == run->progress.start_step) return 0;
+    run->saves.weights_hash = ash_state_hash(state);
     add_kept_hash(run);
-    ash_live_clear(&run->live);
+    ash_live_clear(&run->progress.live);
     return save_now(run, true, err);
 }
 
 int ash_run_export(struct ash_run *run, struct ash_err *err)
 {
     struct ash_save_opts save = {
-        .dir = run->model, .is_export = true, .tokenizer_dir = run->facts.tokenizer_dir, .flush_fd = -1};
+        .dir = run->files.model, .is_export = true, .tokenizer_dir = run->facts.tokenizer_dir, .flush_fd = -1};
     struct ash_err refused = {0};
     int rc;
 
@@ -394,7 +401,7 @@ int ash_run_export(struct ash_run *run, struct ash_err *err)
         ash_run_make_room(run, fmax(ash_run_model_bytes(run), ash_run_checkpoint_bytes(run) / 2));
         save.refused_rc = ash_commit_prune(run->opts->dir, EXPORT_NAME ".", SIZE_MAX, &refused); /* of a killed one */
     }
-    rc = ash_saver_begin(run->saver, &save, err);
+    rc = ash_saver_begin(run->saves.saver, &save, err);
     if (rc == 0) rc = finish_this(run, false, err);
     return rc < 0 ? ash_err_prefix(err, rc, "the finished model could not be written") : 0;
 }

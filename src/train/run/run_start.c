@@ -23,17 +23,17 @@ static int make_paths(struct ash_run *run, struct ash_err *err)
     const char *dir = run->opts->dir;
     int rc;
 
-    if (ash_path_join(run->checkpoints, sizeof(run->checkpoints), dir, "checkpoints") < 0 ||
-        ash_path_join(run->model, sizeof(run->model), dir, "model") < 0 ||
-        ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
-        ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
-        ash_path_join(run->stop_path, sizeof(run->stop_path), dir, ".stopped") < 0 ||
-        ash_path_join(run->ledger_path, sizeof(run->ledger_path), dir, "ledger.json") < 0 ||
-        ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
+    if (ash_path_join(run->files.checkpoints, sizeof(run->files.checkpoints), dir, "checkpoints") < 0 ||
+        ash_path_join(run->files.model, sizeof(run->files.model), dir, "model") < 0 ||
+        ash_path_join(run->files.report, sizeof(run->files.report), dir, "report.html") < 0 ||
+        ash_path_join(run->files.lock_path, sizeof(run->files.lock_path), dir, ".lock") < 0 ||
+        ash_path_join(run->files.stop_path, sizeof(run->files.stop_path), dir, ".stopped") < 0 ||
+        ash_path_join(run->files.ledger_path, sizeof(run->files.ledger_path), dir, "ledger.json") < 0 ||
+        ash_path_join(run->files.log_path, sizeof(run->files.log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
-    rc = ash_places_init(&run->places, run->job, run->checkpoints, err);
+    rc = ash_places_init(&run->saves.places, run->job, run->files.checkpoints, err);
     if (rc < 0) return rc;
-    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
+    snprintf(run->files.checkpoints, sizeof(run->files.checkpoints), "%s", ash_places_root(&run->saves.places));
     return 0;
 }
 
@@ -42,26 +42,27 @@ static bool is_own_lock(const struct ash_run *run)
 {
     struct stat locked, named;
 
-    return fstat(run->lock_fd, &locked) == 0 && stat(run->lock_path, &named) == 0 && locked.st_ino == named.st_ino;
+    return fstat(run->files.lock_fd, &locked) == 0 && stat(run->files.lock_path, &named) == 0 &&
+           locked.st_ino == named.st_ino;
 }
 
 /* Open and lock the file of that name. Returns 1 where another process has removed it in between: try again. */
 static int try_lock(struct ash_run *run, struct ash_err *err)
 {
-    run->lock_fd = open(run->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (run->lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", run->lock_path, strerror(errno));
-    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+    run->files.lock_fd = open(run->files.lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (run->files.lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", run->files.lock_path, strerror(errno));
+    if (flock(run->files.lock_fd, LOCK_EX | LOCK_NB) < 0) {
         int cause = errno;
 
-        close(run->lock_fd);
-        run->lock_fd = -1;
+        close(run->files.lock_fd);
+        run->files.lock_fd = -1;
         if (cause == EWOULDBLOCK)
             return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
-        return ash_err_set(err, -cause, "%s: %s", run->lock_path, strerror(cause));
+        return ash_err_set(err, -cause, "%s: %s", run->files.lock_path, strerror(cause));
     }
     if (is_own_lock(run)) return 0;
-    close(run->lock_fd);
-    run->lock_fd = -1;
+    close(run->files.lock_fd);
+    run->files.lock_fd = -1;
     return 1;
 }
 
@@ -70,12 +71,12 @@ static int try_lock(struct ash_run *run, struct ash_err *err)
 static int claim_folder(struct ash_run *run, struct ash_err *err)
 {
     bool is_new = !run->opts->resume && run->trainer == NULL;
-    int rc = ash_places_check(&run->places, err);
+    int rc = ash_places_check(&run->saves.places, err);
 
-    if (rc == 0 && is_new) rc = ash_places_check_empty(&run->places, err);
+    if (rc == 0 && is_new) rc = ash_places_check_empty(&run->saves.places, err);
     if (rc < 0) return rc;
     if (!is_new) ash_run_read_run(run);
-    run->made_dir = !ash_path_exists(run->opts->dir);
+    run->files.made_dir = !ash_path_exists(run->opts->dir);
     rc = ash_dir_make(run->opts->dir, err);
     if (rc < 0) return rc;
     do
@@ -86,14 +87,14 @@ static int claim_folder(struct ash_run *run, struct ash_err *err)
 
 void ash_run_mark_stopped(const struct ash_run *run)
 {
-    int fd = run->group != NULL ? open(run->stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
+    int fd = run->group != NULL ? open(run->files.stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
 
     if (fd >= 0) close(fd); /* where it cannot be written the others continue: no harm but time */
 }
 
 int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
 {
-    int32_t is_stopped = ash_group_rank(run->group) == 0 && ash_path_exists(run->stop_path);
+    int32_t is_stopped = ash_group_rank(run->group) == 0 && ash_path_exists(run->files.stop_path);
     int rc = ash_group_broadcast(run->group, &is_stopped, sizeof(is_stopped), 0, err);
 
     if (rc < 0 || is_stopped == 0) return rc;
@@ -102,13 +103,14 @@ int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
 
 void ash_run_release(struct ash_run *run)
 {
-    if (run->lock_fd < 0) return;
+    if (run->files.lock_fd < 0) return;
     /* before it is unlocked: whoever waits for it looks whether it is still there */
-    if (is_own_lock(run)) unlink(run->lock_path);
-    close(run->lock_fd);
-    run->lock_fd = -1;
-    if (run->made_dir && !run->has_log) unlink(run->stop_path);
-    if (run->made_dir && !run->has_log) rmdir(run->opts->dir); /* fails where something is in it, as it should */
+    if (is_own_lock(run)) unlink(run->files.lock_path);
+    close(run->files.lock_fd);
+    run->files.lock_fd = -1;
+    if (run->files.made_dir && !run->files.has_log) unlink(run->files.stop_path);
+    if (run->files.made_dir && !run->files.has_log)
+        rmdir(run->opts->dir); /* fails where something is in it, as it should */
 }
 
 /* Is this still the run that the checkpoint is from? */
@@ -212,7 +214,7 @@ static void clear_newer(struct ash_run *run, uint64_t step)
 {
     struct ash_err err = {0};
 
-    if (ash_checkpoint_clear_newer(run->checkpoints, step, &err) < 0) ash_run_warn(run, "%s", err.text);
+    if (ash_checkpoint_clear_newer(run->files.checkpoints, step, &err) < 0) ash_run_warn(run, "%s", err.text);
 }
 
 /* Makes ready for the values of a checkpoint. */
@@ -245,10 +247,10 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
     if (rc == 0 && run->opts->parts != NULL && run->opts->parts->load != NULL && checkpoint.kept != NULL)
         rc = run->opts->parts->load(run->opts->parts->ctx, checkpoint.kept, err);
     if (rc == 0) {
-        if (checkpoint.run != 0) run->places.run = checkpoint.run;
-        run->saved_step = checkpoint.step;
-        run->state_hash = checkpoint.state_hash;
-        run->weights_hash = checkpoint.weights_hash;
+        if (checkpoint.run != 0) run->saves.places.run = checkpoint.run;
+        run->saves.saved_step = checkpoint.step;
+        run->saves.state_hash = checkpoint.state_hash;
+        run->saves.weights_hash = checkpoint.weights_hash;
     }
     ash_checkpoint_fini(&checkpoint);
     return rc;
@@ -258,16 +260,16 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
 static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
 {
     const char *others[ASH_PLACES_MAX];
-    struct ash_restore_opts opts = {.root = run->checkpoints,
+    struct ash_restore_opts opts = {.root = run->files.checkpoints,
                                     .others = others,
-                                    .s3 = &run->places.settings.s3,
-                                    .run = run->places.run,
+                                    .s3 = &run->saves.places.settings.s3,
+                                    .run = run->saves.places.run,
                                     .group = run->group};
     struct ash_restore *restore = NULL;
     char *skipped = NULL;
     int rc;
 
-    opts.other_count = ash_places_others(&run->places, others);
+    opts.other_count = ash_places_others(&run->saves.places, others);
     rc = ash_restore_open(&opts, &restore, err);
     if (rc < 0) return rc;
     do {
@@ -280,7 +282,7 @@ static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
         ash_restored_fini(&restored);
     } while (rc == -EBADMSG);
     if (rc == 0) skipped = ash_restore_take_skipped(restore);
-    if (skipped != NULL) ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", run->saved_step, skipped);
+    if (skipped != NULL) ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", run->saves.saved_step, skipped);
     free(skipped);
     ash_restore_close(restore);
     return rc;
@@ -292,9 +294,9 @@ static int resume(struct ash_run *run, struct ash_err *err)
     int rc = take_newest(run, open_as, err);
 
     if (rc == -ENODATA) return open_trainer(run, NULL, NULL, err);
-    if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
+    if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->files.checkpoints);
     if (rc == 0)
-        ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saved_step,
+        ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saves.saved_step,
                 (double)(ash_clock_ns() - start_ns) * 1e-9);
     return rc;
 }
@@ -302,7 +304,7 @@ static int resume(struct ash_run *run, struct ash_err *err)
 static int start_or_resume(struct ash_run *run, struct ash_err *err)
 {
     if (run->opts->resume) return resume(run, err);
-    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, NULL, err);
+    if (ash_checkpoint_count(run->files.checkpoints) == 0) return open_trainer(run, NULL, NULL, err);
     return ash_err_set(err, -EEXIST,
                        "%s already holds a run: add --resume to continue it, or choose another folder with --out",
                        run->opts->dir);
@@ -313,16 +315,16 @@ int ash_run_open_log(struct ash_run *run, struct ash_err *err)
 {
     int rc;
 
-    ash_runlog_close(run->log);
-    run->log = NULL;
-    rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
+    ash_runlog_close(run->files.log);
+    run->files.log = NULL;
+    rc = ash_runlog_open(run->files.log_path, ash_trainer_state(run->trainer)->step, &run->files.log, err);
 
     if (rc < 0) return rc;
-    const struct ash_log_record *records = ash_runlog_records(run->log);
-    size_t count = ash_runlog_count(run->log);
-    if (count > 0) run->earlier_s = records[count - 1].time_s;
+    const struct ash_log_record *records = ash_runlog_records(run->files.log);
+    size_t count = ash_runlog_count(run->files.log);
+    if (count > 0) run->progress.earlier_s = records[count - 1].time_s;
     for (size_t i = 0; i < count; i++)
-        if (!isnan(records[i].valid_loss)) run->valid_loss = (double)records[i].valid_loss;
+        if (!isnan(records[i].valid_loss)) run->progress.valid_loss = (double)records[i].valid_loss;
     return 0;
 }
 
@@ -336,11 +338,11 @@ static int open_records(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_run_open_log(run, err);
     if (rc < 0) return rc;
-    run->has_log = true;
-    run->lost_steps = logged > step ? logged - step : 0;
+    run->files.has_log = true;
+    run->progress.lost_steps = logged > step ? logged - step : 0;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
-    return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);
+    return ash_file_replace(path, run->files.job_yaml, strlen(run->files.job_yaml), err);
 }
 
 /* The first rank is lost, or has been silent for so long that the job has gone on without it. In that case its lock is
@@ -350,13 +352,13 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
     int rc = claim_folder(run, err);
 
     if (rc == -EBUSY) {
-        unlink(run->lock_path);
+        unlink(run->files.lock_path);
         rc = claim_folder(run, err);
     }
     if (rc < 0) return rc;
-    run->made_dir = false;
+    run->files.made_dir = false;
     rc = ash_run_open_log(run, err);
-    run->has_log = rc == 0;
+    run->files.has_log = rc == 0;
     return rc;
 }
 
@@ -366,7 +368,7 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err)
 
     if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, false, err);
     if (rc < 0) return rc;
-    if (run->group == NULL || ash_group_rank(run->group) == 0) clear_newer(run, run->saved_step);
+    if (run->group == NULL || ash_group_rank(run->group) == 0) clear_newer(run, run->saves.saved_step);
     return 0;
 }
 
@@ -377,17 +379,17 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     if (run->is_leader) rc = claim_folder(run, err);
     if (rc < 0) return rc;
-    if (run->is_leader) unlink(run->stop_path);
+    if (run->is_leader) unlink(run->files.stop_path);
     if (run->group != NULL) rc = ash_group_barrier(run->group, err);
     if (rc < 0) return rc;
-    rc = ash_job_print(run->job, &run->job_yaml, err);
+    rc = ash_job_print(run->job, &run->files.job_yaml, err);
     if (rc < 0) return rc;
     rc = start_or_resume(run, err);
     if (rc < 0) return rc;
-    if (!ash_trainer_is_spare(run->trainer)) run->start_step = ash_trainer_state(run->trainer)->step;
+    if (!ash_trainer_is_spare(run->trainer)) run->progress.start_step = ash_trainer_state(run->trainer)->step;
     rc = run->is_leader ? open_records(run, err) : 0;
     if (rc < 0) return rc;
-    if (run->is_leader) clear_newer(run, run->start_step);
+    if (run->is_leader) clear_newer(run, run->progress.start_step);
     return ash_trainer_is_spare(run->trainer) ? 0 : ash_run_open_saver(run, err);
 }
 
@@ -396,7 +398,7 @@ int ash_run_start_joining(struct ash_run *run, struct ash_err *err)
     int rc = make_paths(run, err);
 
     if (rc < 0) return rc;
-    rc = ash_job_print(run->job, &run->job_yaml, err);
+    rc = ash_job_print(run->job, &run->files.job_yaml, err);
     if (rc < 0) return rc;
     rc = ash_trainer_open_joining(run->job, run->opts->here, run->opts->parts, &run->trainer, err);
     if (rc < 0) return rc;

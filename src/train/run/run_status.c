@@ -17,16 +17,16 @@ void ash_run_write_status(struct ash_run *run, const char *state)
                                     .mesh_ranks = mesh != NULL ? (int64_t)ash_group_size(mesh) : 1,
                                     .wanted_ranks = run->elastic.wanted_ranks,
                                     .resizes = run->elastic.resizes,
-                                    .is_uncopied = run->is_uncopied,
+                                    .is_uncopied = run->saves.is_uncopied,
                                     .epoch = run->group != NULL ? ash_group_epoch(run->group) : 0};
     struct ash_err err = {0};
 
-    if (!run->is_leader || !run->has_log) return;
+    if (!run->is_leader || !run->files.has_log) return;
     snprintf(status.state, sizeof(status.state), "%s", state);
     ash_mesh_describe(run->facts.mesh, status.mesh, sizeof(status.mesh));
-    snprintf(status.run, sizeof(status.run), "%016" PRIx64, run->places.run);
+    snprintf(status.run, sizeof(status.run), "%016" PRIx64, run->saves.places.run);
     gethostname(status.host, sizeof(status.host) - 1);
-    if (ash_run_status_write(run->opts->dir, &status, &err) < 0 && !run->report_failing)
+    if (ash_run_status_write(run->opts->dir, &status, &err) < 0 && !run->files.report_failing)
         ash_run_warn(run, "the run's status was not written, training continues: %s", err.text);
 }
 
@@ -34,8 +34,8 @@ void ash_run_read_run(struct ash_run *run)
 {
     struct ash_run_status status;
 
-    if (run->places.run == 0 && ash_run_status_read(run->opts->dir, &status, NULL) == 0)
-        run->places.run = strtoull(status.run, NULL, 16);
+    if (run->saves.places.run == 0 && ash_run_status_read(run->opts->dir, &status, NULL) == 0)
+        run->saves.places.run = strtoull(status.run, NULL, 16);
 }
 
 void ash_run_read_status(struct ash_run *run, struct ash_elastic_event *event)

@@ -36,7 +36,7 @@ static void count_metrics(struct ash_run *run, const struct ash_step *step, doub
     ash_metric_set(&norm_metric, step->norm);
     ash_metric_set(&lr_metric, step->lr);
     ash_metric_set(&speed_metric, (double)step->tokens / step_s);
-    if (!isnan(run->valid_loss)) ash_metric_set(&valid_metric, run->valid_loss);
+    if (!isnan(run->progress.valid_loss)) ash_metric_set(&valid_metric, run->progress.valid_loss);
     ash_metric_add(&tokens_metric, (double)step->tokens);
     ash_run_count_flops(run, step);
     ash_metric_add(&skipped_metric, step->verdict != ASH_GUARD_OK);
@@ -57,24 +57,24 @@ static void write_log(struct ash_run *run, const struct ash_step *step, const st
                                     .data_s = (float)step->meter.ns[ASH_METER_DATA] * 1e-9f,
                                     .idle_s = (float)step->meter.ns[ASH_METER_IDLE] * 1e-9f,
                                     .tokens_per_s = (float)((double)step->tokens / step_s),
-                                    .valid_loss = due->valid ? (float)run->valid_loss : NAN,
+                                    .valid_loss = due->valid ? (float)run->progress.valid_loss : NAN,
                                     .skipped = step->verdict != ASH_GUARD_OK,
                                     .hashed = due->hash,
-                                    .state_hash = run->state_hash};
+                                    .state_hash = run->saves.state_hash};
     struct ash_err err = {0};
 
-    if (ash_runlog_add(run->log, &record, &err) == 0) {
-        run->log_failing = false;
-    } else if (!run->log_failing) {
-        run->log_failing = true;
+    if (ash_runlog_add(run->files.log, &record, &err) == 0) {
+        run->files.log_failing = false;
+    } else if (!run->files.log_failing) {
+        run->files.log_failing = true;
         ash_run_warn(run, "the log cannot be written now, its lines wait in memory: %s", err.text);
     }
 }
 
 static void show(struct ash_run *run, const struct ash_step *step, const struct ash_elastic_due *due, double step_s)
 {
-    uint64_t total = (uint64_t)run->job->train.steps, done = step->step - run->start_step;
-    double part_s = ash_run_elapsed_s(run) - run->earlier_s;
+    uint64_t total = (uint64_t)run->job->train.steps, done = step->step - run->progress.start_step;
+    double part_s = ash_run_elapsed_s(run) - run->progress.earlier_s;
     struct ash_live_view view = {.step = step->step,
                                  .total = total,
                                  .loss = step->loss,
@@ -82,19 +82,19 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
                                  .norm = step->norm,
                                  .tokens = step->tokens,
                                  .step_s = step_s,
-                                 .valid_loss = run->valid_loss,
+                                 .valid_loss = run->progress.valid_loss,
                                  .measured = due->valid,
                                  .left_s = part_s / (double)done * (double)(total - step->step)};
 
-    ash_live_step(&run->live, &view);
+    ash_live_step(&run->progress.live, &view);
 }
 
 /* Has the first rank, which is lost now, logged the step before others could follow it up? */
 static bool is_logged(const struct ash_run *run, uint64_t step)
 {
-    size_t count = ash_runlog_count(run->log);
+    size_t count = ash_runlog_count(run->files.log);
 
-    return count > 0 && ash_runlog_records(run->log)[count - 1].step >= step;
+    return count > 0 && ash_runlog_records(run->files.log)[count - 1].step >= step;
 }
 
 /* The first rank's log, metrics and screen of a step. */
@@ -111,8 +111,8 @@ static void report_step(struct ash_run *run, const struct ash_step *step, const 
 static void count_time(struct ash_run *run, const struct ash_step *step)
 {
     for (int kind = 0; kind < ASH_METER_KINDS; kind++)
-        run->spent_s[kind] += (double)step->meter.ns[kind] * 1e-9;
-    run->spent_steps++;
+        run->progress.spent_s[kind] += (double)step->meter.ns[kind] * 1e-9;
+    run->progress.spent_steps++;
 }
 
 /* Validation is due only if there is data for it. */
@@ -129,7 +129,7 @@ static int measure(struct ash_run *run, const struct ash_elastic_due *due, struc
 {
     int rc = 0;
 
-    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
+    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->progress.valid_loss, err);
     if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
     if (rc == 0 && (due->hash || due->save)) rc = ash_run_hash(run, err);
     return rc;
@@ -139,8 +139,8 @@ void ash_run_write_ledger(struct ash_run *run)
 {
     struct ash_err err = {0};
 
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
-    if (ash_ledger_write(&run->ledger, run->ledger_path, &err) < 0 && !run->report_failing)
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    if (ash_ledger_write(&run->progress.ledger, run->files.ledger_path, &err) < 0 && !run->files.report_failing)
         ash_run_warn(run, "the ledger was not written, training continues: %s", err.text);
 }
 
@@ -149,36 +149,36 @@ void ash_run_write_ledger(struct ash_run *run)
 /* The step of this rank's figures: what it took, and of that the work of this rank alone. */
 static void count_step(struct ash_run *run, uint64_t start_ns)
 {
-    const struct ash_meter *meter = &run->last.meter;
+    const struct ash_meter *meter = &run->progress.last.meter;
     double took_ns;
 
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
-    run->ledger.steps++;
-    count_time(run, &run->last);
-    ash_rank_steps_add(run, &run->last, start_ns);
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
+    run->progress.ledger.steps++;
+    count_time(run, &run->progress.last);
+    ash_rank_steps_add(run, &run->progress.last, start_ns);
     ash_run_trace_end(run);
     took_ns = (double)(ash_clock_ns() - start_ns);
-    run->own_s = fmax(took_ns - (double)meter->ns[ASH_METER_COMM] - (double)meter->ns[ASH_METER_IDLE], 0.0) * 1e-9;
-    run->last_s = fmax(took_ns, 1.0) * 1e-9;
-    run->waits_long = ash_wait_watch_add(&run->waits, (double)meter->ns[ASH_METER_COMM] * 1e-9);
+    run->pace.own_s = fmax(took_ns - (double)meter->ns[ASH_METER_COMM] - (double)meter->ns[ASH_METER_IDLE], 0.0) * 1e-9;
+    run->progress.last_s = fmax(took_ns, 1.0) * 1e-9;
+    run->pace.waits_long = ash_wait_watch_add(&run->pace.waits, (double)meter->ns[ASH_METER_COMM] * 1e-9);
 }
 
 int ash_run_do_step(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     bool feeds = run->elastic.growth == ASH_ELASTIC_GROWTH_OPEN;
-    uint64_t start_ns, before = run->last.step;
+    uint64_t start_ns, before = run->progress.last.step;
     int rc;
 
     ash_run_trace_begin(run); /* takes a moment, which is none of the step's */
     start_ns = ash_clock_ns();
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_IDLE, start_ns);
     ash_run_meet_doom(run);
     if (run->faults.pauses) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     rc = feeds ? ash_run_tell_spares(run, ASH_ELASTIC_WORD_FEED, err) : 0;
-    if (rc == 0) rc = ash_trainer_step(run->trainer, &run->last, err);
-    if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
-    event->step = run->last.step;
-    if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
+    if (rc == 0) rc = ash_trainer_step(run->trainer, &run->progress.last, err);
+    if (rc < 0) ash_ledger_charge_failed(&run->progress.ledger, ash_clock_ns());
+    event->step = run->progress.last.step;
+    if (rc < 0 && run->progress.last.step == before) return rc; /* not made, or not by all */
     count_step(run, start_ns);
     return rc;
 }
@@ -190,11 +190,11 @@ int ash_run_do_follow(struct ash_run *run, struct ash_elastic_event *event, stru
     int rc = measure(run, &due, err);
 
     (void)event;
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     if (rc < 0) return rc;
-    if (run->is_leader) report_step(run, &run->last, &due, run->last_s);
+    if (run->is_leader) report_step(run, &run->progress.last, &due, run->progress.last_s);
     if (!run->elastic.gives_up) return 0;
-    return ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, run->last.verdict, err);
+    return ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, run->progress.last.verdict, err);
 }
 
 int ash_run_do_record(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
@@ -203,11 +203,11 @@ int ash_run_do_record(struct ash_run *run, struct ash_elastic_event *event, stru
     int rc;
 
     (void)event;
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_IDLE, ash_clock_ns());
     rc = due.save ? ash_run_begin_save(run, err) : 0;
     if (due.save) ash_fault_point_meet(ASH_FAULT_SAVE);
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
-    if (rc == 0 && run->is_leader && (due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
+    ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    if (rc == 0 && run->is_leader && (due.save || due.valid) && ash_clock_ns() - run->files.report_ns >= REPORT_NS) {
         ash_run_write_ledger(run);
         ash_run_report(run, "running");
     }

@@ -19,7 +19,7 @@
 
 double ash_run_elapsed_s(const struct ash_run *run)
 {
-    return run->earlier_s + (double)(ash_clock_ns() - run->start_ns) * 1e-9;
+    return run->progress.earlier_s + (double)(ash_clock_ns() - run->progress.start_ns) * 1e-9;
 }
 
 void ash_run_warn(struct ash_run *run, const char *fmt, ...)
@@ -30,7 +30,7 @@ void ash_run_warn(struct ash_run *run, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    ash_live_clear(&run->live);
+    ash_live_clear(&run->progress.live);
     ash_log(ASH_LOG_WARN, "%s", text);
 }
 
@@ -231,25 +231,26 @@ void ash_run_print_start(struct ash_run *run)
         fact_table[i].say(run, text);
         if (text[0] != '\0') fprintf(screen, "%-9s %s\n", fact_table[i].label, text);
     }
-    if (run->start_step > 0)
-        fprintf(screen, "%-9s at step %" PRIu64 " of %" PRId64 "\n", "resumed", run->start_step, run->job->train.steps);
+    if (run->progress.start_step > 0)
+        fprintf(screen, "%-9s at step %" PRIu64 " of %" PRId64 "\n", "resumed", run->progress.start_step,
+                run->job->train.steps);
     fflush(screen);
 }
 
 /* The time is the ledger's: the run's, whoever was its first rank. */
 static void print_outcome(const struct ash_run *run, FILE *screen)
 {
-    size_t count = ash_runlog_count(run->log);
-    const struct ash_log_record *last = count > 0 ? &ash_runlog_records(run->log)[count - 1] : NULL;
+    size_t count = ash_runlog_count(run->files.log);
+    const struct ash_log_record *last = count > 0 ? &ash_runlog_records(run->files.log)[count - 1] : NULL;
     const struct ash_state *state = ash_trainer_state(run->trainer);
     char time[32];
 
     fprintf(screen, "%" PRIu64 " steps in %s", state->step,
-            ash_clock_format(ash_ledger_wall_s(&run->ledger), time, sizeof(time)));
+            ash_clock_format(ash_ledger_wall_s(&run->progress.ledger), time, sizeof(time)));
     if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
-    if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
+    if (!isnan(run->progress.valid_loss)) fprintf(screen, ", validation loss %.4f", run->progress.valid_loss);
     if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);
-    fprintf(screen, ", state %016" PRIx64 "\n", run->state_hash);
+    fprintf(screen, ", state %016" PRIx64 "\n", run->saves.state_hash);
 }
 
 /* Where the time of a step went, as a mean over steps and ranks. */
@@ -266,15 +267,16 @@ static void print_spent(const struct ash_run *run, FILE *screen)
     char replayed[64];
 
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
-        total += run->spent_s[i];
-    if (run->spent_steps == 0 || total <= 0) return;
-    step_s = total / (double)run->spent_steps;
+        total += run->progress.spent_s[i];
+    if (run->progress.spent_steps == 0 || total <= 0) return;
+    step_s = total / (double)run->progress.spent_steps;
     if (step_s < 0.9995)
         fprintf(screen, "%-9s %.3g ms:", "a step", step_s * 1e3);
     else
         fprintf(screen, "%-9s %.*f s:", "a step", step_s < 9.995 ? 2 : step_s < 99.95 ? 1 : 0, step_s);
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
-        fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
+        fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name,
+                run->progress.spent_s[parts[i].kind] / total * 100);
     ash_backend_say_replayed(run->facts.exec, replayed, sizeof(replayed));
     fprintf(screen, "%s%s\n", replayed[0] != '\0' ? "; " : "", replayed);
 }
@@ -293,18 +295,18 @@ void ash_run_print_lost(struct ash_run *run)
     uint64_t step = ash_trainer_state(run->trainer)->step;
     FILE *screen = run->opts->screen;
 
-    ash_live_clear(&run->live);
+    ash_live_clear(&run->progress.live);
     if (screen == NULL) return;
-    if (run->saved_step == UINT64_MAX)
+    if (run->saves.saved_step == UINT64_MAX)
         fprintf(screen, "ended after step %" PRIu64 " of %" PRId64 ": nothing was saved\n", step,
                 run->job->train.steps);
-    else if (run->saved_step == step)
+    else if (run->saves.saved_step == step)
         fprintf(screen, "ended and saved at step %" PRIu64 " of %" PRId64 "\n", step, run->job->train.steps);
     else
         fprintf(screen,
                 "ended after step %" PRIu64 " of %" PRId64 ": the newest checkpoint is that of step %" PRIu64 "\n",
-                step, run->job->train.steps, run->saved_step);
-    if (run->saved_step != UINT64_MAX) print_resume(run, screen);
+                step, run->job->train.steps, run->saves.saved_step);
+    if (run->saves.saved_step != UINT64_MAX) print_resume(run, screen);
     fflush(screen);
 }
 
@@ -312,7 +314,7 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
 
-    ash_live_clear(&run->live);
+    ash_live_clear(&run->progress.live);
     if (screen == NULL) return;
     if (stopped) {
         fprintf(screen, "stopped and saved at step %" PRIu64 " of %" PRId64 "\n", ash_trainer_state(run->trainer)->step,
@@ -321,16 +323,16 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
     } else {
         print_outcome(run, screen);
         print_spent(run, screen);
-        fprintf(screen, "model     %s\nreport    %s\n", run->model, run->report);
+        fprintf(screen, "model     %s\nreport    %s\n", run->files.model, run->files.report);
         if (run->job->train.method == ASH_METHOD_REWARD)
-            fprintf(screen, "use it    ashlar rl JOB.yaml rl.rewards=model=%s\n", run->model);
+            fprintf(screen, "use it    ashlar rl JOB.yaml rl.rewards=model=%s\n", run->files.model);
         else if (run->facts.tokenizer_dir != NULL)
-            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);
+            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->files.model);
     }
-    for (size_t i = 0; run->is_uncopied && i < run->places.count; i++)
-        if (ash_copier_has_failed(run->copier, i))
-            fprintf(screen, "not in    %s: ashlar checkpoint copy %s %s\n", run->places.urls[i], run->checkpoints,
-                    run->places.urls[i]);
+    for (size_t i = 0; run->saves.is_uncopied && i < run->saves.places.count; i++)
+        if (ash_copier_has_failed(run->saves.copier, i))
+            fprintf(screen, "not in    %s: ashlar checkpoint copy %s %s\n", run->saves.places.urls[i],
+                    run->files.checkpoints, run->saves.places.urls[i]);
     fflush(screen);
 }
 
@@ -358,10 +360,11 @@ void ash_run_report(struct ash_run *run, const char *status)
         facts[count] = (struct ash_report_fact){fact_table[i].label, texts[count]};
         if (texts[count][0] != '\0') count++;
     }
-    snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_ledger_wall_s(&run->ledger), time, sizeof(time)));
+    snprintf(texts[count], FACT_BYTES, "%s",
+             ash_clock_format(ash_ledger_wall_s(&run->progress.ledger), time, sizeof(time)));
     facts[count] = (struct ash_report_fact){"time", texts[count]};
     count++;
-    snprintf(texts[count], FACT_BYTES, "%016" PRIx64, run->state_hash);
+    snprintf(texts[count], FACT_BYTES, "%016" PRIx64, run->saves.state_hash);
     facts[count] = (struct ash_report_fact){"state hash", texts[count]};
     count++;
     struct ash_report report = {.title = base_name(run->opts->dir),
@@ -370,15 +373,15 @@ void ash_run_report(struct ash_run *run, const char *status)
                                 .total_steps = (uint64_t)run->job->train.steps,
                                 .facts = facts,
                                 .fact_count = count,
-                                .ledger = &run->ledger,
-                                .records = ash_runlog_records(run->log),
-                                .record_count = ash_runlog_count(run->log),
+                                .ledger = &run->progress.ledger,
+                                .records = ash_runlog_records(run->files.log),
+                                .record_count = ash_runlog_count(run->files.log),
                                 .more = more};
-    run->report_ns = ash_clock_ns();
-    if (ash_report_write(run->report, &report, &err) == 0)
-        run->report_failing = false;
-    else if (!run->report_failing) {
-        run->report_failing = true;
+    run->files.report_ns = ash_clock_ns();
+    if (ash_report_write(run->files.report, &report, &err) == 0)
+        run->files.report_failing = false;
+    else if (!run->files.report_failing) {
+        run->files.report_failing = true;
         ash_run_warn(run, "the report was not written, training continues: %s", err.text);
     }
     json_decref(more);

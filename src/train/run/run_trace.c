@@ -13,14 +13,14 @@
 
 void ash_run_trace_begin(struct ash_run *run)
 {
-    uint64_t first, last, next = run->last.step + 1;
+    uint64_t first, last, next = run->progress.last.step + 1;
     struct ash_err err = {0};
 
-    if (run->job->train.trace == NULL || run->trace != NULL || run->opts->profile != NULL) return;
+    if (run->job->train.trace == NULL || run->progress.trace != NULL || run->opts->profile != NULL) return;
     if (ash_number_range(run->job->train.trace, &first, &last) < 0 || next < first || next > last) return;
-    if (ash_profile_start(ash_trainer_exec(run->trainer), &run->trace, &err) < 0)
+    if (ash_profile_start(ash_trainer_exec(run->trainer), &run->progress.trace, &err) < 0)
         ash_run_warn(run, "%s; ops are not traced", err.text);
-    run->trace_last = last;
+    run->progress.trace_last = last;
 }
 
 /* DIR/trace/rank-N.KIND in buf. */
@@ -38,24 +38,24 @@ void ash_run_trace_close(struct ash_run *run)
     struct ash_err err = {0};
     int rc;
 
-    if (run->trace == NULL) return;
+    if (run->progress.trace == NULL) return;
     snprintf(path, sizeof(path), "%s/trace", run->opts->dir);
     rc = ash_dir_make(path, &err);
     if (rc < 0) ash_run_warn(run, "%s; the trace is lost", err.text);
-    if (ash_profile_finish(run->trace, rc < 0 ? "/dev/null" : name_file(run, "ops.json", path, sizeof(path)), NULL,
-                           &err) < 0)
+    if (ash_profile_finish(run->progress.trace, rc < 0 ? "/dev/null" : name_file(run, "ops.json", path, sizeof(path)),
+                           NULL, &err) < 0)
         ash_run_warn(run, "%s", err.text);
-    run->trace = NULL;
+    run->progress.trace = NULL;
     if (rc < 0) return;
-    if (run->rank_steps == NULL)
+    if (run->progress.rank_steps == NULL)
         rc = ash_err_set(&err, -ENOENT, "ranks publish nothing (--pages): the trace has ops alone");
     else
-        rc = ash_ring_copy(run->rank_steps, name_file(run, "steps", path, sizeof(path)), &err);
+        rc = ash_ring_copy(run->progress.rank_steps, name_file(run, "steps", path, sizeof(path)), &err);
     if (rc == 0) rc = ash_flight_copy(name_file(run, "flight", path, sizeof(path)), &err);
     if (rc < 0) ash_run_warn(run, "%s", err.text);
 }
 
 void ash_run_trace_end(struct ash_run *run)
 {
-    if (run->trace != NULL && run->last.step >= run->trace_last) ash_run_trace_close(run);
+    if (run->progress.trace != NULL && run->progress.last.step >= run->progress.trace_last) ash_run_trace_close(run);
 }
