@@ -250,7 +250,7 @@ int ash_run_do_follow(struct ash_run *run, struct ash_elastic_event *event, stru
 /* Begin a save, write a report. */
 int ash_run_do_record(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 
-/* ---- run_edge.c -------------------------------------------------------------------------------------------------- */
+/* ---- run_boundary.c ---------------------------------------------------------------------------------------------- */
 
 /* Was this process told to stop? */
 bool ash_run_is_told(const struct ash_run *run);

@@ -1,5 +1,5 @@
-/* run: ranks are lost. What is left forms a group, continues from the same step, and a new first rank takes the folder
- * over. */
+/* run: from one mesh to the next. After a loss the ranks that are left form a group and continue from the same step,
+ * and a new first rank takes the folder over. Ranks join and leave between two steps. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>

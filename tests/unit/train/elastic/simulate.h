@@ -389,9 +389,30 @@ static void settle_stop(struct job *job)
     draw_death(job);
 }
 
+/* A step is made: its last operation is complete, or a rank has finished it by itself. */
+static void make(struct job *job, const struct rank *rank, int64_t step)
+{
+    bool is_alone = rank->machine.mesh_ranks == 1;
+
+    if (step <= job->made) return;
+    if (is_alone && rank->epoch < job->made_epoch) return; /* it has slept; the fence ends it before it writes */
+    if (rank->epoch < job->made_epoch)
+        violate(job, "one side: epoch %lld makes a step after epoch %lld did", rank->epoch, job->made_epoch);
+    for (size_t r = 0; r < rank->machine.mesh_ranks && r < rank->size; r++) {
+        const struct rank *other = member_of(job, rank, r);
+
+        if (other != NULL && other->stops_at >= 0 && step > other->stops_at)
+            violate(job, "stops: step %lld is made, but a rank knows that all stop at step %lld", step,
+                    other->stops_at);
+    }
+    job->made = step;
+    job->made_epoch = rank->epoch;
+}
+
 /* All have come: what the operation yields, the same for all. */
 static void complete(struct job *job, const struct rank *rank, struct round *round)
 {
+    if (round->todo == ASH_ELASTIC_STEP && round->number == 2) make(job, rank, rank->at + 1);
     if (round->todo == ASH_ELASTIC_TRANSFER && round->number == 0) settle_norm(job, rank, round);
     if (round->todo == ASH_ELASTIC_TRANSFER && round->number == 1) settle_mesh(job, rank, round);
     if (round->todo == ASH_ELASTIC_TRANSFER && round->number == 1 && round->is_missing) check_missing(job, rank);

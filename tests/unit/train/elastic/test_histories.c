@@ -72,23 +72,7 @@ static void lose(struct job *job, struct rank *rank)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-static void make(struct job *job, const struct rank *rank, int64_t step)
-{
-    if (step <= job->made) return;
-    if (rank->epoch < job->made_epoch)
-        violate(job, "one side: epoch %lld makes a step after epoch %lld did", rank->epoch, job->made_epoch);
-    for (size_t r = 0; r < rank->machine.mesh_ranks && r < rank->size; r++) {
-        const struct rank *other = member_of(job, rank, r);
-
-        if (other != NULL && other->stops_at >= 0 && step > other->stops_at)
-            violate(job, "stops: step %lld is made, but a rank knows that all stop at step %lld", step,
-                    other->stops_at);
-    }
-    job->made = step;
-    job->made_epoch = rank->epoch;
-}
-
-static void step_round(struct job *job, struct rank *rank)
+static void step_round(struct rank *rank)
 {
     if (rank->round == 0) rank->phase = PHASE_SUMMED;
     if (rank->round == 1) {
@@ -97,7 +81,6 @@ static void step_round(struct job *job, struct rank *rank)
     }
     if (rank->round != 2) return;
     rank->phase = PHASE_NONE;
-    make(job, rank, rank->at + 1);
     hold(rank, rank->machine.rank, rank->at + 1, rank->machine.mesh_ranks, false);
 }
 
@@ -149,7 +132,7 @@ static bool end_round(struct job *job, struct rank *rank)
 
     switch (rank->machine.todo) {
     case ASH_ELASTIC_STEP:
-        step_round(job, rank);
+        step_round(rank);
         break;
     case ASH_ELASTIC_TRANSFER:
         return transfer_round(job, rank, round);

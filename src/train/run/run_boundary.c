@@ -1,5 +1,5 @@
-/* run: the edge of a step, where ranks come and go. The first rank knows who asks for a place; every rank knows whether
- * it was told to stop. One sum tells all of them, so all of them decide the same. */
+/* run: the boundary between two steps, at which ranks join and leave. The first rank knows which processes ask for a
+ * place; every rank knows whether it was told to stop. All get the same sum, so all decide the same. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
