@@ -137,6 +137,10 @@ expect 0 "a model that samples"
 cat > "$SCRATCH/rl.yaml" << YAML
 model: {from: $SCRATCH/base/model}
 data: {seq: 32}
+post sft wrong lora.yaml lora.rank=4 lora.targets=q_proj,nope
+expect_error 2 "a misspelt target beside a right one" "nope"
+post sft wrong lora.yaml lora.targets=q_proj
+expect_error 2 "targets without a rank" "lora.rank"
 train: {steps: 6, grains: 2, save_every: 3, hash_every: 3}
 optimizer: {lr: 1e-3}
 rl: {prompts_per_step: 4, samples: 4, rewards: [arithmetic, "ended:0.5"]}
