@@ -139,6 +139,7 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
     if (rc == 0) rc = ash_trainer_end_audit(trainer, err);
+    pending->step.grains = stages->step_grains;
     if (rc == 0) rc = ash_trainer_check_seals(trainer, err);
     if (rc < 0) return rc;
     if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);

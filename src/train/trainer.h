@@ -63,6 +63,7 @@ struct ash_step {
 /* What a run is made of, for people. */
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
+    size_t grains;                  /* that this rank computed */
     const struct ash_exec *exec;
     const char *why_cpu; /* why a GPU that is here is not used; empty: none is here, or it is used, or not wanted */
     int threads;

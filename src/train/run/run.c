@@ -239,10 +239,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     count_time(run, &run->last);
     ash_rank_steps_add(run, &run->last, start_ns);
     ash_run_trace_end(run);
-    run->own_s = fmax((double)(ash_clock_ns() - start_ns) - (double)run->last.meter.ns[ASH_METER_COMM] -
-                          (double)run->last.meter.ns[ASH_METER_IDLE],
-                      0.0) *
-                 1e-9;
+    run->own_s = ash_rank_steps_own(run, start_ns);
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     run->waits_long = ash_wait_watch_add(&run->waits, (double)run->last.meter.ns[ASH_METER_COMM] * 1e-9);
     run->is_last_open = true;
