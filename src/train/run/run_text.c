@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "infra/cpu.h"
 #include "train/run/report.h"
 
@@ -279,12 +280,14 @@ static void print_spent(const struct ash_run *run, FILE *screen)
     fprintf(screen, "%s%s\n", replayed[0] != '\0' ? "; " : "", replayed);
 }
 
-/* How to resume: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
+/* How to resume: on one node, with as many ranks as there were, and as many more as the job's mesh is a multiple of;
+ * elsewhere whoever started them knows how. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
     fprintf(screen, "resume with: ashlar ");
-    if (rank_count(run) > 1 && ash_group_nodes(run->group) == 1)
-        fprintf(screen, "launch --procs %zu ", rank_count(run));
+    if (ranks > 1 && ash_group_nodes(run->group) == 1) fprintf(screen, "launch --procs %zu ", ranks);
+    size_t ranks = ash_round_up(rank_count(run), ash_mesh_unit(&run->job->mesh));
+
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
 }
 
