@@ -85,6 +85,7 @@ static void write_log(struct ash_run *run, const struct ash_step *step, const st
                                     .idle_s = (float)step->meter.ns[ASH_METER_IDLE] * 1e-9f,
                                     .tokens_per_s = (float)((double)step->tokens / step_s),
                                     .valid_loss = due->valid ? (float)run->valid_loss : NAN,
+                                    .pairs = due->valid ? run->pairs : ASH_NO_PAIRS,
                                     .skipped = step->verdict != ASH_GUARD_OK,
                                     .hashed = due->hash,
                                     .state_hash = run->state_hash};
@@ -110,6 +111,7 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
                                  .tokens = step->tokens,
                                  .step_s = step_s,
                                  .valid_loss = run->valid_loss,
+                                 .valid_accuracy = run->pairs.accuracy,
                                  .measured = due->valid,
                                  .left_s = part_s / (double)done * (double)(total - step->step)};
 
@@ -146,7 +148,7 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
 {
     int rc = 0;
 
-    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
+    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, &run->pairs, err);
     if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
     if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
     if (rc == 0 && (due->hash || due->save)) rc = ash_run_hash(run, err);
@@ -414,7 +416,8 @@ int ash_run_judge_start(int rc)
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
-    struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    struct ash_run run = {
+        .job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .pairs = ASH_NO_PAIRS, .saved_step = UINT64_MAX};
     uint64_t started_ns = ash_clock_ns();
     int rc;
 

@@ -44,6 +44,7 @@ struct ash_run {
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
     double valid_loss;               /* the last one measured; NaN: none */
+    struct ash_pair_figures pairs;   /* of the same validation */
     uint64_t saved_step;             /* newest good checkpoint; UINT64_MAX: none */
     double checkpoint_bytes;         /* that one's, on the disk; 0: not known */
     uint64_t state_hash;             /* of the last step that was hashed */

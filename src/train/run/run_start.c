@@ -321,8 +321,10 @@ int ash_run_open_log(struct ash_run *run, struct ash_err *err)
     const struct ash_log_record *records = ash_runlog_records(run->log);
     size_t count = ash_runlog_count(run->log);
     if (count > 0) run->earlier_s = records[count - 1].time_s;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (!isnan(records[i].valid_loss)) run->valid_loss = (double)records[i].valid_loss;
+        if (!isnan(records[i].pairs.accuracy)) run->pairs = records[i].pairs;
+    }
     return 0;
 }
 

@@ -249,6 +249,9 @@ static void print_outcome(const struct ash_run *run, FILE *screen)
             ash_clock_format(ash_ledger_wall_s(&run->ledger), time, sizeof(time)));
     if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
     if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
+    if (!isnan(run->pairs.accuracy))
+        fprintf(screen, ", %.1f %% of pairs ranked right, mean reward %.4f of chosen and %.4f of rejected answers",
+                run->pairs.accuracy * 100, run->pairs.chosen, run->pairs.rejected);
     if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);
     fprintf(screen, ", state %016" PRIx64 "\n", run->state_hash);
 }
@@ -284,10 +287,10 @@ static void print_spent(const struct ash_run *run, FILE *screen)
  * elsewhere whoever started them knows how. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
-    fprintf(screen, "resume with: ashlar ");
-    if (ranks > 1 && ash_group_nodes(run->group) == 1) fprintf(screen, "launch --procs %zu ", ranks);
     size_t ranks = ash_round_up(rank_count(run), ash_mesh_unit(&run->job->mesh));
 
+    fprintf(screen, "resume with: ashlar ");
+    if (ranks > 1 && ash_group_nodes(run->group) == 1) fprintf(screen, "launch --procs %zu ", ranks);
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
 }
 
