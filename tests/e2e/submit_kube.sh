@@ -16,12 +16,19 @@ model: {hidden: 64, layers: 2, heads: 4, vocab: 128}
 data: {train: /data/tokens}
 train: {steps: 3}
 YAML
-submit() { try "$ASHLAR" submit job.yaml --to kubernetes "$@"; }
+submit() { try "$ASHLAR" submit job.yaml --to kubernetes job.queue= "$@"; }
 label=topology.k8s.aws/network-node-layer-1
 for kind in job jobset trainjob pytorchjob hyperpod; do
     for scheduler in default kueue volcano kai; do
         for more in job.cpus=96 job.topology.required=$label "job.topology.preferred=$label job.topology.group=2"; do
-            submit --kind $kind --scheduler $scheduler --dry-run $more
+            queue=job.queue=team-a
+            [ $scheduler != default ] || queue=job.queue=
+            submit --kind $kind --scheduler $scheduler --dry-run job.exclude=node-7 $queue $more
+            case $scheduler-$more in # what they cannot do is refused; the tiers of Volcano are below
+            volcano-*topology* | default-*group*)
+                expect_error 1 "$kind under $scheduler with $more" job.topology
+                continue ;;
+            esac
             expect 0 "$kind under $scheduler with $more"
             cp out "$kind-$scheduler-${more//[^a-z]/}.yaml"
         done
@@ -32,6 +39,11 @@ for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.to
     expect 0 "volcano with $more"
     cp out "volcano-${more//[^a-z]/}.yaml"
 done
+for kind in job jobset hyperpod; do
+    submit --kind $kind --scheduler volcano --dry-run job.topology.required=2
+    expect 0 "$kind with a tier of Volcano"
+    cp out "$kind-volcano-tier.yaml"
+done
 # A server: three kinds, with what is in front of it and how many of it there are. Its settings are in the job file, or words.
 submit --dry-run job.command=serve
 expect_error 2 "a server without a model" "serve.model=/path"
@@ -39,10 +51,12 @@ cat > server.yaml << YAML
 job: {name: chat, command: serve, nodes: 4, min_nodes: 2, gpus: 1, notice: 2m, queue: team-a, image: "registry/ashlar:1", mounts: ["models:/models:ro"]}
 serve: {model: /models/chat, max_num_seqs: 8, served_model_name: [chat, gpt]}
 YAML
-serve() { try "$ASHLAR" submit server.yaml --to kubernetes --dry-run "$@"; }
+serve() { try "$ASHLAR" submit server.yaml --to kubernetes --dry-run job.queue= "$@"; }
 for kind in deployment statefulset leaderworkerset; do
     for scheduler in default kueue volcano kai; do
-        serve --kind $kind --scheduler $scheduler
+        queue=job.queue=team-a
+        [ $scheduler != default ] || queue=job.queue=
+        serve --kind $kind --scheduler $scheduler $queue
         expect 0 "$kind under $scheduler"
         cp out "$kind-$scheduler-serve.yaml"
         grep -q 'kind: HorizontalPodAutoscaler' out && grep -q 'kind: PodDisruptionBudget' out || fail "what goes with a $kind: $(grep kind: out)"
