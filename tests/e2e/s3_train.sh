@@ -121,6 +121,17 @@ try "$ASHLAR" store release s3://bucket/states/ --recursive
 same "release" "released 1 objects, 9.00 MB" "$(cat out)"
 try "$ASHLAR" store status s3://bucket/states --recursive
 grep -q '^released *9000000 *0 .*states/blob' out || fail "status of a released object: $(cat out)"
+# A folder is a folder: run is not run2, unless a * says so.
+for name in run/a run/b/c run2/a runner; do
+    "$ASHLAR" store put blob "s3://bucket/gone/$name" > out || fail "put $name: $(cat out)"
+done
+left_of() { "$ASHLAR" store ls s3://bucket/gone/ --recursive 2> err | awk '{ print $NF }' | xargs; }
+try "$ASHLAR" store rm s3://bucket/gone/run --recursive
+expect 0 "rm of a folder"
+same "what is beside it" "run2/a runner" "$(left_of)"
+try "$ASHLAR" store rm 's3://bucket/gone/run*' --recursive
+expect 0 "rm of what begins so"
+same "nothing" "" "$(left_of)"
 leak_free "$ASHLAR" store pin s3://bucket/states/blob
 expect 0 "pin"
 try "$ASHLAR" store release s3://bucket/states/blob
