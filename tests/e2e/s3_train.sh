@@ -53,6 +53,7 @@ for order in full block; do # a request per window, for a while; an epoch of blo
     ASHLAR_CACHE_DIR=$SCRATCH/cache_epoch_$order ASHLAR_CACHE_BYTES=$((bytes / 4)) train "epoch_$order" data.train=s3://bucket/epoch data.seq=64 \
         train.global_batch=64 "train.steps=$steps" train.valid_every=0 train.hash_every=0 data.shuffle=$order data.block_tokens=4096 data.mixed_blocks=2 runtime.threads=1
     expect 0 "a cache of a quarter of the data, $order order"
+    [ -e "epoch_$order/model/tokenizer.json" ] || fail "$order order: the tokenizer has left the cache, and the model is saved without one"
     read -r used fetched < <(sed -n 's/.*read \([0-9]*\) bytes, fetched \([0-9]*\) .*/\1 \2/p' err)
     if [ $order = full ]; then
         [ $((10 * fetched)) -le $((11 * used)) ] || fail "full order: fetched $fetched bytes for $used that were read"
