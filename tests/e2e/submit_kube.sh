@@ -14,7 +14,8 @@ job:
    out: /data/run, mounts: ["fsx:/data", "/opt/models:/models:ro"], env: {A: "b \$c", YES: "yes"}, service_account: trainer}
 model: {hidden: 64, layers: 2, heads: 4, vocab: 128}
 data: {train: /data/tokens}
-train: {steps: 3}
+train: {steps: 3, global_batch: 64, grains: 32}
+runtime: {backend: ref} # ranks that leave GPUs alone
 YAML
 submit() { try "$ASHLAR" submit job.yaml --to kubernetes job.queue= "$@"; }
 label=topology.k8s.aws/network-node-layer-1
@@ -119,6 +120,8 @@ submit --dry-run --kind volcano --scheduler kueue
 expect_error 1 "Volcano's job under Kueue" "scheduled by Volcano"
 submit --dry-run job.mounts=nowhere
 expect_error 1 "a mount that is none" "CLAIM:/path"
+submit --dry-run runtime.backend=
+expect_error 2 "GPUs for several ranks" "job.gpus=8"
 submit --dry-run --kind cron
 expect_error 1 "a kind that is not there" "--kind cron"
 
@@ -147,6 +150,13 @@ grep -q '^asked .* waiting ' out || fail "it is not listed: $(cat out)"
 curl -s "$url/_set?active=1" > /dev/null
 try "$ASHLAR" jobs ls --to kubernetes
 grep -q '^asked .* running ' out || fail "it does not run: $(cat out)"
+curl -s "$url/_set?only=batch/v1" > /dev/null
+try "$ASHLAR" jobs ls --to kubernetes
+grep -q '^asked .* running ' out || fail "rights on Jobs alone list nothing: $(cat out err)"
+curl -s "$url/_set?only=none" > /dev/null
+try "$ASHLAR" jobs ls --to kubernetes
+expect_error 1 "no rights at all" "is forbidden"
+curl -s "$url/_set?only=" > /dev/null
 try "$ASHLAR" jobs why asked --to kubernetes
 grep -q '1 of 1 pods have no node: 0/4 nodes are available: insufficient nvidia.com/gpu' out || fail "why: $(cat out)"
 try "$ASHLAR" jobs log asked --to kubernetes
@@ -208,9 +218,9 @@ expect_error 1 "a namespace that is none" "'a/b' is no namespace"
 try "$ASHLAR" jobs ls --to local --namespace other
 expect_error 1 "a namespace of this machine" "a namespace is for Kubernetes"
 # A server is looked at and stopped like a job; all that was created with it goes, so that its name is free again.
-try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset job.queue=
 try "$ASHLAR" jobs stop chat --to kubernetes
-try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset job.queue=
 expect 0 "a server whose name was used before"
 try "$ASHLAR" jobs ls --to kubernetes
 grep -q '^chat .* running .* 1 of 2 ready$' out || fail "a server in the list: $(cat out)"
