@@ -144,6 +144,9 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     if (job->rl.overlong_buffer > job->rollout.max_tokens)
         return ash_err_set(err, -EINVAL, "rl.overlong_buffer=%lld is more than rollout.max_tokens=%lld",
                            (long long)job->rl.overlong_buffer, (long long)job->rollout.max_tokens);
+    if (job->rl.samples < 2 && (job->rl.algorithm == ASH_RL_GRPO || job->rl.algorithm == ASH_RL_RLOO))
+        return ash_err_set(
+            err, -EINVAL, "rl.samples=1: rl.algorithm=grpo and rloo compare the answers to one prompt: give 2 or more");
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
                            "rl.environment and rl.turns=%lld: several turns have an environment between them",
@@ -171,12 +174,19 @@ static int check_lora(const struct ash_job_lora *lora, struct ash_err *err)
                        given);
 }
 
+/* An empty word switches validation off, where a job file names some. */
+static const char *or_none(const char *word)
+{
+    return word != NULL && word[0] != '\0' ? word : NULL;
+}
+
 int ash_job_resolve(struct ash_job *job, struct ash_err *err)
 {
     uint64_t first, last;
     int rc = check_lora(&job->lora, err);
 
     if (rc < 0) return rc;
+    job->data.valid = or_none(job->data.valid);
     if (job->train.method == ASH_METHOD_RL) {
         rc = resolve_rl(job, err);
         if (rc < 0) return rc;

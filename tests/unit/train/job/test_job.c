@@ -46,6 +46,23 @@ static void test_adapters_without_a_rank_are_refused(void **state)
     expect_refusal(SETTINGS("lora.rank_pattern=q_proj:4"), "lora.rank_pattern");
 }
 
+static void test_groups_of_one_answer_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal(SETTINGS("train.method=rl", "rl.samples=1", "data.seq=1024"), "rl.samples=1");
+    expect_refusal(SETTINGS("train.method=rl", "rl.samples=1", "data.seq=1024", "rl.algorithm=rloo"), "rl.samples=1");
+}
+
+static void test_no_validation_is_an_empty_word(void **state)
+{
+    struct tiny tiny;
+
+    (void)state;
+    tiny_open(&tiny, SETTINGS("data.valid="));
+    assert_null(tiny.job.data.valid);
+    tiny_close(&tiny);
+}
+
 static void test_data_are_needed(void **state)
 {
     struct ash_job job;
@@ -240,6 +257,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contradictions_are_named),
         cmocka_unit_test(test_adapters_without_a_rank_are_refused),
+        cmocka_unit_test(test_groups_of_one_answer_are_refused),
+        cmocka_unit_test(test_no_validation_is_an_empty_word),
         cmocka_unit_test(test_data_are_needed),
         cmocka_unit_test(test_choices_are_made),
         cmocka_unit_test(test_a_warm_up_that_nobody_asked_for_fits_the_run),
