@@ -1,4 +1,5 @@
-/* cgroup - limits that a container or a job's scheduler sets on this process (Linux control groups, version 2). */
+/* cgroup - limits that a container or a job's scheduler sets on this process (Linux control groups: version 2, and the
+ * memory of version 1). */
 #ifndef ASH_BASE_CGROUP_H
 #define ASH_BASE_CGROUP_H
 

@@ -41,6 +41,7 @@ struct ash_step_record {
     uint64_t ns[ASH_METER_KINDS]; /* data, communication, waiting for a stage, computing */
     uint64_t after_ns;            /* between the step before and this one: validation, saving */
     uint64_t tokens;              /* of the whole global batch */
+    uint64_t grains;              /* that this rank computed */
     uint64_t mesh, place;         /* sizes of the mesh's axes, and this rank's place on each: ash_step_pack; 0: none */
 };
 

@@ -2,6 +2,7 @@
 #include "cmd/store_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,15 +136,37 @@ int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t si
     return 0;
 }
 
-static int add_key(void *ctx, const char *key, const struct ash_tier_object *object)
+bool ash_store_is_below(const char *key, const char *name)
 {
-    return ash_store_keys_add(ctx, key, object->size_bytes);
+    size_t length = strlen(name);
+    bool begins_so = length > 0 && name[length - 1] == '*';
+
+    if (strncmp(key, name, length - begins_so) != 0) return false;
+    return begins_so || length == 0 || name[length - 1] == '/' || key[length] == '\0' || key[length] == '/';
 }
 
-int ash_store_keys_read(struct ash_tier *tier, const char *prefix, struct ash_store_keys *keys, struct ash_err *err)
-{
-    int rc = ash_tier_list(tier, prefix, true, add_key, keys, err);
+/* A list of what begins with a name, of which what is below it is wanted. */
+struct folder {
+    struct ash_store_keys *keys;
+    const char *name;
+};
 
+static int add_key(void *ctx, const char *key, const struct ash_tier_object *object)
+{
+    const struct folder *folder = ctx;
+
+    return ash_store_is_below(key, folder->name) ? ash_store_keys_add(folder->keys, key, object->size_bytes) : 0;
+}
+
+int ash_store_keys_read(struct ash_tier *tier, const char *name, struct ash_store_keys *keys, struct ash_err *err)
+{
+    size_t length = strlen(name);
+    struct folder folder = {keys, name};
+    char prefix[ASH_TIER_KEY_BYTES];
+    int rc;
+
+    snprintf(prefix, sizeof(prefix), "%.*s", (int)(length - (length > 0 && name[length - 1] == '*')), name);
+    rc = ash_tier_list(tier, prefix, true, add_key, &folder, err);
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
 }
 

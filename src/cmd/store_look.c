@@ -2,7 +2,9 @@
 #include "cmd/store_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +15,7 @@
 #define FLAG(name) offsetof(struct ash_store_flags, name)
 #define RECURSIVE                                                                                                      \
     {                                                                                                                  \
-        "recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all objects whose name begins so", 0, 0, NULL         \
+        "recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all below a folder", 0, 0, NULL                       \
     }
 #define JSON                                                                                                           \
     {                                                                                                                  \
@@ -78,7 +80,8 @@ static const struct ash_cmd_usage ls_usage = {
     .examples = "  ashlar store ls s3://models/\n"
                 "  ashlar store ls s3://models/llama- --recursive --json",
 };
-static const struct ash_opt ls_opts[] = {RECURSIVE, JSON};
+static const struct ash_opt ls_opts[] = {
+    {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all objects whose name begins so", 0, 0, NULL}, JSON};
 
 struct ls_state {
     json_t *list; /* NULL: print lines */
@@ -245,11 +248,30 @@ static int verify_respond(const struct ash_store_flags *flags, const struct ash_
 
 static const struct ash_cmd_usage rm_usage = {
     .synopsis = "ashlar store rm URL",
-    .about = "Removes an object, or with --recursive all whose name begins so. What is removed is gone.",
+    .about =
+        "Removes an object, or with --recursive a folder and all below it; a `*` at the end of an address means all\n"
+        "whose name begins so. A whole bucket needs --whole. What is removed is gone.",
     .examples = "  ashlar store rm s3://models/old/model.safetensors\n"
                 "  ashlar store rm s3://models/old/ --recursive",
 };
-static const struct ash_opt rm_opts[] = {RECURSIVE};
+static const struct ash_opt rm_opts[] = {
+    RECURSIVE,
+    {"whole", ASH_OPT_BOOL, FLAG(is_whole), "false", "also a whole bucket", 0, 0, NULL},
+};
+
+/* One word too few should not cost a bucket or a disk. */
+static int check_whole(const char *url, bool is_whole, struct ash_err *err)
+{
+    const char *slash = ash_tier_is_url(url) ? strchr(url + strlen("s3://"), '/') : NULL;
+    char path[PATH_MAX];
+
+    if (ash_tier_is_url(url))
+        return is_whole || (slash != NULL && slash[1] != '\0' && slash[1] != '*')
+                   ? 0
+                   : ash_err_set(err, -EPERM, "%.300s is a whole bucket: --whole removes all of it", url);
+    if (realpath(url, path) == NULL || strcmp(path, "/") != 0) return 0;
+    return ash_err_set(err, -EPERM, "%.300s is the root of all disks: name a folder", url);
+}
 
 static int rm_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                       struct ash_err *err)
@@ -257,8 +279,9 @@ static int rm_respond(const struct ash_store_flags *flags, const struct ash_s3_o
     struct ash_tier_object object;
     struct ash_store_keys keys = {0};
     struct target target = {0};
-    int rc = open_target(words[0], flags->is_recursive, s3, &target, err);
+    int rc = flags->is_recursive ? check_whole(words[0], flags->is_whole, err) : 0;
 
+    if (rc == 0) rc = open_target(words[0], flags->is_recursive, s3, &target, err);
     if (rc == 0 && !flags->is_recursive) {
         rc = ash_tier_stat(target.tier, target.key, &object, err); /* a name that is not there is a mistake here */
         if (rc == 0) rc = ash_tier_remove(target.tier, target.key, err);

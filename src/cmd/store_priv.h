@@ -9,7 +9,7 @@
 #include "storage/tier/tier.h"
 
 struct ash_store_flags {
-    bool is_recursive, wants_resume, wants_json, wants_defer, wants_export, is_off;
+    bool is_recursive, wants_resume, wants_json, wants_defer, wants_export, is_off, is_whole;
     double older_than_h;
     struct ash_cache_opts cache;
 };
@@ -61,8 +61,11 @@ struct ash_store_keys {
 
 /* Append a key, copied. Returns 0 or -ENOMEM. */
 int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t size_bytes);
-/* Every key of tier that begins with prefix. The caller ends *keys in every case. */
-int ash_store_keys_read(struct ash_tier *tier, const char *prefix, struct ash_store_keys *keys, struct ash_err *err);
+/* Is key in the folder `name`, or that name itself? "": all are; "run2" is not in "run"; with a `*` at its end all that
+ * begin so are. */
+bool ash_store_is_below(const char *key, const char *name);
+/* Every key of tier that is in a folder, as above. The caller ends *keys in every case. */
+int ash_store_keys_read(struct ash_tier *tier, const char *name, struct ash_store_keys *keys, struct ash_err *err);
 /* Free what it holds; a zeroed one is a no-op. */
 void ash_store_keys_fini(struct ash_store_keys *keys);
 

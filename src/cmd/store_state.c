@@ -52,12 +52,12 @@ static int list_scope(const char *url, const struct ash_s3_opts *s3, const struc
 static const struct ash_cmd_usage pin_usage = {
     .synopsis = "ashlar store pin URL",
     .about = "Brings an object of S3 here and keeps it: it is not released when room runs low. --off takes that back.\n"
-             "--recursive pins all whose name begins so.",
+             "--recursive pins a folder and all below it.",
     .examples = "  ashlar store pin s3://models/gpt2/ --recursive\n"
                 "  ashlar store pin s3://models/gpt2/model.safetensors --off",
 };
 static const struct ash_opt pin_opts[] = {
-    {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all objects whose name begins so", 0, 0, NULL},
+    {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all below a folder", 0, 0, NULL},
     {"off", ASH_OPT_BOOL, FLAG(is_off), "false", "no longer keep it", 0, 0, NULL},
 };
 
@@ -100,7 +100,7 @@ static const struct ash_cmd_usage release_usage = {
     .examples = "  ashlar store release s3://data/tokens/ --recursive",
 };
 static const struct ash_opt release_opts[] = {
-    {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all objects whose name begins so", 0, 0, NULL},
+    {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "all below a folder", 0, 0, NULL},
 };
 
 struct release_state {
@@ -112,7 +112,7 @@ static int note_here(void *ctx, const char *key, const struct ash_object_info *i
 {
     struct release_state *state = ctx;
 
-    if (strncmp(key, state->prefix, strlen(state->prefix)) != 0 || info->here_bytes == 0) return 0;
+    if (!ash_store_is_below(key, state->prefix) || info->here_bytes == 0) return 0;
     if (info->state == ASH_OBJECT_LOCAL || info->is_pinned) return 0;
     return ash_store_keys_add(&state->keys, key, info->here_bytes);
 }

@@ -91,6 +91,20 @@ static int check_mesh(struct ash_job *job, const struct ash_spec *spec, struct a
     return rc;
 }
 
+/* Several ranks compute on CPUs (train/trainer_open.c refuses a device for them): GPUs that they hold would idle. */
+static int check_gpus(const struct ash_job *job, const struct ash_spec *spec, struct ash_err *err)
+{
+    long long ranks = (long long)ash_spec_all_nodes(spec) * (long long)spec->procs;
+
+    if (spec->gpus == 0 || ranks == 1 || (job->runtime.backend != NULL && job->runtime.backend[0] != '\0')) return 0;
+    return ash_err_set(
+        err, -EINVAL,
+        "job.gpus=%lld: a GPU trains alone, and %lld ranks compute on CPUs: set job.procs instead of "
+        "job.gpus, or job.gpus=1 with job.nodes=1 (runtime.backend names CPU kernels for ranks that leave "
+        "GPUs alone)",
+        (long long)spec->gpus, ranks);
+}
+
 /* A training job that would be refused on every node is refused here. */
 static int check_training(const struct request *request, const char *job_file, struct ash_err *err)
 {
@@ -113,6 +127,7 @@ static int check_training(const struct request *request, const char *job_file, s
         rc = ash_opts_set(opts, key, equals + 1, NULL, err);
     }
     if (rc == 0) rc = ash_job_resolve(&job, err);
+    if (rc == 0) rc = check_gpus(&job, &request->spec, err);
     if (rc == 0) rc = check_mesh(&job, &request->spec, err);
     ash_opts_close(opts);
     return rc;

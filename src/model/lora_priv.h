@@ -39,6 +39,8 @@ bool ash_lora_name_fits(const char *pattern, const char *name);
 /* -EINVAL with the name where no module of lora is saved whole, or has the rank, that these ask for. saved: names or
  * NULL; ranks: an object by name, or NULL. */
 int ash_lora_check_names(const struct ash_lora *lora, const json_t *saved, const json_t *ranks, struct ash_err *err);
+/* -EINVAL with the name where a user's list of targets has one that no module with an adapter is called. */
+int ash_lora_check_targets(const struct ash_lora *lora, const json_t *targets, struct ash_err *err);
 /* The modules with adapters as PEFT lists them: ends of names that mean no other matrix of base, or whole names. */
 json_t *ash_lora_list_targets(const struct ash_lora *lora, const struct ash_model *base);
 /* files/lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */

@@ -65,7 +65,7 @@ const struct ash_step_record *ash_rank_step(const struct ash_rank_steps *rank, s
     return (const struct ash_step_record *)(const void *)(rank->view.records + index * rank->view.record_bytes);
 }
 
-/* Steps as arrays of numbers: step, and milliseconds of own work, data, communication, idle, between. */
+/* Steps as arrays of numbers: step; milliseconds of own work, data, communication, idle, between; grains. */
 static json_t *steps_json(const struct ash_rank_steps *rank, size_t most)
 {
     json_t *steps = json_array();
@@ -73,11 +73,11 @@ static json_t *steps_json(const struct ash_rank_steps *rank, size_t most)
     for (size_t i = rank->view.count > most ? rank->view.count - most : 0; i < rank->view.count; i++) {
         const struct ash_step_record *step = ash_rank_step(rank, i);
 
-        json_array_append_new(steps, json_pack("[I,f,f,f,f,f]", (json_int_t)(step->step & INT64_MAX),
-                                               (double)step->ns[ASH_METER_COMPUTE] * 1e-6,
-                                               (double)step->ns[ASH_METER_DATA] * 1e-6,
-                                               (double)step->ns[ASH_METER_COMM] * 1e-6,
-                                               (double)step->ns[ASH_METER_IDLE] * 1e-6, (double)step->after_ns * 1e-6));
+        json_array_append_new(
+            steps, json_pack("[I,f,f,f,f,f,I]", (json_int_t)(step->step & INT64_MAX),
+                             (double)step->ns[ASH_METER_COMPUTE] * 1e-6, (double)step->ns[ASH_METER_DATA] * 1e-6,
+                             (double)step->ns[ASH_METER_COMM] * 1e-6, (double)step->ns[ASH_METER_IDLE] * 1e-6,
+                             (double)step->after_ns * 1e-6, (json_int_t)(step->grains & INT64_MAX)));
     }
     return steps;
 }

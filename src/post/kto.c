@@ -163,10 +163,10 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     kto->count = 0;
     for (uint64_t slot = 0; slot < slots; slot++) {
         size_t units =
-            ash_packed_units(post->packed, step, slot, slots, post->units, ash_packed_units_max(post->packed));
+            ash_packed_units(post->packed, step, slot, slots, post->pairs.units, ash_packed_units_max(post->packed));
 
         for (size_t u = 0; u < 2 * units; u++)
-            kto->list[kto->count++] = 2 * post->units[u / 2].unit + u % 2;
+            kto->list[kto->count++] = 2 * post->pairs.units[u / 2].unit + u % 2;
     }
     rc = arrange(kto, err);
     losses = rc == 0 ? calloc(kto->bins, sizeof(*losses)) : NULL;

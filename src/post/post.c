@@ -99,6 +99,12 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     return 0;
 }
 
+static void free_set(struct ash_pair_set *set)
+{
+    free(set->reference);
+    free(set->units);
+}
+
 void ash_post_close(struct ash_post *post)
 {
     if (post == NULL) return;
@@ -106,9 +112,9 @@ void ash_post_close(struct ash_post *post)
     ash_packed_close(post->valid_packed);
     ash_examples_close(post->train);
     ash_examples_close(post->valid);
-    free(post->reference);
     free(post->targets);
-    free(post->units);
+    free_set(&post->pairs);
+    free_set(&post->valid_pairs);
     ash_kto_close(post->kto);
     ash_distill_close(post->distill);
     ash_rl_close(post->rl);

@@ -3,12 +3,22 @@
 #define ASH_POST_POST_PRIV_H
 
 #include "model/lora.h"
+#include "post/objective/pairs.h"
 #include "post/post.h"
 #include "post/rl/rl.h"
 #include "train/data/examples.h"
 
 struct ash_kto;
 struct ash_distill;
+
+/* Pairs as the sequences of a source. */
+struct ash_pair_set {
+    struct ash_examples *examples;
+    struct ash_packed *packed;
+    double *reference;             /* [examples]: log-probabilities of the answers under the reference; or NULL */
+    struct ash_packed_unit *units; /* [ash_packed_units_max]: scratch */
+    size_t seq_tokens;
+};
 
 struct ash_post {
     const struct ash_job *job;
@@ -23,14 +33,13 @@ struct ash_post {
     struct ash_objective objective;
     struct ash_trainer_parts parts;
     /* pairs: */
-    double *reference;             /* [examples]: log-probabilities of the answers under the reference; or NULL */
-    double *targets;               /* [examples]: how many targets each has */
-    struct ash_packed_unit *units; /* [ash_packed_units_max]: scratch */
-    uint64_t weighed_step;         /* of step_units; UINT64_MAX: none yet */
-    size_t step_units;             /* pairs in that step */
-    double step_targets;           /* targets of chosen answers in that step */
-    struct ash_kto *kto;           /* NULL: another loss */
-    struct ash_distill *distill;   /* NULL: another method */
+    struct ash_pair_set pairs, valid_pairs;
+    double *targets;             /* [examples]: how many targets each has */
+    uint64_t weighed_step;       /* of step_units; UINT64_MAX: none yet */
+    size_t step_units;           /* pairs in that step */
+    double step_targets;         /* targets of chosen answers in that step */
+    struct ash_kto *kto;         /* NULL: another loss */
+    struct ash_distill *distill; /* NULL: another method */
 };
 
 /* The adapters whose base is the reference, where the base is held otherwise than in its files; else NULL. own: the
@@ -55,5 +64,15 @@ int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, s
 int ash_post_open_dpo(struct ash_post *post, struct ash_err *err);
 /* pairs.c: the same for a reward model. */
 int ash_post_open_reward(struct ash_post *post, struct ash_err *err);
+/* Log-probability of the targets of rows [first, first + count), and how many those are. */
+struct ash_pair_side ash_pair_side_of(const struct ash_objective_rows *rows, size_t first, size_t count);
+/* The loss of a pair by the job's settings. */
+struct ash_pair_value ash_post_pair_loss(const struct ash_post *post, const struct ash_pair_side *chosen,
+                                         const struct ash_pair_side *rejected);
+/* Are both answers the same? Then nothing can be learned from them. */
+bool ash_pair_is_same(const struct ash_pair_set *set, size_t pair);
+/* pairs_valid.c: weigh_valid of the trainer's parts (train/trainer.h), whose ctx is the post. */
+int ash_post_weigh_valid(void *ctx, const float *rows, size_t sequences, double *loss_out,
+                         struct ash_pair_figures *figures_out, struct ash_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "train/trainer_priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -138,6 +139,7 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
         (struct ash_step){.step = state->step + 1,
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
+    pending->step.grains = stages->step_grains;
     if (rc == 0) rc = ash_trainer_end_audit(trainer, err);
     if (rc == 0) rc = ash_trainer_check_seals(trainer, err);
     if (rc < 0) return rc;
@@ -176,7 +178,24 @@ void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx
     trainer->before_update_ctx = ctx;
 }
 
-int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
+/* What the parts of the trainer make of every row. */
+static int validate_rows(struct ash_trainer *trainer, double *loss_out, struct ash_pair_figures *figures_out,
+                         struct ash_err *err)
+{
+    size_t sequences = trainer->valid_sequences, seq_tokens = (size_t)trainer->job->data.seq_tokens;
+    float *rows = calloc(sequences * seq_tokens, sizeof(*rows));
+    int rc;
+
+    if (rows == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
+    rc = ash_stages_eval_rows(&trainer->now->stages, &trainer->valid, sequences, rows, err);
+    rc = ash_backend_outcome(&trainer->exec, rc, err);
+    if (rc == 0) rc = trainer->parts.weigh_valid(trainer->parts.ctx, rows, sequences, loss_out, figures_out, err);
+    free(rows);
+    return rc;
+}
+
+/* The mean over targets. */
+static int validate_mean(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
 {
     size_t sequences = trainer->valid_sequences;
     struct ash_feed_slice all = {.source = &trainer->valid, .slots_per_step = sequences, .count = sequences};
@@ -184,9 +203,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     uint64_t targets;
     int rc;
 
-    ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
-    ash_fault_point_meet(ASH_FAULT_VALIDATION);
     rc = ash_stages_eval(&trainer->now->stages, &trainer->valid, sequences, losses, err);
     targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)
@@ -196,6 +213,20 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     if (rc < 0) return rc;
     *loss_out = targets > 0 ? sum / (double)targets : 0.0;
     return 0;
+}
+
+int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_pair_figures *figures_out,
+                         struct ash_err *err)
+{
+    struct ash_pair_figures figures = ASH_NO_PAIRS;
+    int rc;
+
+    ash_assert(trainer->valid_sequences > 0);
+    ash_fault_point_meet(ASH_FAULT_VALIDATION);
+    rc = trainer->parts.weigh_valid != NULL ? validate_rows(trainer, loss_out, &figures, err)
+                                            : validate_mean(trainer, loss_out, err);
+    if (rc == 0 && figures_out != NULL) *figures_out = figures;
+    return rc;
 }
 
 const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer)

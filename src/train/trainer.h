@@ -16,12 +16,24 @@
 
 struct ash_trainer;
 
+/* What a validation on pairs says besides the loss. */
+struct ash_pair_figures {
+    double accuracy;         /* share of pairs whose chosen answer has the higher reward; NaN: not measured on pairs */
+    double chosen, rejected; /* mean rewards */
+};
+
+#define ASH_NO_PAIRS ((struct ash_pair_figures){NAN, NAN, NAN})
+
 /* What a trainer is put together from, where it is not windows of data.train. All borrowed until close. */
 struct ash_trainer_parts {
-    const struct ash_train_source *train;  /* NULL: windows of data.train all the same */
-    bool wants_scores;                     /* train a reward model: a score in the place of the output matrix */
-    const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
-    const struct ash_train_source *valid;  /* NULL: no validation */
+    const struct ash_train_source *train; /* NULL: windows of data.train all the same */
+    bool wants_scores;                    /* train a reward model: a score in the place of the output matrix */
+    const struct ash_lora *lora;          /* adapters that are trained instead of the model; NULL: the model */
+    const struct ash_train_source *valid; /* NULL: no validation */
+    /* The loss of the first sequences of valid, from rows [sequences, data.seq] of losses (of a reward model: scores),
+     * on every rank. NULL: the mean over targets. Returns 0 or a negative errno that ends the run. */
+    int (*weigh_valid)(void *ctx, const float *rows, size_t sequences, double *loss_out,
+                       struct ash_pair_figures *figures_out, struct ash_err *err);
     const char *cpu_reason;                /* why no GPU may be taken unasked; NULL: one may */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
     const struct ash_teacher *teacher;     /* whose distributions are learned (model/pass/pass.h); NULL: targets */
@@ -51,6 +63,7 @@ struct ash_step {
     double norm;   /* of the gradient, before clipping */
     double lr;
     uint64_t tokens, targets;
+    size_t grains;                  /* that this rank computed */
     struct ash_meter meter;         /* where its time went on this rank */
     enum ash_guard_verdict verdict; /* anything but ASH_GUARD_OK: the weights are as they were */
     char reason[160];               /* the verdict in words */
@@ -153,9 +166,10 @@ int ash_trainer_spread(struct ash_trainer *trainer, struct ash_err *err);
 /* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
  * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx);
-/* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. All ranks
- * call it. Returns as ash_trainer_step. */
-int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
+/* Mean loss over the validation sequences, the same ones each time; figures_out (may be NULL): of pairs. Only
+ * where facts say that there are some. All ranks call it. Returns as ash_trainer_step. */
+int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_pair_figures *figures_out,
+                         struct ash_err *err);
 
 /* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, -EILSEQ
  * (as ash_trainer_step), or on all ranks -EUCLEAN naming a rank, its copy's and the tensor. */

@@ -110,7 +110,9 @@ cmp plain/shard-00000.safetensors coat/shard-00000.safetensors
 
 # ---- the same text from a folder, a pipe, standard input and compressed files ----
 mkdir -p nest/deep && cp plain.txt nest/deep/plain.txt && gzip -c plain.txt > plain.txt.gz
-run 0 "500 documents" leaks tokenize --out by-folder --split line nest
+echo "int x;" > nest/left.c
+run 0 "1 files are left out" leaks tokenize --out by-folder --split line nest
+grep -q "500 documents" log || fail "documents of a folder: $(cat log)"
 run 0 "500 documents" leaks tokenize --out by-gzip --split line plain.txt.gz
 run 0 "500 documents" leaks tokenize --out by-stdin --split line - < plain.txt
 run 0 "500 documents" tokenize --out by-pipe --split line <(cat plain.txt)

@@ -113,6 +113,19 @@ expect 0 "merge"
 grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
 meshes="mesh.dp=2"
 alike reward dpo.yaml
+# held-out pairs: their loss, how many are ranked right, the rewards; the same in any layout, and learned pairs are right
+held="data.valid=$SCRATCH/pairs train.valid_every=3 train.steps=30 train.save_every=30"
+valid_of() { grep -o '"valid_loss.*' "$SCRATCH/$1/log.jsonl" | sed 's/,"state_hash.*//'; }
+for method in "dpo dpo.loss=sigmoid" "reward reward.center=0" "dpo dpo.loss=simpo" "dpo dpo.loss=kto"; do
+    rm -rf "$SCRATCH/held" "$SCRATCH/held2"
+    post ${method%% *} held dpo.yaml $held ${method#* }
+    expect 0 "$method with held-out pairs"
+    grep -q 'of pairs ranked right' "$SCRATCH/out" || fail "$method says nothing of held-out pairs: $(cat "$SCRATCH/out")"
+    grep -Eq '"valid_accuracy":(1|0\.[89])' "$SCRATCH/held/log.jsonl" || fail "$method: $(valid_of held)"
+    try "$ASHLAR" launch --procs 2 ${method%% *} "$SCRATCH/dpo.yaml" --out "$SCRATCH/held2" mesh.fsdp=2 $held ${method#* }
+    expect 0 "$method with held-out pairs on two ranks"
+    same "$method: validation" "$(valid_of held)" "$(valid_of held2)"
+done
 grep -q ForSequenceClassification "$SCRATCH/one/model/config.json" || fail "no reward model"
 
 # mistakes in settings
@@ -124,6 +137,10 @@ post sft wrong lora.yaml lora.rank=4 lora.modules_to_save=lm_hed
 expect_error 2 "a module to save that is not there" "lm_hed"
 post sft wrong lora.yaml lora.rank=4 lora.targets=q_prj
 expect_error 2 "targets" "targets"
+post sft wrong lora.yaml lora.rank=4 lora.targets=q_proj,nope
+expect_error 2 "a misspelt target beside a right one" "nope"
+post sft wrong lora.yaml lora.targets=q_proj
+expect_error 2 "targets without a rank" "lora.rank"
 post distill wrong sft.yaml
 expect_error 2 "no teacher" "distill.teacher"
 post distill wrong sft.yaml distill.teacher="$SOURCE/tests/golden/post/models/llama" data.tokenizer="$SCRATCH/tok"

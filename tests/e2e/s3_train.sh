@@ -53,6 +53,7 @@ for order in full block; do # a request per window, for a while; an epoch of blo
     ASHLAR_CACHE_DIR=$SCRATCH/cache_epoch_$order ASHLAR_CACHE_BYTES=$((bytes / 4)) train "epoch_$order" data.train=s3://bucket/epoch data.seq=64 \
         train.global_batch=64 "train.steps=$steps" train.valid_every=0 train.hash_every=0 data.shuffle=$order data.block_tokens=4096 data.mixed_blocks=2 runtime.threads=1
     expect 0 "a cache of a quarter of the data, $order order"
+    [ -e "epoch_$order/model/tokenizer.json" ] || fail "$order order: the tokenizer has left the cache, and the model is saved without one"
     read -r used fetched < <(sed -n 's/.*read \([0-9]*\) bytes, fetched \([0-9]*\) .*/\1 \2/p' err)
     if [ $order = full ]; then
         [ $((10 * fetched)) -le $((11 * used)) ] || fail "full order: fetched $fetched bytes for $used that were read"
@@ -121,6 +122,17 @@ try "$ASHLAR" store release s3://bucket/states/ --recursive
 same "release" "released 1 objects, 9.00 MB" "$(cat out)"
 try "$ASHLAR" store status s3://bucket/states --recursive
 grep -q '^released *9000000 *0 .*states/blob' out || fail "status of a released object: $(cat out)"
+# A folder is a folder: run is not run2, unless a * says so.
+for name in run/a run/b/c run2/a runner; do
+    "$ASHLAR" store put blob "s3://bucket/gone/$name" > out || fail "put $name: $(cat out)"
+done
+left_of() { "$ASHLAR" store ls s3://bucket/gone/ --recursive 2> err | awk '{ print $NF }' | xargs; }
+try "$ASHLAR" store rm s3://bucket/gone/run --recursive
+expect 0 "rm of a folder"
+same "what is beside it" "run2/a runner" "$(left_of)"
+try "$ASHLAR" store rm 's3://bucket/gone/run*' --recursive
+expect 0 "rm of what begins so"
+same "nothing" "" "$(left_of)"
 leak_free "$ASHLAR" store pin s3://bucket/states/blob
 expect 0 "pin"
 try "$ASHLAR" store release s3://bucket/states/blob

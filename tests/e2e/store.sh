@@ -35,6 +35,12 @@ try "$ASHLAR" store rm all --recursive
 same "rm --recursive leaves" "" "$(find all -type f)"
 
 # Mistakes.
+try timeout 20 "$ASHLAR" store rm / --recursive
+expect_error 1 "rm of all disks" "root of all disks"
+try "$ASHLAR" store rm s3://bucket --recursive
+expect_error 1 "rm of a bucket" "--whole"
+try "$ASHLAR" store rm 's3://bucket/*' --recursive
+expect_error 1 "rm of all in a bucket" "--whole"
 try "$ASHLAR" store rm all/sub/two
 expect_error 1 "rm of nothing" "there is no such file"
 try "$ASHLAR" store ls nowhere

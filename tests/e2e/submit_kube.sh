@@ -14,14 +14,22 @@ job:
    out: /data/run, mounts: ["fsx:/data", "/opt/models:/models:ro"], env: {A: "b \$c", YES: "yes"}, service_account: trainer}
 model: {hidden: 64, layers: 2, heads: 4, vocab: 128}
 data: {train: /data/tokens}
-train: {steps: 3}
+train: {steps: 3, global_batch: 64, grains: 32}
+runtime: {backend: ref} # ranks that leave GPUs alone
 YAML
-submit() { try "$ASHLAR" submit job.yaml --to kubernetes "$@"; }
+submit() { try "$ASHLAR" submit job.yaml --to kubernetes job.queue= "$@"; }
 label=topology.k8s.aws/network-node-layer-1
 for kind in job jobset trainjob pytorchjob hyperpod; do
     for scheduler in default kueue volcano kai; do
         for more in job.cpus=96 job.topology.required=$label "job.topology.preferred=$label job.topology.group=2"; do
-            submit --kind $kind --scheduler $scheduler --dry-run $more
+            queue=job.queue=team-a
+            [ $scheduler != default ] || queue=job.queue=
+            submit --kind $kind --scheduler $scheduler --dry-run job.exclude=node-7 $queue $more
+            case $scheduler-$more in # what they cannot do is refused; the tiers of Volcano are below
+            volcano-*topology* | default-*group*)
+                expect_error 1 "$kind under $scheduler with $more" job.topology
+                continue ;;
+            esac
             expect 0 "$kind under $scheduler with $more"
             cp out "$kind-$scheduler-${more//[^a-z]/}.yaml"
         done
@@ -32,6 +40,11 @@ for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.to
     expect 0 "volcano with $more"
     cp out "volcano-${more//[^a-z]/}.yaml"
 done
+for kind in job jobset hyperpod; do
+    submit --kind $kind --scheduler volcano --dry-run job.topology.required=2
+    expect 0 "$kind with a tier of Volcano"
+    cp out "$kind-volcano-tier.yaml"
+done
 # A server: three kinds, with what is in front of it and how many of it there are. Its settings are in the job file, or words.
 submit --dry-run job.command=serve
 expect_error 2 "a server without a model" "serve.model=/path"
@@ -39,10 +52,12 @@ cat > server.yaml << YAML
 job: {name: chat, command: serve, nodes: 4, min_nodes: 2, gpus: 1, notice: 2m, queue: team-a, image: "registry/ashlar:1", mounts: ["models:/models:ro"]}
 serve: {model: /models/chat, max_num_seqs: 8, served_model_name: [chat, gpt]}
 YAML
-serve() { try "$ASHLAR" submit server.yaml --to kubernetes --dry-run "$@"; }
+serve() { try "$ASHLAR" submit server.yaml --to kubernetes --dry-run job.queue= "$@"; }
 for kind in deployment statefulset leaderworkerset; do
     for scheduler in default kueue volcano kai; do
-        serve --kind $kind --scheduler $scheduler
+        queue=job.queue=team-a
+        [ $scheduler != default ] || queue=job.queue=
+        serve --kind $kind --scheduler $scheduler $queue
         expect 0 "$kind under $scheduler"
         cp out "$kind-$scheduler-serve.yaml"
         grep -q 'kind: HorizontalPodAutoscaler' out && grep -q 'kind: PodDisruptionBudget' out || fail "what goes with a $kind: $(grep kind: out)"
@@ -105,6 +120,8 @@ submit --dry-run --kind volcano --scheduler kueue
 expect_error 1 "Volcano's job under Kueue" "scheduled by Volcano"
 submit --dry-run job.mounts=nowhere
 expect_error 1 "a mount that is none" "CLAIM:/path"
+submit --dry-run runtime.backend=
+expect_error 2 "GPUs for several ranks" "job.gpus=8"
 submit --dry-run --kind cron
 expect_error 1 "a kind that is not there" "--kind cron"
 
@@ -133,6 +150,13 @@ grep -q '^asked .* waiting ' out || fail "it is not listed: $(cat out)"
 curl -s "$url/_set?active=1" > /dev/null
 try "$ASHLAR" jobs ls --to kubernetes
 grep -q '^asked .* running ' out || fail "it does not run: $(cat out)"
+curl -s "$url/_set?only=batch/v1" > /dev/null
+try "$ASHLAR" jobs ls --to kubernetes
+grep -q '^asked .* running ' out || fail "rights on Jobs alone list nothing: $(cat out err)"
+curl -s "$url/_set?only=none" > /dev/null
+try "$ASHLAR" jobs ls --to kubernetes
+expect_error 1 "no rights at all" "is forbidden"
+curl -s "$url/_set?only=" > /dev/null
 try "$ASHLAR" jobs why asked --to kubernetes
 grep -q '1 of 1 pods have no node: 0/4 nodes are available: insufficient nvidia.com/gpu' out || fail "why: $(cat out)"
 try "$ASHLAR" jobs log asked --to kubernetes
@@ -194,9 +218,9 @@ expect_error 1 "a namespace that is none" "'a/b' is no namespace"
 try "$ASHLAR" jobs ls --to local --namespace other
 expect_error 1 "a namespace of this machine" "a namespace is for Kubernetes"
 # A server is looked at and stopped like a job; all that was created with it goes, so that its name is free again.
-try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset job.queue=
 try "$ASHLAR" jobs stop chat --to kubernetes
-try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset job.queue=
 expect 0 "a server whose name was used before"
 try "$ASHLAR" jobs ls --to kubernetes
 grep -q '^chat .* running .* 1 of 2 ready$' out || fail "a server in the list: $(cat out)"

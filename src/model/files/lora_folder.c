@@ -199,6 +199,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
     }
     if (rc == 0) rc = find_modules(request, lora, err);
     if (rc == 0) rc = ash_lora_check_names(lora, request->saved, request->is_users ? request->rank_pattern : NULL, err);
+    if (rc == 0 && request->is_users) rc = ash_lora_check_targets(lora, request->targets, err);
     if (rc == 0 && request->is_users) /* as PEFT writes them, which takes no "all-linear" in a list */
         json_object_set_new(lora->config, "target_modules", ash_lora_list_targets(lora, request->base));
     ash_model_close(outline);

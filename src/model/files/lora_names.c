@@ -47,6 +47,28 @@ static bool is_ranked_here(const struct ash_lora *lora, const char *key)
     return false;
 }
 
+static bool is_target_here(const struct ash_lora *lora, const char *target)
+{
+    for (size_t i = 0; i < lora->count; i++)
+        if (lora->modules[i].rank > 0 &&
+            (strcmp(target, "all-linear") == 0 || ash_lora_name_ends(lora->modules[i].name, target)))
+            return true;
+    return false;
+}
+
+int ash_lora_check_targets(const struct ash_lora *lora, const json_t *targets, struct ash_err *err)
+{
+    json_t *item;
+    size_t i;
+
+    if (json_array_size(targets) < 2) return 0; /* one alone may be a regular expression, and has fitted */
+    json_array_foreach((json_t *)(uintptr_t)targets, i, item)
+        if (!is_target_here(lora, json_string_value(item)))
+            return ash_err_set(err, -EINVAL, "targets: no matrix of %s is called '%s'", lora->base_dir,
+                               json_string_value(item));
+    return 0;
+}
+
 int ash_lora_check_names(const struct ash_lora *lora, const json_t *saved, const json_t *ranks, struct ash_err *err)
 {
     const char *key;

@@ -16,17 +16,6 @@
 #define LOOKS_BETWEEN_ACTS 4
 #define SAVE_S 5.0 /* the last record's number is saved at least that often while records come */
 
-/* The finding that decides the status: the hardest active one. */
-static const struct ash_node_finding *reason_of(const struct ash_node_state *state)
-{
-    const struct ash_node_finding *reason = NULL;
-
-    for (size_t i = 0; i < state->count; i++)
-        if (state->findings[i].is_active && (reason == NULL || state->findings[i].remedy > reason->remedy))
-            reason = &state->findings[i];
-    return reason;
-}
-
 static void save(struct ash_agent *agent)
 {
     struct ash_err err = {0};
@@ -40,7 +29,9 @@ static void act(struct ash_agent *agent)
     uint64_t pause_ns = (uint64_t)(agent->opts.judge_seconds * 1e9) * LOOKS_BETWEEN_ACTS;
 
     agent->act_again_ns = 0;
-    if (agent->opts.act == NULL || agent->opts.act(agent->opts.ctx, &agent->state, reason_of(&agent->state))) return;
+    if (agent->opts.act == NULL ||
+        agent->opts.act(agent->opts.ctx, &agent->state, ash_node_state_reason(&agent->state)))
+        return;
     agent->act_again_ns = ash_clock_ns() + pause_ns;
 }
 
@@ -61,7 +52,7 @@ static void publish(struct ash_agent *agent, bool has_new_status)
     ash_agent_tell(agent);
     pthread_mutex_unlock(&agent->lock);
     if (!has_new_status) return;
-    reason = reason_of(&agent->state);
+    reason = ash_node_state_reason(&agent->state);
     ash_log(ASH_LOG_INFO, "node %s: %s%s%s", agent->opts.node, ash_node_status_name(agent->state.status),
             reason != NULL ? ": " : "", reason != NULL ? reason->key : "");
     act(agent);

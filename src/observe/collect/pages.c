@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/math.h"
 #include "observe/collect/collector.h"
@@ -107,26 +108,98 @@ static void add_page(struct all *all, const struct ash_metrics_page *page)
     }
 }
 
+/* A file of the folder, where everybody may write: pages of processes that run come first, and then each user's in
+ * turn, so that none can fill the list. */
+struct file {
+    const char *name;
+    uint32_t owner;
+    bool is_running; /* the process that its name has is there, and its user's is the file */
+    size_t nth;      /* of its user's files */
+};
+
+static int by_user(const void *a, const void *b)
+{
+    const struct file *left = a, *right = b;
+
+    if (left->is_running != right->is_running) return left->is_running ? -1 : 1;
+    if (left->owner != right->owner) return left->owner < right->owner ? -1 : 1;
+    return strcmp(left->name, right->name);
+}
+
+static int in_turn(const void *a, const void *b)
+{
+    const struct file *left = a, *right = b;
+
+    if (left->is_running != right->is_running) return left->is_running ? -1 : 1;
+    if (left->nth != right->nth) return left->nth < right->nth ? -1 : 1;
+    return left->owner < right->owner ? -1 : left->owner > right->owner;
+}
+
+static bool is_page_file(const char *pages, const char *name, struct file *file_out)
+{
+    size_t bytes = strlen(name), suffix = strlen(ASH_METRICS_PAGE_SUFFIX);
+    struct stat facts, process;
+    char path[PATH_MAX];
+
+    if (bytes <= suffix || strcmp(name + bytes - suffix, ASH_METRICS_PAGE_SUFFIX) != 0) return false;
+    snprintf(path, sizeof(path), "%s/%s", pages, name);
+    if (lstat(path, &facts) < 0 || !S_ISREG(facts.st_mode)) return false;
+    snprintf(path, sizeof(path), "/proc/%lu", strtoul(name, NULL, 10));
+    *file_out = (struct file){name, facts.st_uid, stat(path, &process) == 0 && process.st_uid == facts.st_uid, 0};
+    return true;
+}
+
+/* The files in the order in which they are read. The caller frees the list; NULL: no memory. */
+static struct file *list_files(const char *pages, const struct ash_names *names, size_t *count_out)
+{
+    struct file *files = calloc(names->count + 1, sizeof(*files));
+    size_t count = 0;
+
+    for (size_t i = 0; files != NULL && i < names->count; i++)
+        count += is_page_file(pages, names->items[i], &files[count]);
+    if (count > 1) qsort(files, count, sizeof(*files), by_user);
+    for (size_t i = 1; i < count; i++)
+        if (files[i].owner == files[i - 1].owner && files[i].is_running == files[i - 1].is_running)
+            files[i].nth = files[i - 1].nth + 1;
+    if (count > 1) qsort(files, count, sizeof(*files), in_turn);
+    *count_out = count;
+    return files;
+}
+
+/* Is it what its name says, and the first that speaks for its process? */
+static bool is_believed(const struct all *all, const struct ash_metrics_page *page, const char *name)
+{
+    if (strtoul(name, NULL, 10) != page->pid) return false;
+    for (size_t i = 0; i < all->page_count; i++)
+        if (all->pages[i].pid == page->pid &&
+            (all->pages[i].is_alive == page->is_alive || strcmp(all->pages[i].labels, page->labels) == 0))
+            return false;
+    return true;
+}
+
 static void open_pages(const struct ash_host_files *source, struct all *all)
 {
     struct ash_host_files outside = {.root = ""};
     struct ash_names names = {0};
+    struct file *files;
+    size_t count = 0;
     char path[PATH_MAX], wanted[64]; /* a quote inside of a label's value has a backslash before it */
 
     snprintf(wanted, sizeof(wanted), ASH_RUN_ID_LABEL "=\"%.32s\"", source->run_id != NULL ? source->run_id : "");
     ash_names_list(&outside, source->pages, &names);
-    all->pages = calloc(ash_min(names.count, PAGES_MAX) + 1, sizeof(*all->pages));
-    for (size_t i = 0; i < names.count && all->page_count < PAGES_MAX && all->pages != NULL; i++) {
-        size_t bytes = strlen(names.items[i]), suffix = strlen(ASH_METRICS_PAGE_SUFFIX);
+    files = list_files(source->pages, &names, &count);
+    all->pages = calloc(ash_min(count, PAGES_MAX) + 1, sizeof(*all->pages));
+    for (size_t i = 0; files != NULL && all->pages != NULL && i < count && all->page_count < PAGES_MAX; i++) {
+        struct ash_metrics_page *page = &all->pages[all->page_count];
 
-        if (bytes <= suffix || strcmp(names.items[i] + bytes - suffix, ASH_METRICS_PAGE_SUFFIX) != 0) continue;
-        snprintf(path, sizeof(path), "%s/%s", source->pages, names.items[i]);
-        if (ash_metrics_page_open(path, &all->pages[all->page_count], NULL) < 0) continue;
-        if (source->run_id == NULL || strstr(all->pages[all->page_count].labels, wanted) != NULL)
+        snprintf(path, sizeof(path), "%s/%s", source->pages, files[i].name);
+        if (ash_metrics_page_open(path, page, NULL) < 0) continue;
+        if (is_believed(all, page, files[i].name) && (source->run_id == NULL || strstr(page->labels, wanted) != NULL))
             all->page_count++;
         else
-            ash_metrics_page_close(&all->pages[all->page_count]);
+            ash_metrics_page_close(page);
     }
+    free(files);
     ash_names_fini(&names);
 }
 

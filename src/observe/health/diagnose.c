@@ -271,7 +271,7 @@ static int worst_first(const void *left, const void *right)
     if (a->severity != b->severity) return (int)b->severity - (int)a->severity;
     if (a->layer != b->layer) return (int)a->layer - (int)b->layer;
     if (a->excess != b->excess) return a->excess < b->excess ? 1 : -1;
-    return strcmp(a->where, b->where);
+    return strverscmp(a->where, b->where); /* line 2 before line 11 */
 }
 
 /* From the state that says least to the one that says most. */

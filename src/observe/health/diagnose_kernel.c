@@ -82,7 +82,7 @@ static int report(struct ash_diagnose *diagnose, const struct hit *hit, const ch
     if (event->kind == ASH_KERNEL_XID) {
         finding.severity = ASH_BROKEN;
         finding.means = "the driver reported an error of a GPU that no source lists";
-        ash_diagnose_explain_xid(&finding, event->code);
+        ash_diagnose_explain_xid(&finding, event->code, hit->first, strlen(hit->first));
     }
     if (is_log)
         snprintf(finding.where, sizeof(finding.where), "%.80s:%zu%s%s", name, hit->first_number, gap, event->part);

@@ -250,7 +250,8 @@ static int report_xid(struct ash_diagnose *diagnose, const struct log *log, int 
                                   .action = "drain the node and ask support",
                                   .source = "ashlar xid --log says more",
                                   .excess = (double)hits->lines};
-    const char *verdict = ash_diagnose_explain_xid(&finding, code);
+    const char *start = start_of_line(log, hits->first),
+               *verdict = ash_diagnose_explain_xid(&finding, code, start, (size_t)(end_of_line(log, start) - start));
 
     snprintf(finding.where, sizeof(finding.where), "%s:%zu", log->name, line_number(log, hits->first));
     snprintf(finding.value, sizeof(finding.value), "XID %d (%s), lines: %zu, first: %.*s", code, verdict, hits->lines,

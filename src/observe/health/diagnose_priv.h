@@ -69,7 +69,8 @@ const struct ash_series *ash_series_find(const struct ash_series_set *set, const
 int ash_node_compare(struct ash_node_name a, struct ash_node_name b);
 
 /* Say in a finding what a code that some GPU logged means: harmless ones are only watched, for others it is as bad as
- * it was and holds what to do. Returns the verdict's name. */
-const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code);
+ * it was and holds what to do. line (NULL: none): the first with the code, which may say more. Returns the verdict's
+ * name. */
+const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code, const char *line, size_t line_bytes);
 
 #endif

@@ -12,12 +12,15 @@
 #define CODES_MAX 10000
 #define EVERYWHERE_NODES_MIN 3
 
-const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code)
+const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code, const char *line, size_t line_bytes)
 {
     const struct ash_xid_setting setting = {.remaps_left = -1, .corrected_per_day = -1};
-    const struct ash_xid_gpu gpu = {.action = ASH_XID_ACTION_ABSENT, .seen = {{code, 1}}, .count = 1};
+    struct ash_xid_gpu gpu = {.action = ASH_XID_ACTION_ABSENT, .seen = {{code, 1}}, .count = 1};
+    struct ash_xid_log *log = line != NULL ? calloc(1, sizeof(*log)) : NULL;
     struct ash_xid_answer answer;
 
+    if (log != NULL && ash_xid_log_parse(line, line_bytes, log, NULL) == 0 && log->gpu_count > 0) gpu = log->gpus[0];
+    free(log);
     ash_xid_judge(&setting, &gpu, &answer);
     if (answer.verdict == ASH_XID_MONITOR) finding->severity = ASH_WATCH;
     if (answer.verdict != ASH_XID_UNKNOWN) {
@@ -72,7 +75,7 @@ static int report(struct ash_diagnose *diagnose, const struct ash_rule *rule, co
 
     if (diagnose->before.count == 0) when = "perhaps long ago: it is kept for ever";
     if (is_job) when = "new on all nodes at once: the job's doing, not theirs";
-    verdict = ash_diagnose_explain_xid(&finding, code);
+    verdict = ash_diagnose_explain_xid(&finding, code, NULL, 0);
     if (old || is_job) finding.severity = ASH_WATCH;
     snprintf(finding.value, sizeof(finding.value), "XID %d (%s), %s", code, verdict, when);
     ash_series_name(series, finding.where, sizeof(finding.where));

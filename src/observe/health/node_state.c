@@ -41,6 +41,21 @@ static enum ash_node_status status_of(const struct ash_node_finding *finding)
                                                   : ASH_NODE_DRAIN_REPLACE;
 }
 
+const struct ash_node_finding *ash_node_state_reason(const struct ash_node_state *state)
+{
+    const struct ash_node_finding *reason = NULL;
+
+    for (size_t i = 0; i < state->count; i++) {
+        const struct ash_node_finding *one = &state->findings[i];
+
+        if (!one->is_active) continue;
+        if (reason == NULL || status_of(one) > status_of(reason) ||
+            (status_of(one) == status_of(reason) && one->remedy > reason->remedy))
+            reason = one;
+    }
+    return reason;
+}
+
 static bool decide(struct ash_node_state *state, double now_s)
 {
     enum ash_node_status status = ASH_NODE_HEALTHY;

@@ -52,6 +52,8 @@ struct ash_node_state {
 int ash_node_state_load(struct ash_node_state *state, const char *path, struct ash_err *err);
 /* The same from text. */
 int ash_node_state_parse(struct ash_node_state *state, const char *text, size_t size_bytes, struct ash_err *err);
+/* The active finding that decides the status, or NULL. Borrowed. */
+const struct ash_node_finding *ash_node_state_reason(const struct ash_node_state *state);
 /* Write it whole or not at all. */
 int ash_node_state_save(const struct ash_node_state *state, const char *path, struct ash_err *err);
 /* As JSON, for files, pages and programs. The caller owns it; NULL: no memory. */

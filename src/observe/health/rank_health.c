@@ -66,9 +66,9 @@ static int add_ring(struct ash_rank_list *list, const struct ash_rank_steps *ran
     for (size_t i = 0; i < record.count; i++) {
         const struct ash_step_record *step = ash_rank_step(rank, i);
 
-        record.points[i] =
-            (struct ash_rank_point){step->step, (double)(step->ns[ASH_METER_COMPUTE] + step->ns[ASH_METER_DATA]) * 1e-9,
-                                    (double)step->ns[ASH_METER_DATA] * 1e-9, (double)step->ns[ASH_METER_COMM] * 1e-9};
+        record.points[i] = (struct ash_rank_point){
+            step->step, (double)(step->ns[ASH_METER_COMPUTE] + step->ns[ASH_METER_DATA]) * 1e-9,
+            (double)step->ns[ASH_METER_DATA] * 1e-9, (double)step->ns[ASH_METER_COMM] * 1e-9, (double)step->grains};
     }
     if (record.count > 0) {
         const struct ash_step_record *last = ash_rank_step(rank, record.count - 1);
@@ -126,8 +126,9 @@ static int add_board_rank(struct ash_rank_list *list, const json_t *rank, const 
         double step = number_at(row, 0), data_ms = number_at(row, 2);
 
         if (step >= 0 && step < STEP_NUMBER_MAX)
-            record.points[record.count++] = (struct ash_rank_point){
-                (uint64_t)step, (number_at(row, 1) + data_ms) * 1e-3, data_ms * 1e-3, number_at(row, 3) * 1e-3};
+            record.points[record.count++] =
+                (struct ash_rank_point){(uint64_t)step, (number_at(row, 1) + data_ms) * 1e-3, data_ms * 1e-3,
+                                        number_at(row, 3) * 1e-3, number_at(row, 6)};
     }
     rc = ash_rank_list_add(list, &record);
     free(record.points);
@@ -245,14 +246,44 @@ static bool find_range(const struct ash_rank_record *records, size_t count, uint
     return true;
 }
 
+/* The grains of all ranks of each step: a sum, 0 or NaN if those of one are not known. */
+static double *sum_grains(const struct ash_rank_record *records, size_t count, uint64_t first, size_t steps,
+                          size_t *seen)
+{
+    double *sums = calloc(steps, sizeof(*sums));
+
+    for (size_t r = 0; sums != NULL && r < count; r++)
+        for (size_t i = 0; i < records[r].count; i++) {
+            const struct ash_rank_point *point = &records[r].points[i];
+
+            if (point->step < first) continue;
+            sums[point->step - first] += point->grains > 0 ? point->grains : NAN;
+            seen[point->step - first]++;
+        }
+    return sums;
+}
+
+/* Times of a step as if all ranks had equally many grains: where they do not come out even, some have one more. */
+static double evened(const struct ash_rank_point *point, double sum, size_t seen)
+{
+    return sum > 0 ? sum / ((double)seen * point->grains) : 1;
+}
+
 static int init_table(struct table *table, const struct ash_rank_record *records, size_t count, uint64_t first,
                       uint64_t last)
 {
-    *table = (struct table){.ranks = count, .steps = (size_t)(last - first + 1)};
+    size_t steps = (size_t)(last - first + 1), *seen = calloc(steps, sizeof(*seen));
+    double *grains = seen != NULL ? sum_grains(records, count, first, steps, seen) : NULL;
+
+    *table = (struct table){.ranks = count, .steps = steps};
     table->numbers = malloc(table->steps * sizeof(*table->numbers));
     table->own = malloc(count * table->steps * sizeof(*table->own));
     table->data = malloc(count * table->steps * sizeof(*table->data));
-    if (table->numbers == NULL || table->own == NULL || table->data == NULL) return -ENOMEM;
+    if (grains == NULL || table->numbers == NULL || table->own == NULL || table->data == NULL) {
+        free(grains);
+        free(seen);
+        return -ENOMEM;
+    }
     for (size_t i = 0; i < table->steps; i++)
         table->numbers[i] = first + i;
     for (size_t i = 0; i < count * table->steps; i++)
@@ -261,10 +292,17 @@ static int init_table(struct table *table, const struct ash_rank_record *records
         for (size_t i = 0; i < records[r].count; i++) {
             const struct ash_rank_point *point = &records[r].points[i];
 
+            size_t at;
+            double scale;
+
             if (point->step < first) continue;
-            table->own[(point->step - first) * count + r] = point->own_s;
-            table->data[(point->step - first) * count + r] = point->data_s;
+            at = (size_t)(point->step - first);
+            scale = evened(point, grains[at], seen[at]);
+            table->own[at * count + r] = point->own_s * scale;
+            table->data[at * count + r] = point->data_s * scale;
         }
+    free(grains);
+    free(seen);
     return 0;
 }
 

@@ -15,6 +15,7 @@ struct ash_rank_point {
     uint64_t step;
     double own_s, data_s; /* own: computing and data; data: the data part of it */
     double comm_s;        /* waits for others and for the network */
+    double grains;        /* that it computed; 0 or NaN: not known */
 };
 
 struct ash_rank_record {

@@ -192,6 +192,8 @@ static void judge_code(const struct ash_xid_setting *setting, const struct ash_x
     finding->source = row->source;
     apply_kind(setting, setting->mig || gpu->mig, finding);
     if (seen->code == 154) apply_action(gpu->action, finding);
+    if (ash_xid_is_nvlink5(seen->code) && gpu->is_link_fatal)
+        raise_to(finding, ASH_XID_RESET, "its line says Fatal", buckets[BUCKET_WORKFLOW_NVLINK_ERR].next);
     if (seen->code == 159 && setting->uvm)
         raise_to(finding, ASH_XID_RESET, "unified memory is in use, so the error can have reached a program",
                  buckets[BUCKET_RESET_GPU].next);

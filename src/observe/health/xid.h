@@ -22,6 +22,12 @@ enum ash_xid_job {
 /* Which rules apply. XIDs are NVIDIA's alone. */
 enum ash_xid_kind { ASH_XID_ANY_GPU, ASH_XID_A100, ASH_XID_AMPERE, ASH_XID_HOPPER, ASH_XID_BLACKWELL, ASH_XID_OLDER };
 
+/* NVLink 5 units of Blackwell report these, whose lines say Fatal or Nonfatal. */
+static inline bool ash_xid_is_nvlink5(int code)
+{
+    return code >= 144 && code <= 150;
+}
+
 /* The driver's own advice in the text of an XID 154 (numbers of NVML's GPU recovery actions). */
 enum ash_xid_action {
     ASH_XID_ACTION_ABSENT = -1,
@@ -46,6 +52,7 @@ struct ash_xid_gpu {
     char address[32];                            /* "0000:3b:00"; empty where codes came without a log */
     bool mig;                                    /* a line named a MIG instance */
     enum ash_xid_action action;                  /* of the last XID 154 */
+    bool is_link_fatal;                          /* a line of XID 144 to 150 says Fatal */
     struct ash_xid_seen seen[ASH_XID_CODES_MAX]; /* in the order of their first line */
     size_t count;
 };

@@ -150,6 +150,7 @@ static int read_line(struct slice line, struct ash_xid_log *log, struct ash_err 
         return ash_err_set(err, -E2BIG, "XIDs of more than %d GPUs: give the log of one machine", ASH_XID_GPUS_MAX);
     if (find(inside, "GPU-I:") != NULL) gpu->mig = true;
     if (code == 154) gpu->action = read_action(line);
+    if (ash_xid_is_nvlink5(code) && find(line, " Fatal") != NULL) gpu->is_link_fatal = true;
     log->lines++;
     return count_code(gpu, code, err);
 }

@@ -161,6 +161,7 @@ int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_S
         name_after(job_file, buf);
         spec->name = buf;
     }
+    if (spec->queue != NULL && spec->queue[0] == '\0') spec->queue = NULL;
     rc = check_name(spec->name, err);
     if (rc == 0) rc = read_duration("job.time", spec->time, &spec->time_s, err);
     if (rc == 0) rc = read_duration("job.notice", spec->notice, &spec->notice_s, err);

@@ -161,17 +161,21 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
 int ash_kube_find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
                       const struct ash_kube_resource **resource_out, struct ash_err *err)
 {
+    size_t refused = 0;
+    int rc = 0;
+
     for (size_t i = 0; i < ASH_KUBE_RESOURCES; i++) {
         char path[ASH_KUBE_PATH_BYTES];
-        int rc;
 
         if (strchr(id, '/') != NULL || strlen(id) > ASH_SPEC_NAME_MAX) break;
         snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api, ash_kube_space_of(client),
                  ash_kube_resources[i].plural, id);
         rc = ash_kube_client_call(client, "GET", path, NULL, object_out, err);
         *resource_out = &ash_kube_resources[i];
-        if (rc != -ENOENT) return rc;
+        if (rc != -ENOENT && rc != -EACCES) return rc;
+        refused += rc == -EACCES;
     }
+    if (refused == ASH_KUBE_RESOURCES) return rc;
     return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, ash_kube_space_of(client));
 }
 
@@ -199,6 +203,19 @@ static int list_kind(struct ash_kube_client *client, const struct ash_kube_resou
     return rc;
 }
 
+/* All kinds that this user may list; one at least. */
+static int list_kinds(struct ash_kube_client *client, struct ash_jobs_list *list, struct ash_err *err)
+{
+    size_t refused = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < ASH_KUBE_RESOURCES && (rc == 0 || rc == -EACCES); i++) {
+        rc = list_kind(client, &ash_kube_resources[i], list, err);
+        refused += rc == -EACCES;
+    }
+    return rc == -EACCES && refused < ASH_KUBE_RESOURCES ? 0 : rc;
+}
+
 static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *err)
 {
     struct ash_kube_client *client = NULL;
@@ -216,8 +233,7 @@ static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *
         }
         json_decref(object);
     }
-    for (size_t i = 0; i < ASH_KUBE_RESOURCES && rc == 0 && id == NULL; i++)
-        rc = list_kind(client, &ash_kube_resources[i], list_out, err);
+    if (rc == 0 && id == NULL) rc = list_kinds(client, list_out, err);
     ash_kube_client_close(client);
     return rc;
 }

@@ -155,11 +155,14 @@ json_t *ash_kube_volcano_job(const struct ash_kube_job *job, struct ash_err *err
     return ash_kube_object(job, "batch.volcano.sh/v1alpha1", "Job", spec);
 }
 
-json_t *ash_kube_pod_group(const struct ash_kube_job *job)
+json_t *ash_kube_pod_group(const struct ash_kube_job *job, struct ash_err *err)
 {
     const struct ash_spec *ask = job->submission->spec;
-    json_t *spec = json_pack("{sI}", "minMember", (json_int_t)ask->min_nodes);
+    json_t *topology = network_topology(&ask->topology, err), *spec;
 
+    if (topology == NULL && (ask->topology.required != NULL || ask->topology.preferred != NULL)) return NULL;
+    spec = json_pack("{sI}", "minMember", (json_int_t)ask->min_nodes);
+    if (topology != NULL) json_object_set_new(spec, "networkTopology", topology);
     if (ask->queue != NULL) json_object_set_new(spec, "queue", json_string(ask->queue));
     if (ask->priority != NULL) json_object_set_new(spec, "priorityClassName", json_string(ask->priority));
     return ash_kube_object(job, "scheduling.volcano.sh/v1beta1", "PodGroup", spec);
@@ -194,10 +197,16 @@ json_t *ash_kube_train_job(const struct ash_kube_job *job, struct ash_err *err)
     const char *name = job->submission->spec->name;
     json_t *spec = json_pack("{s{ss ss} s{sI}}", "runtimeRef", "kind", "TrainingRuntime", "name", name, "trainer",
                              "numNodes", nodes_of(job));
+    const char *queue = job->submission->spec->queue;
+    json_t *object;
     (void)err;
 
     set_limits(job, spec, "activeDeadlineSeconds");
-    return ash_kube_object(job, "trainer.kubeflow.org/v1alpha1", "TrainJob", spec);
+    object = ash_kube_object(job, "trainer.kubeflow.org/v1alpha1", "TrainJob", spec);
+    if (job->scheduler == ASH_KUBE_BY_VOLCANO && queue != NULL) /* the trainer makes the group, and puts it there */
+        json_object_set_new(json_object_get(object, "metadata"), "annotations",
+                            json_pack("{ss}", "scheduling.volcano.sh/queue-name", queue));
+    return object;
 }
 
 json_t *ash_kube_pytorch_job(const struct ash_kube_job *job, struct ash_err *err)

@@ -35,9 +35,11 @@ static int add_kind(const struct ash_kube_job *job, json_t *objects, struct ash_
         if (object == NULL) return -EINVAL;
         json_array_append_new(objects, object);
     }
-    if (job->scheduler == ASH_KUBE_BY_VOLCANO &&
-        (job->kind == ASH_KUBE_JOB || job->kind == ASH_KUBE_JOBSET || job->kind == ASH_KUBE_HYPERPOD))
-        json_array_append_new(objects, ash_kube_pod_group(job));
+    if (ash_kube_has_pod_group(job)) {
+        object = ash_kube_pod_group(job, err);
+        if (object == NULL) return -EINVAL;
+        json_array_append_new(objects, object);
+    }
     object = kinds[job->kind](job, err);
     if (object == NULL) return -EINVAL;
     json_array_append_new(objects, object);
@@ -64,7 +66,7 @@ static int check(const struct ash_kube_job *job, struct ash_err *err)
     if (job->kind == ASH_KUBE_VOLCANO && job->scheduler != ASH_KUBE_DEFAULT && job->scheduler != ASH_KUBE_BY_VOLCANO)
         return ash_err_set(err, -EINVAL, "--kind volcano is scheduled by Volcano, not by %s",
                            ash_kube_scheduler_names[job->scheduler]);
-    return 0;
+    return ash_kube_check_placing(job, err);
 }
 
 int ash_kube_manifests(const struct ash_kube_job *job, json_t **objects_out, struct ash_err *err)

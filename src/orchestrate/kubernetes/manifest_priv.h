@@ -24,6 +24,12 @@ struct ash_kube_place {
 json_t *ash_kube_object(const struct ash_kube_job *job, const char *api_version, const char *kind, json_t *spec);
 /* A pod template: {"metadata", "spec"}. */
 json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_kube_place *place, struct ash_err *err);
+/* placing.c: -EINVAL where the job asks for a place that its scheduler cannot give. */
+int ash_kube_check_placing(const struct ash_kube_job *job, struct ash_err *err);
+/* placing.c: what goes into a pod's spec for job.exclude and job.topology; NULL: nothing. */
+json_t *ash_kube_affinity(const struct ash_kube_job *job);
+/* placing.c: does a PodGroup of Volcano go with the job? */
+bool ash_kube_has_pod_group(const struct ash_kube_job *job);
 /* Labels that select the pods of the job. */
 json_t *ash_kube_labels(const struct ash_kube_job *job);
 /* The headless service by which pods find each other. */
@@ -60,6 +66,6 @@ void ash_kube_add_fronts(const struct ash_kube_job *job, json_t *objects);
 /* What comes after it: how many at least, and how many by requests that wait. Append to objects. */
 void ash_kube_add_scaling(const struct ash_kube_job *job, json_t *objects);
 /* Volcano's gang for pods of other kinds. */
-json_t *ash_kube_pod_group(const struct ash_kube_job *job);
+json_t *ash_kube_pod_group(const struct ash_kube_job *job, struct ash_err *err);
 
 #endif

@@ -258,7 +258,7 @@ static const char *scheduler_name(const struct ash_kube_job *job)
 json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_kube_place *place, struct ash_err *err)
 {
     const struct ash_spec *spec = job->submission->spec;
-    json_t *volumes = json_array(), *mounts = json_array(), *labels = ash_kube_labels(job), *pod, *inner;
+    json_t *volumes = json_array(), *mounts = json_array(), *labels = ash_kube_labels(job), *pod, *inner, *affinity;
     bool is_run = !ash_kube_is_server(job->kind);
 
     if (add_volumes(job, volumes, mounts, err) < 0) {
@@ -280,6 +280,8 @@ json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_k
     if (is_run && job->kind == ASH_KUBE_JOB) json_object_set_new(pod, "subdomain", json_string(spec->name));
     if (spec->service_account != NULL)
         json_object_set_new(pod, "serviceAccountName", json_string(spec->service_account));
+    affinity = ash_kube_affinity(job);
+    if (affinity != NULL) json_object_set_new(pod, "affinity", affinity);
     if (scheduler_name(job) != NULL) json_object_set_new(pod, "schedulerName", json_string(scheduler_name(job)));
     if (spec->priority != NULL && job->scheduler != ASH_KUBE_KUEUE)
         json_object_set_new(pod, "priorityClassName", json_string(spec->priority));

@@ -78,12 +78,14 @@ static const json_t *true_condition(const json_t *status, const char *type)
     return NULL;
 }
 
+/* Complete comes when all pods have ended, which a pod of a lost node does not until the node is removed. */
 static const struct {
     const char *type;
     enum ash_jobs_phase phase;
 } condition_phases[] = {
-    {"Complete", ASH_JOBS_DONE}, {"Completed", ASH_JOBS_DONE},    {"Succeeded", ASH_JOBS_DONE},
-    {"Failed", ASH_JOBS_FAILED}, {"Suspended", ASH_JOBS_WAITING}, {"Running", ASH_JOBS_RUNNING},
+    {"Complete", ASH_JOBS_DONE},     {"Completed", ASH_JOBS_DONE},          {"Succeeded", ASH_JOBS_DONE},
+    {"Failed", ASH_JOBS_FAILED},     {"SuccessCriteriaMet", ASH_JOBS_DONE}, {"FailureTarget", ASH_JOBS_FAILED},
+    {"Suspended", ASH_JOBS_WAITING}, {"Running", ASH_JOBS_RUNNING},
 };
 
 static void read_conditions(const json_t *status, struct ash_jobs_entry *entry)

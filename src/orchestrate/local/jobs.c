@@ -189,7 +189,7 @@ static _Noreturn void run_keeper(const struct keeper *keeper, int report_fd)
     sigset_t watched, usual;
     bool was_stopped = false;
     int log = open(keeper->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), none = open("/dev/null", O_RDONLY);
-    int cause = log < 0 ? -errno : 0;
+    int cause = log < 0 ? -errno : 0, code;
     pid_t job;
 
     setsid();
@@ -205,7 +205,8 @@ static _Noreturn void run_keeper(const struct keeper *keeper, int report_fd)
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     job = start_job(keeper, &usual);
-    write_end(keeper, job < 0 ? 1 : keep(keeper, job, &watched, &was_stopped), was_stopped);
+    code = job < 0 ? 1 : keep(keeper, job, &watched, &was_stopped);
+    write_end(keeper, code, was_stopped);
     _exit(0);
 }
 

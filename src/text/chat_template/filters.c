@@ -235,12 +235,58 @@ static int dict_get(struct ash_jinja_run *run, struct ash_jinja_value self, cons
     return 0;
 }
 
+/* The first member that equals the argument; as in Python an error if there is none. */
+static int list_index(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                      struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *wanted = ash_jinja_arg(args, 0, "value");
+
+    if (wanted == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
+    for (size_t i = 0; i < self.list->count; i++) {
+        if (!ash_jinja_equal(self.list->items[i], *wanted, 0)) continue;
+        *out = ash_jinja_int((int64_t)i);
+        return 0;
+    }
+    return ash_jinja_fail(run, -EINVAL, "a list of %zu has no such member to give the index of", self.list->count);
+}
+
+static int list_count(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                      struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *wanted = ash_jinja_arg(args, 0, "value");
+    int64_t count = 0;
+
+    if (wanted == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
+    for (size_t i = 0; i < self.list->count; i++)
+        count += ash_jinja_equal(self.list->items[i], *wanted, 0);
+    *out = ash_jinja_int(count);
+    return 0;
+}
+
 /* ---- by name ----------------------------------------------------------------------------------------------------- */
 
 static int unknown(struct ash_jinja_run *run, const char *what, struct ash_jinja_text name)
 {
     return ash_jinja_fail(run, -ENOTSUP, "the %s '%.*s' is not supported", what,
                           name.size_bytes < 64 ? (int)name.size_bytes : 64, name.data);
+}
+
+static int list_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
+                       const struct ash_jinja_args *args, struct ash_jinja_value *out)
+{
+    if (ash_jinja_text_is(name, "index")) return list_index(run, self, args, out);
+    if (ash_jinja_text_is(name, "count")) return list_count(run, self, args, out);
+    return unknown(run, "method", name);
+}
+
+static int dict_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
+                       const struct ash_jinja_args *args, struct ash_jinja_value *out)
+{
+    if (ash_jinja_text_is(name, "get")) return dict_get(run, self, args, out);
+    if (ash_jinja_text_is(name, "items")) return dict_parts(run, self, true, true, out);
+    if (ash_jinja_text_is(name, "keys")) return dict_parts(run, self, true, false, out);
+    if (ash_jinja_text_is(name, "values")) return dict_parts(run, self, false, true, out);
+    return unknown(run, "method", name);
 }
 
 int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
@@ -256,11 +302,8 @@ int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, str
                               self.text.size_bytes < 64 ? (int)self.text.size_bytes : 64,
                               self.text.data != NULL ? self.text.data : "",
                               name.size_bytes < 64 ? (int)name.size_bytes : 64, name.data);
-    if (self.kind != ASH_JINJA_DICT) return unknown(run, "method", name);
-    if (ash_jinja_text_is(name, "get")) return dict_get(run, self, args, out);
-    if (ash_jinja_text_is(name, "items")) return dict_parts(run, self, true, true, out);
-    if (ash_jinja_text_is(name, "keys")) return dict_parts(run, self, true, false, out);
-    if (ash_jinja_text_is(name, "values")) return dict_parts(run, self, false, true, out);
+    if (self.kind == ASH_JINJA_LIST) return list_method(run, self, name, args, out);
+    if (self.kind == ASH_JINJA_DICT) return dict_method(run, self, name, args, out);
     return unknown(run, "method", name);
 }
 

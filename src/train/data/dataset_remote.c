@@ -39,6 +39,15 @@ static int read_range(void *ctx, uint64_t offset, size_t size_bytes, void *data,
     return ash_ahead_read(source->remote->ahead, &range, data, err);
 }
 
+/* Bring a file that every checkpoint gets a copy of, and keep it: a cache that is smaller than the data would release
+ * it as what was read longest ago. */
+static int fetch_kept(struct ash_namespace *space, const char *key, struct ash_err *err)
+{
+    int rc = ash_namespace_fetch(space, key, NULL, NULL, err);
+
+    return rc == 0 ? ash_namespace_pin(space, key, true, err) : rc;
+}
+
 /* Bring manifest and tokenizer here. A place without a tokenizer is fine. */
 static int fetch_small(struct ash_dataset_remote *remote, const char *url, struct ash_err *err)
 {
@@ -47,12 +56,12 @@ static int fetch_small(struct ash_dataset_remote *remote, const char *url, struc
 
     if (rc == 0) remote->folder = strdup(ash_namespace_files(space));
     if (rc == 0 && remote->folder == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory");
-    if (rc == 0) rc = ash_namespace_fetch(space, ASH_FOLDER_MANIFEST, NULL, NULL, err);
+    if (rc == 0) rc = fetch_kept(space, ASH_FOLDER_MANIFEST, err);
     if (rc == -ENOENT && (err == NULL || strstr(err->text, "no bucket") == NULL))
         ash_err_set(err, rc, "%.300s: there is no %s: no token shards, or `ashlar data` did not finish them", url,
                     ASH_FOLDER_MANIFEST);
     for (size_t i = 0; rc == 0 && ash_tokenizer_files_at(i) != NULL; i++) {
-        rc = ash_namespace_fetch(space, ash_tokenizer_files_at(i), NULL, NULL, err);
+        rc = fetch_kept(space, ash_tokenizer_files_at(i), err);
         if (rc == -ENOENT) rc = 0;
     }
     ash_namespace_close(space);

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "storage/parquet.h"
 #include "train/data/text_source.h"
 
@@ -202,12 +203,13 @@ struct walk {
     struct ash_input_files *files;
     const struct ash_input_opts *opts;
     bool wants_parquet; /* only these; else only what is none */
+    size_t left_out;    /* files of other endings */
 };
 
-static int add_folder(const struct walk *walk, const char *dir, int depth, struct ash_err *err);
+static int add_folder(struct walk *walk, const char *dir, int depth, struct ash_err *err);
 
 /* One entry of a folder: what is below a folder, or a file that its ending says to take. */
-static int add_entry(const struct walk *walk, const char *dir, const char *name, int depth, struct ash_err *err)
+static int add_entry(struct walk *walk, const char *dir, const char *name, int depth, struct ash_err *err)
 {
     enum content content = content_of(name);
     char path[PATH_MAX];
@@ -217,12 +219,13 @@ static int add_entry(const struct walk *walk, const char *dir, const char *name,
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) return add_folder(walk, path, depth + 1, err);
+    walk->left_out += content == CONTENT_UNKNOWN;
     if (!S_ISREG(st.st_mode) || content == CONTENT_UNKNOWN || (content == CONTENT_PARQUET) != walk->wants_parquet)
         return 0;
     return add_file(walk->files, path, &st, walk->opts, err);
 }
 
-static int add_folder(const struct walk *walk, const char *dir, int depth, struct ash_err *err)
+static int add_folder(struct walk *walk, const char *dir, int depth, struct ash_err *err)
 {
     struct dirent **entries = NULL;
     int rc = 0, count;
@@ -250,7 +253,11 @@ static int walk_folder(struct ash_input_files *files, const char *path, const st
     if (opts->format == ASH_FORMAT_AUTO || opts->format == ASH_FORMAT_PARQUET) rc = add_folder(&walk, path, 1, err);
     if (rc < 0 || files->count > before) return rc;
     walk.wants_parquet = false;
+    walk.left_out = 0;
     if (opts->format != ASH_FORMAT_PARQUET) rc = add_folder(&walk, path, 1, err);
+    if (rc == 0 && files->count > before && walk.left_out > 0)
+        ash_log(ASH_LOG_WARN, "%s: %zu files are left out, whose endings are not those of text: name them one by one",
+                path, walk.left_out);
     if (rc < 0 || files->count > before) return rc;
     return ash_err_set(err, -ENOENT,
                        "%s: there is no text in this folder (.parquet, or .txt, .text, .md, .jsonl, .ndjson, .json, or "

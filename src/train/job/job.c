@@ -177,8 +177,8 @@ static const struct ash_opt optimizer_opts[] = {
 static const struct ash_opt schedule_opts[] = {
     {"kind", ASH_OPT_CHOICE, SCHED(kind), "cosine",
      "cosine: down to the end; wsd: constant, then down by one minus a square root; constant", 0, 0, schedule_names},
-    {"warmup", ASH_OPT_INT, SCHED(warmup), "-1",
-     "steps of linear warm-up; -1: 100, or a tenth of a run that is shorter than that", -1, MAX_COUNT, NULL},
+    {"warmup", ASH_OPT_INT, SCHED(warmup), "-1", "steps of linear warm-up; -1: a tenth of the run, at most 100", -1,
+     MAX_COUNT, NULL},
     {"decay_steps", ASH_OPT_INT, SCHED(decay_steps), "0", "steps of wsd's decay; 0: by decay_share", 0, MAX_COUNT,
      NULL},
     {"decay_share", ASH_OPT_DOUBLE, SCHED(decay_share), "0.2", "share of all steps in which wsd decays", 0, 1, NULL},

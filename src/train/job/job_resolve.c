@@ -8,7 +8,7 @@
 #include "base/number.h"
 #include "base/math.h"
 
-#define WARMUP_STEPS 100    /* where the run has room for them */
+#define WARMUP_STEPS 100    /* at most */
 #define MICRO_ROWS_MAX 4096 /* rows of a pass that are enough to keep the machine busy */
 
 static int resolve_length(struct ash_job *job, struct ash_err *err)
@@ -61,7 +61,7 @@ static int64_t choose_warmup(const struct ash_job *job)
 
     if (job->schedule.kind == ASH_LR_WSD) room -= job->schedule.decay_steps;
     if (room < 0) room = 0; /* the decay is refused next */
-    return room >= WARMUP_STEPS ? WARMUP_STEPS : room / 10;
+    return ash_min(WARMUP_STEPS, room / 10);
 }
 
 static int resolve_schedule(struct ash_job *job, struct ash_err *err)
@@ -144,6 +144,9 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     if (job->rl.overlong_buffer > job->rollout.max_tokens)
         return ash_err_set(err, -EINVAL, "rl.overlong_buffer=%lld is more than rollout.max_tokens=%lld",
                            (long long)job->rl.overlong_buffer, (long long)job->rollout.max_tokens);
+    if (job->rl.samples < 2 && (job->rl.algorithm == ASH_RL_GRPO || job->rl.algorithm == ASH_RL_RLOO))
+        return ash_err_set(
+            err, -EINVAL, "rl.samples=1: rl.algorithm=grpo and rloo compare the answers to one prompt: give 2 or more");
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
                            "rl.environment and rl.turns=%lld: several turns have an environment between them",
@@ -154,11 +157,36 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* Settings of adapters without a rank would train all weights, at a learning rate meant for adapters. */
+static int check_lora(const struct ash_job_lora *lora, struct ash_err *err)
+{
+    bool is_all = lora->targets.count == 1 && strcmp(lora->targets.items[0], "all-linear") == 0;
+    const char *given = !is_all                           ? "targets"
+                        : lora->rank_pattern.count > 0    ? "rank_pattern"
+                        : lora->modules_to_save.count > 0 ? "modules_to_save"
+                        : lora->dropout > 0               ? "dropout"
+                        : lora->rslora                    ? "rslora"
+                        : lora->alpha != 16               ? "alpha"
+                                                          : NULL;
+
+    if (lora->rank > 0 || lora->adapter != NULL || given == NULL) return 0;
+    return ash_err_set(err, -EINVAL, "lora.%s is given, but no adapters are made: set lora.rank (8, for example)",
+                       given);
+}
+
+/* An empty word switches validation off, where a job file names some. */
+static const char *or_none(const char *word)
+{
+    return word != NULL && word[0] != '\0' ? word : NULL;
+}
+
 int ash_job_resolve(struct ash_job *job, struct ash_err *err)
 {
     uint64_t first, last;
-    int rc;
+    int rc = check_lora(&job->lora, err);
 
+    if (rc < 0) return rc;
+    job->data.valid = or_none(job->data.valid);
     if (job->train.method == ASH_METHOD_RL) {
         rc = resolve_rl(job, err);
         if (rc < 0) return rc;

@@ -35,6 +35,11 @@ static const char *name_sizes(const size_t sizes[ASH_MESH_AXES], char *buf, size
     return buf;
 }
 
+size_t ash_mesh_unit(const struct ash_job_mesh *job)
+{
+    return (size_t)(job->fsdp * job->tp * job->pp * job->cp * job->ep * (job->dp > 0 ? job->dp : 1));
+}
+
 int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err)
 {
     int64_t others = job->fsdp * job->tp * job->pp * job->cp * job->ep;

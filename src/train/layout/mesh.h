@@ -49,6 +49,8 @@ struct ash_mesh {
     struct ash_meter meter; /* of the present step */
 };
 
+/* A job of this mesh starts with a multiple of this many ranks, with mesh.dp set with just this many. */
+size_t ash_mesh_unit(const struct ash_job_mesh *job);
 /* Fill in mesh.dp where it says "choose". Returns 0, or -EINVAL saying what would be possible with that many ranks. */
 int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err);
 /* Split world (borrowed until close; NULL: alone) into the groups of the axes. All its ranks call it with the same

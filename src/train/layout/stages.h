@@ -88,6 +88,7 @@ struct ash_stages {
     bool owes_spread;      /* weights have been updated, and only their owners have them: ash_stages_spread is due */
     uint64_t summed_step;  /* of which gradients are being summed, from 1: they may outlive the epoch; 0: none */
     struct ash_stages_kept kept;
+    size_t step_grains; /* that this rank computes in the step that is being made */
     const size_t *todo; /* the grains of the step that is being made, by round; NULL: own, in order */
 };
 

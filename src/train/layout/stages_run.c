@@ -329,6 +329,15 @@ static void reset(struct ash_stage *stage)
         memset(stage->reduce_started, 0, stage->state.shards->unit_count * sizeof(*stage->reduce_started));
 }
 
+static size_t count_grains(const struct step *now)
+{
+    size_t rounds = now->order.micros / now->stages->grain_micros, count = 0;
+
+    for (size_t round = 0; round < rounds; round++)
+        count += grain_of(now->stages, round) != SIZE_MAX;
+    return count;
+}
+
 /* Drop what is left of an earlier step, and take what is left of this one. */
 static int begin_step(struct step *now, struct ash_err *err)
 {
@@ -379,6 +388,7 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *ta
     struct step now = {.stages = stages, .task = task, .step = step, .losses = losses};
     int rc = begin_step(&now, err);
 
+    stages->step_grains = count_grains(&now);
     for (size_t i = 0; rc == 0 && i < ash_stage_order_count(&now.order); i++) {
         struct ash_stage_op op = ash_stage_order_at(&now.order, i);
         struct ash_stage *stage = &stages->chunks[op.chunk];

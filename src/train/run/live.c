@@ -102,6 +102,10 @@ static void add_fields(char *line, int left, const struct ash_live *live, const 
         snprintf(field, sizeof(field), "valid %.4f", view->valid_loss);
         add_field(line, &left, field);
     }
+    if (!isnan(view->valid_accuracy)) {
+        snprintf(field, sizeof(field), "right %.1f %%", view->valid_accuracy * 100);
+        add_field(line, &left, field);
+    }
     snprintf(field, sizeof(field), "%s tok/s", ash_live_short(rate_of(live), number, sizeof(number)));
     add_field(line, &left, field);
     if (view->step < view->total && isfinite(view->left_s)) {
@@ -183,7 +187,9 @@ static void print_plain(struct ash_live *live, const struct ash_live_view *view)
     if (has_left)
         used += snprintf(line + used, LINE_BYTES - (size_t)used, "  %6s left",
                          ash_clock_format(view->left_s, number, sizeof(number)));
-    if (view->measured) snprintf(line + used, LINE_BYTES - (size_t)used, "  valid %.4f", view->valid_loss);
+    if (view->measured) used += snprintf(line + used, LINE_BYTES - (size_t)used, "  valid %.4f", view->valid_loss);
+    if (view->measured && !isnan(view->valid_accuracy))
+        snprintf(line + used, LINE_BYTES - (size_t)used, "  right %.1f %%", view->valid_accuracy * 100);
     fprintf(live->out, "%s\n", line);
 }
 

@@ -22,8 +22,9 @@ struct ash_live {
 struct ash_live_view {
     uint64_t step, total, tokens; /* tokens: of this step */
     double loss, lr, norm, step_s;
-    double valid_loss; /* the last one measured; NaN: none */
-    bool measured;     /* in this step: worth a line */
+    double valid_loss;     /* the last one measured; NaN: none */
+    double valid_accuracy; /* of pairs, with it; NaN: none */
+    bool measured;         /* in this step: worth a line */
     double left_s;
 };
 

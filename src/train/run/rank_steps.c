@@ -1,6 +1,7 @@
 /* One record and a few counters for each step, on every rank. */
 #include "train/run/rank_steps.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/metrics.h"
@@ -10,6 +11,7 @@
 
 ASH_GAUGE(rank_step_metric, "ashlar_rank_step", "The last step that this rank finished.");
 ASH_GAUGE(rank_own_metric, "ashlar_rank_own_seconds", "This rank's own work in its last step: computing and data.");
+ASH_GAUGE(rank_grains_metric, "ashlar_rank_grains", "Grains that this rank computed in its last step.");
 #define PART_HELP "Time of this rank's steps, by part: own work (compute), data, exposed communication, idle stages."
 #define PART(part)                                                                                                     \
     {                                                                                                                  \
@@ -58,7 +60,7 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
 {
     uint64_t after_ns = run->progress.last_end_ns != 0 ? start_ns - run->progress.last_end_ns : 0;
     struct ash_step_record record = {
-        .step = step->step, .start_ns = start_ns, .after_ns = after_ns, .tokens = step->tokens};
+        .step = step->step, .start_ns = start_ns, .after_ns = after_ns, .tokens = step->tokens, .grains = step->grains};
 
     if (run->facts.mesh != NULL) {
         record.mesh = ash_step_pack(run->facts.mesh->size);
@@ -66,6 +68,7 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
     }
     run->progress.last_end_ns = ash_clock_ns();
     ash_metric_set(&rank_step_metric, (double)step->step);
+    ash_metric_set(&rank_grains_metric, (double)step->grains);
     ash_metric_set(&rank_own_metric,
                    (double)(step->meter.ns[ASH_METER_COMPUTE] + step->meter.ns[ASH_METER_DATA]) * 1e-9);
     for (int kind = 0; kind < ASH_METER_KINDS; kind++) {
@@ -74,6 +77,16 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
     }
     ash_metric_add(&other_metric, (double)after_ns * 1e-9);
     if (run->progress.rank_steps != NULL) ash_ring_add(run->progress.rank_steps, &record);
+}
+
+double ash_rank_steps_own(const struct ash_run *run, uint64_t start_ns)
+{
+    const struct ash_meter *meter = &run->progress.last.meter;
+    size_t ranks = run->facts.mesh != NULL ? ash_mesh_data_size(run->facts.mesh) : 1;
+    double own_ns =
+        (double)(ash_clock_ns() - start_ns) - (double)(meter->ns[ASH_METER_COMM] + meter->ns[ASH_METER_IDLE]);
+
+    return ash_slow_even(fmax(own_ns, 0) * 1e-9, run->progress.last.grains, (size_t)run->job->train.grains, ranks);
 }
 
 void ash_rank_steps_close(struct ash_run *run, bool keeps)

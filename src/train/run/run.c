@@ -235,8 +235,12 @@ int ash_run_judge_start(int rc)
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
-    struct ash_run run = {
-        .job = job, .opts = opts, .files.lock_fd = -1, .progress.valid_loss = NAN, .saves.saved_step = UINT64_MAX};
+    struct ash_run run = {.job = job,
+                          .opts = opts,
+                          .files.lock_fd = -1,
+                          .progress.valid_loss = NAN,
+                          .progress.pairs = ASH_NO_PAIRS,
+                          .saves.saved_step = UINT64_MAX};
     uint64_t started_ns = ash_clock_ns();
     int rc;
 

@@ -86,6 +86,7 @@ struct ash_run_progress {
     double last_s;                   /* and how long it took */
     uint64_t last_end_ns;            /* when the last step of this process ended; 0: none has */
     double valid_loss;               /* the last one measured; NaN: none */
+    struct ash_pair_figures pairs;   /* of the same validation */
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
     uint64_t lost_steps;             /* that an earlier part had logged, and no checkpoint has */

@@ -323,8 +323,10 @@ int ash_run_open_log(struct ash_run *run, struct ash_err *err)
     const struct ash_log_record *records = ash_runlog_records(run->files.log);
     size_t count = ash_runlog_count(run->files.log);
     if (count > 0) run->progress.earlier_s = records[count - 1].time_s;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (!isnan(records[i].valid_loss)) run->progress.valid_loss = (double)records[i].valid_loss;
+        if (!isnan(records[i].pairs.accuracy)) run->progress.pairs = records[i].pairs;
+    }
     return 0;
 }
 

@@ -58,6 +58,7 @@ static void write_log(struct ash_run *run, const struct ash_step *step, const st
                                     .idle_s = (float)step->meter.ns[ASH_METER_IDLE] * 1e-9f,
                                     .tokens_per_s = (float)((double)step->tokens / step_s),
                                     .valid_loss = due->valid ? (float)run->progress.valid_loss : NAN,
+                                    .pairs = due->valid ? run->progress.pairs : ASH_NO_PAIRS,
                                     .skipped = step->verdict != ASH_GUARD_OK,
                                     .hashed = due->hash,
                                     .state_hash = run->saves.state_hash};
@@ -83,6 +84,7 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
                                  .tokens = step->tokens,
                                  .step_s = step_s,
                                  .valid_loss = run->progress.valid_loss,
+                                 .valid_accuracy = run->progress.pairs.accuracy,
                                  .measured = due->valid,
                                  .left_s = part_s / (double)done * (double)(total - step->step)};
 
@@ -129,7 +131,7 @@ static int measure(struct ash_run *run, const struct ash_elastic_due *due, struc
 {
     int rc = 0;
 
-    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->progress.valid_loss, err);
+    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->progress.valid_loss, &run->progress.pairs, err);
     if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
     if (rc == 0 && (due->hash || due->save)) rc = ash_run_hash(run, err);
     return rc;
@@ -158,7 +160,7 @@ static void count_step(struct ash_run *run, uint64_t start_ns)
     ash_rank_steps_add(run, &run->progress.last, start_ns);
     ash_run_trace_end(run);
     took_ns = (double)(ash_clock_ns() - start_ns);
-    run->pace.own_s = fmax(took_ns - (double)meter->ns[ASH_METER_COMM] - (double)meter->ns[ASH_METER_IDLE], 0.0) * 1e-9;
+    run->pace.own_s = ash_rank_steps_own(run, start_ns);
     run->progress.last_s = fmax(took_ns, 1.0) * 1e-9;
     run->pace.waits_long = ash_wait_watch_add(&run->pace.waits, (double)meter->ns[ASH_METER_COMM] * 1e-9);
 }

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "infra/cpu.h"
 #include "train/run/report.h"
 
@@ -249,6 +250,9 @@ static void print_outcome(const struct ash_run *run, FILE *screen)
             ash_clock_format(ash_ledger_wall_s(&run->progress.ledger), time, sizeof(time)));
     if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
     if (!isnan(run->progress.valid_loss)) fprintf(screen, ", validation loss %.4f", run->progress.valid_loss);
+    if (!isnan(run->progress.pairs.accuracy))
+        fprintf(screen, ", %.1f %% of pairs ranked right, mean reward %.4f of chosen and %.4f of rejected answers",
+                run->progress.pairs.accuracy * 100, run->progress.pairs.chosen, run->progress.pairs.rejected);
     if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);
     fprintf(screen, ", state %016" PRIx64 "\n", run->saves.state_hash);
 }
@@ -281,12 +285,14 @@ static void print_spent(const struct ash_run *run, FILE *screen)
     fprintf(screen, "%s%s\n", replayed[0] != '\0' ? "; " : "", replayed);
 }
 
-/* How to resume: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
+/* How to resume: on one node, with as many ranks as there were, and as many more as the job's mesh is a multiple of;
+ * elsewhere whoever started them knows how. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
+    size_t ranks = ash_round_up(rank_count(run), ash_mesh_unit(&run->job->mesh));
+
     fprintf(screen, "resume with: ashlar ");
-    if (rank_count(run) > 1 && ash_group_nodes(run->group) == 1)
-        fprintf(screen, "launch --procs %zu ", rank_count(run));
+    if (ranks > 1 && ash_group_nodes(run->group) == 1) fprintf(screen, "launch --procs %zu ", ranks);
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
 }
 

@@ -73,6 +73,9 @@ static bool read_line(const char *line, size_t size_bytes, struct ash_log_record
         record.data_s = read_number(json, "data_s");
         record.idle_s = read_number(json, "idle_s");
         record.valid_loss = read_number(json, "valid_loss");
+        record.pairs = (struct ash_pair_figures){(double)read_number(json, "valid_accuracy"),
+                                                 (double)read_number(json, "chosen_reward"),
+                                                 (double)read_number(json, "rejected_reward")};
         record.hashed = hash != NULL;
         record.state_hash = hash != NULL ? strtoull(hash, NULL, 16) : 0;
         *record_out = record;
@@ -195,6 +198,11 @@ static int add_line(struct ash_str *line, const struct ash_log_record *record)
     bad |= add_number(line, "time_s", record->time_s, 9);
     bad |= ash_str_addf(line, ",\"skipped\":%s", record->skipped ? "true" : "false");
     if (!isnan(record->valid_loss)) bad |= add_number(line, "valid_loss", (double)record->valid_loss, 9);
+    if (!isnan(record->pairs.accuracy)) {
+        bad |= add_number(line, "valid_accuracy", record->pairs.accuracy, 9);
+        bad |= add_number(line, "chosen_reward", record->pairs.chosen, 9);
+        bad |= add_number(line, "rejected_reward", record->pairs.rejected, 9);
+    }
     if (record->hashed)
         bad |= ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
     bad |= ash_str_adds(line, "}\n");

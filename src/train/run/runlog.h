@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "train/trainer.h"
 
 struct ash_runlog;
 
@@ -18,6 +19,7 @@ struct ash_log_record {
     float loss, grad_norm, lr, tokens_per_s;
     float compute_s, comm_s, data_s, idle_s; /* where the step's time went on the first rank */
     float valid_loss;                        /* NaN: not measured */
+    struct ash_pair_figures pairs;           /* of that validation */
     bool skipped, hashed;
     uint64_t state_hash; /* where hashed */
 };

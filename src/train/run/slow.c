@@ -17,6 +17,12 @@ static double usual_of(struct ash_slow_watch *watch, double times, bool is_uneve
     return watch->usual;
 }
 
+double ash_slow_even(double own_s, size_t own, size_t grains, size_t ranks)
+{
+    ash_assert(ranks > 0);
+    return own > 0 ? own_s * (double)grains / (double)(own * ranks) : own_s;
+}
+
 bool ash_slow_watch_add(struct ash_slow_watch *watch, double own_s, double sum_s, size_t ranks, bool is_uneven)
 {
     double peers_s, usual;

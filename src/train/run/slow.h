@@ -17,6 +17,9 @@ struct ash_slow_watch {
     double times, mean; /* of those: the last one's multiple; their mean */
 };
 
+/* A rank's work with `own` of a step's grains, as if all ranks had equally many: where they do not come out even, some
+ * have one more. own 0: not known, own_s as it is. */
+double ash_slow_even(double own_s, size_t own, size_t grains, size_t ranks);
 /* A step is done: own_s seconds of this rank's work, sum_s of all `ranks`. is_uneven: ranks have different work (stages
  * of a pipeline), so the first steps say what is usual. Returns whether this rank is to be named now: after
  * ASH_SLOW_STEPS slow steps, and again after each 100 more. */

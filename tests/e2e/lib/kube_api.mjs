@@ -5,7 +5,7 @@ import http from "node:http";
 const objects = new Map();
 let fault = "", left = 0, active = 0, done = false;
 const status = (code, message) => [code, { kind: "Status", message }];
-let version = 100, refusals = 0;
+let version = 100, refusals = 0, only = ""; // only: the one API whose objects this user may see
 const streams = new Set(), asked = []; // asked: "list" or the version that a watch continues from
 const withStatus = (object) => ({ ...object, metadata: { ...object.metadata, resourceVersion: `${version}` }, status: { active, readyReplicas: active, conditions: done ? [{ type: "Complete", status: "True" }] : [] } });
 const pod = { metadata: { name: "asked-0-x" }, status: { phase: "Pending", conditions: [{ type: "PodScheduled", status: "False", message: "0/4 nodes are available: insufficient nvidia.com/gpu" }] } };
@@ -19,6 +19,7 @@ const answer = (method, path, query, body) => {
         objects.set(key, { ...body, metadata: { ...body.metadata, creationTimestamp: new Date().toISOString().replace(/\.\d+/, "") } });
         return [201, body];
     }
+    if (only !== "" && method === "GET" && path.startsWith("/apis/") && !path.startsWith(`/apis/${only}/`)) return status(403, "is forbidden");
     if (path.endsWith("/pods")) return [200, { items: [pod] }];
     if (path.endsWith("/events")) return [200, { items: [] }];
     if (list && /^\/apis\/(batch|apps)\/v1\/namespaces\/[^/]+\/[a-z]+$/.test(path)) { // the kinds that this cluster knows
@@ -66,6 +67,7 @@ const server = http.createServer((request, response) => {
         if (url.pathname === "/_set") {
             if (url.searchParams.has("fault")) [fault, left] = [url.searchParams.get("fault"), 2];
             if (url.searchParams.has("active")) active = 1;
+            if (url.searchParams.has("only")) only = url.searchParams.get("only");
             if (url.searchParams.has("done")) done = url.searchParams.get("done") === "1";
             if (url.searchParams.has("done")) tell("MODIFIED");
             if (url.searchParams.has("watch")) happen[url.searchParams.get("watch")]();

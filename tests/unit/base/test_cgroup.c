@@ -90,12 +90,32 @@ static void test_garbage(void **state)
     assert_true(limit("cpu.max") > 0);
 }
 
+static void test_memory_of_version_1(void **state)
+{
+    char path[PATH_MAX];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/memory/batch/job", root);
+    assert_int_equal(ash_dir_make(path, NULL), 0);
+    put("membership", "9:cpu,cpuacct:/x\n5:hugetlb,memory:/batch/job\n1:name=systemd:/y\n");
+    put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_true(isinf(limit("memory.max")));
+    put("memory/batch/memory.limit_in_bytes", "157286400\n");
+    assert_true(limit("memory.max") == 157286400);
+    put("memory/batch/job/memory.limit_in_bytes", "100000000\n");
+    assert_true(limit("memory.max") == 100000000);
+    put("membership", "5:memory:/somewhere/of/the/host\n0::/\n"); /* as a container sees it */
+    put("memory/memory.limit_in_bytes", "200000000\n");
+    assert_true(limit("memory.max") == 200000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_smallest_ancestor_binds),
         cmocka_unit_test(test_nothing_known),
         cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_memory_of_version_1),
     };
 
     return cmocka_run_group_tests(tests, make_groups, remove_groups);

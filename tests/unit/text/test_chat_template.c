@@ -164,6 +164,35 @@ static void test_folder(void **state)
     assert_int_equal(ash_dir_remove(dir, &err), 0);
 }
 
+/* As tasks of lm-evaluation-harness say where the answer is. */
+static void test_members_of_lists(void **state)
+{
+    static const struct {
+        const char *source, *expected;
+    } samples[] = {
+        {"{{ ['A', 'B', 'C'].index('B') }}", "1"},
+        {"{{ choices.label.index(answer) }}", "2"},
+        {"{{ [1, 2, 1, 1].index(2) }} {{ [1, 2, 1, 1].count(1) }} {{ [].count(1) }}", "1 3 0"},
+        {"{{ ['a'].index('b') }}", NULL},
+        {"{{ ['a'].index() }}", NULL},
+    };
+    json_t *variables = json_pack("{s:s, s:{s:[s,s,s]}}", "answer", "4", "choices", "label", "A", "B", "4");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+        struct ash_chat_template *template = open_template(samples[i].source);
+        struct ash_str text = {0};
+        struct ash_err err = {0};
+        int rc = ash_chat_template_render_json(template, variables, &text, &err);
+
+        assert_int_equal(rc, samples[i].expected != NULL ? 0 : -EINVAL);
+        if (rc == 0) assert_string_equal(text.data, samples[i].expected);
+        ash_str_fini(&text);
+        ash_chat_template_close(template);
+    }
+    json_decref(variables);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void test_syntax_errors(void **state)
@@ -337,9 +366,10 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),        cmocka_unit_test(test_messages),   cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_syntax_errors), cmocka_unit_test(test_run_errors), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_members_of_lists),
+        cmocka_unit_test(test_syntax_errors), cmocka_unit_test(test_run_errors),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

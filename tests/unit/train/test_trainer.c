@@ -30,7 +30,7 @@ static struct outcome train(const char *const *settings)
         assert_int_equal(step.verdict, ASH_GUARD_OK);
         outcome.losses[i] = (float)step.loss;
     }
-    assert_int_equal(ash_trainer_validate(trainer, &outcome.valid_loss, &err), 0);
+    assert_int_equal(ash_trainer_validate(trainer, &outcome.valid_loss, NULL, &err), 0);
     outcome.hash = ash_state_hash(ash_trainer_state(trainer));
     ash_trainer_close(trainer);
     tiny_close(&tiny);
@@ -152,7 +152,7 @@ static void test_learning_happens(void **state)
     (void)state;
     tiny_open(&tiny, SETTINGS("train.steps=60", "model.hidden=32", "model.ffn=64"));
     assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, NULL), 0);
-    assert_int_equal(ash_trainer_validate(trainer, &before, NULL), 0);
+    assert_int_equal(ash_trainer_validate(trainer, &before, NULL, NULL), 0);
     for (int i = 0; i < 60; i++) {
         assert_int_equal(ash_trainer_step(trainer, &step, NULL), 0);
         if (i == 0) first = step.loss;
@@ -160,7 +160,7 @@ static void test_learning_happens(void **state)
         assert_int_equal(step.tokens, 12 * 16);
         assert_in_range(step.targets, 12 * 16 * 3 / 4, 12 * 16 - 1); /* the last token of a document has none */
     }
-    assert_int_equal(ash_trainer_validate(trainer, &after, NULL), 0);
+    assert_int_equal(ash_trainer_validate(trainer, &after, NULL, NULL), 0);
     assert_true(fabs(first - log(TINY_VOCAB)) < 0.3); /* new weights know nothing */
     assert_true(fabs(before - log(TINY_VOCAB)) < 0.3);
     assert_true(after < 0.6 * before && step.loss < 0.6 * first);

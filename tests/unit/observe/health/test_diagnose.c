@@ -285,6 +285,32 @@ static void test_straggler(void **state)
     ash_diagnose_close(diagnose);
 }
 
+/* Of two like errors the earlier line is the cause: line 2, not 11. And a line may say more than its code. */
+static void test_the_first_line_comes_first(void **state)
+{
+    struct ash_diagnose *diagnose = open_empty();
+    char text[2048] = "";
+
+    (void)state;
+    for (int i = 1; i <= 12; i++)
+        strcat(text, i == 2    ? "kernel: NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\n"
+                     : i == 11 ? "kernel: NVRM: Xid (PCI:0000:10:1c): 95, uncontained\n"
+                               : "kernel: all is well\n");
+    assert_int_equal(ash_diagnose_log(diagnose, text, strlen(text), "k.log", NULL), 0);
+    assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+    assert_true(strcmp(ash_diagnose_first(diagnose)->where, "k.log:2") == 0);
+    ash_diagnose_close(diagnose);
+    diagnose = open_empty();
+    snprintf(text, sizeof(text),
+             "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 "
+             "(Node Reboot Required)\n");
+    assert_int_equal(ash_diagnose_log(diagnose, text, strlen(text), "k.log", NULL), 0);
+    assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+    assert_int_equal(ash_diagnose_first(diagnose)->severity, ASH_BROKEN);
+    assert_non_null(strstr(ash_diagnose_first(diagnose)->value, "reboot"));
+    ash_diagnose_close(diagnose);
+}
+
 static void test_logs(void **state)
 {
     static const struct {
@@ -445,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_idle_and_full),
         cmocka_unit_test(test_missing_parts),
         cmocka_unit_test(test_straggler),
+        cmocka_unit_test(test_the_first_line_comes_first),
         cmocka_unit_test(test_logs),
         cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
         cmocka_unit_test(test_storage_is_not_blamed_for_a_lack_of_memory),

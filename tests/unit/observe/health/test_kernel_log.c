@@ -64,6 +64,10 @@ static const struct {
      ASH_REMEDY_WATCH, 0, NULL},
     {"CPU5: Core temperature above threshold, cpu clock throttled (total events = 1)", ASH_KERNEL_THROTTLE,
      ASH_REMEDY_WATCH, 0, NULL},
+    {"NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08", ASH_KERNEL_XID, ASH_REMEDY_RESET, 149,
+     "0000:3b:00"},
+    {"NVRM: Xid (PCI:0000:3b:00): 145, RLW_REMAP  Nonfatal XC0 i0 Link 08", ASH_KERNEL_XID, ASH_REMEDY_WATCH, 145,
+     "0000:3b:00"},
 };
 
 static void test_lines(void **unused)
@@ -150,6 +154,23 @@ static void test_status(void **unused)
     unlink(path);
 }
 
+/* A repair that worked leaves the node healthy: what makes it doubtful is named, not what came first. */
+static void test_the_reason_is_what_decides(void **unused)
+{
+    static const struct ash_node_finding pressure = {
+        .key = "pressure", .source = "metrics", .remedy = ASH_REMEDY_WATCH};
+    static struct ash_node_state state;
+
+    (void)unused;
+    assert_null(ash_node_state_reason(&state));
+    assert_false(take(&state, "NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper: New row marked for remapping", 100));
+    assert_true(ash_node_state_note(&state, &pressure, 110));
+    assert_int_equal(state.status, ASH_NODE_DOUBTFUL);
+    assert_string_equal(ash_node_state_reason(&state)->key, "pressure");
+    assert_true(take(&state, "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 120));
+    assert_non_null(strstr(ash_node_state_reason(&state)->key, "79"));
+}
+
 static void test_damaged_states(void **unused)
 {
     static struct ash_node_state state;
@@ -213,9 +234,13 @@ static void test_an_event_of_two_sources_counts_once(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),         cmocka_unit_test(test_records),
-        cmocka_unit_test(test_status),        cmocka_unit_test(test_damaged_states),
-        cmocka_unit_test(test_many_findings), cmocka_unit_test(test_an_event_of_two_sources_counts_once),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_damaged_states),
+        cmocka_unit_test(test_the_reason_is_what_decides),
+        cmocka_unit_test(test_many_findings),
+        cmocka_unit_test(test_an_event_of_two_sources_counts_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

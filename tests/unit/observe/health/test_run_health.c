@@ -70,6 +70,7 @@ struct run {
     double slower, data, comm,
         compute;   /* of a step, more: the slow rank's work and data; all ranks' comm and compute */
     size_t lost;   /* rank that is lost at half; SIZE_MAX: none */
+    size_t more;   /* so many ranks have two grains, the others one; 0: not known */
     double save_s; /* of 100 s */
     uint64_t recoveries;
 };
@@ -83,6 +84,13 @@ static void add_line(struct ash_run_record *record, size_t step, const double pa
              "\"skipped\":%s}\n",
              step, 2 + noise(0.1), parts[0], parts[1], parts[2], draw() < 0.01 ? "true" : "false");
     assert_int_equal(ash_run_record_take(record, line, strlen(line)), 0);
+}
+
+static void share_grains(const struct run *run, size_t rank, struct ash_rank_point *point)
+{
+    if (run->more == 0) return;
+    point->grains = rank < run->more ? 2 : 1;
+    point->own_s *= point->grains;
 }
 
 /* The run as its log and its ranks tell it, judged. The caller closes it. */
@@ -109,7 +117,8 @@ static struct ash_diagnose *diagnose_run(const struct run *run)
             points[s] = (struct ash_rank_point){s + 1,
                                                 data + 0.08 * (1 + noise(0.02)) * (1 + (is_slow ? run->slower : 0)) +
                                                     (is_late ? 0.1 * run->compute : 0),
-                                                data, 0};
+                                                data, 0, 0};
+            share_grains(run, r, &points[s]);
             waits[s] = fmax(waits[s], points[s].own_s);
         }
         assert_int_equal(ash_rank_list_add(&list, &rank), 0);
@@ -199,7 +208,7 @@ static void test_waits_for_a_rank_are_not_the_networks(void **state)
             double parts[3] = {0.08 * (1 + noise(0.02)), s < 80 ? 0.01 : 0.03, 0.001};
 
             add_line(&record, s + 1, parts);
-            points[s] = (struct ash_rank_point){s + 1, 0.081, 0.001, is_network ? parts[1] : 0.01};
+            points[s] = (struct ash_rank_point){s + 1, 0.081, 0.001, is_network ? parts[1] : 0.01, 1};
         }
         assert_int_equal(ash_rank_list_add(&list, &rank), 0);
         ash_run_record_share(&record, &list);
@@ -222,6 +231,7 @@ static void test_clean_runs_blame_nobody(void **state)
                           .since = SIZE_MAX,
                           .slow = SIZE_MAX,
                           .lost = SIZE_MAX,
+                          .more = drawn % 3,
                           .save_s = (double)(drawn % 9)};
         struct ash_diagnose *diagnose;
 

@@ -35,6 +35,34 @@ static void test_contradictions_are_named(void **state)
     expect_refusal(SETTINGS("model.max_positions=15"), "data.seq=16 is longer than model.max_positions=15");
 }
 
+static void test_adapters_without_a_rank_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal(SETTINGS("lora.targets=q_proj,v_proj"), "lora.targets is given");
+    expect_refusal(SETTINGS("lora.alpha=32"), "set lora.rank");
+    expect_refusal(SETTINGS("lora.dropout=0.1"), "lora.dropout");
+    expect_refusal(SETTINGS("lora.rslora=true"), "lora.rslora");
+    expect_refusal(SETTINGS("lora.modules_to_save=lm_head"), "lora.modules_to_save");
+    expect_refusal(SETTINGS("lora.rank_pattern=q_proj:4"), "lora.rank_pattern");
+}
+
+static void test_groups_of_one_answer_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal(SETTINGS("train.method=rl", "rl.samples=1", "data.seq=1024"), "rl.samples=1");
+    expect_refusal(SETTINGS("train.method=rl", "rl.samples=1", "data.seq=1024", "rl.algorithm=rloo"), "rl.samples=1");
+}
+
+static void test_no_validation_is_an_empty_word(void **state)
+{
+    struct tiny tiny;
+
+    (void)state;
+    tiny_open(&tiny, SETTINGS("data.valid="));
+    assert_null(tiny.job.data.valid);
+    tiny_close(&tiny);
+}
+
 static void test_data_are_needed(void **state)
 {
     struct ash_job job;
@@ -86,7 +114,7 @@ static void test_a_warm_up_that_nobody_asked_for_fits_the_run(void **state)
     static const struct {
         const char *steps, *kind;
         int64_t warmup;
-    } cases[] = {{"train.steps=1000", "cosine", 100}, {"train.steps=100", "cosine", 100},
+    } cases[] = {{"train.steps=1000", "cosine", 100}, {"train.steps=120", "cosine", 12},
                  {"train.steps=99", "cosine", 9},     {"train.steps=20", "cosine", 2},
                  {"train.steps=1", "cosine", 0},      {"train.steps=110", "wsd", 8}}; /* 22 of 110 steps decay */
     struct tiny tiny;
@@ -228,6 +256,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contradictions_are_named),
+        cmocka_unit_test(test_adapters_without_a_rank_are_refused),
+        cmocka_unit_test(test_groups_of_one_answer_are_refused),
+        cmocka_unit_test(test_no_validation_is_an_empty_word),
         cmocka_unit_test(test_data_are_needed),
         cmocka_unit_test(test_choices_are_made),
         cmocka_unit_test(test_a_warm_up_that_nobody_asked_for_fits_the_run),

@@ -68,7 +68,7 @@ static int train(struct ash_trainer *trainer, uint64_t *hash_out, struct ash_cal
     for (int i = 0; rc == 0 && i < STEPS; i++) {
         before = ash_call_get_counts();
         rc = ash_trainer_step(trainer, &step, err);
-        if (rc == 0 && i == 0) rc = ash_trainer_validate(trainer, &loss, err);
+        if (rc == 0 && i == 0) rc = ash_trainer_validate(trainer, &loss, NULL, err);
     }
     after = ash_call_get_counts();
     *counts_out = (struct ash_call_counts){after.overlapped - before.overlapped, after.exposed - before.exposed};

@@ -38,6 +38,7 @@ static struct ash_live_view view_of(uint64_t step, uint64_t total)
                                   .tokens = 52100,
                                   .step_s = 1,
                                   .valid_loss = NAN,
+                                  .valid_accuracy = NAN,
                                   .left_s = 62};
 }
 

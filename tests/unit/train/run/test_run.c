@@ -275,7 +275,7 @@ static void test_a_second_start_needs_a_decision(void **state)
     struct ash_run_result result = {0};
 
     (void)state;
-    expect_refusal(&(struct run_setup){.dir = "whole"}, -EEXIST, "--resume");
+    expect_refusal(&(struct run_setup){.dir = "whole"}, -EBADE, "--resume");
     run_well(&(struct run_setup){.dir = "whole", .resume = true}, &result); /* already at its end */
     assert_whole(&result, "whole");
     run_well(&(struct run_setup){.dir = "fresh", .resume = true}, &result); /* nothing to resume: begins */
@@ -300,8 +300,8 @@ static void test_changes_that_would_change_bits_are_named(void **state)
     run_well(&(struct run_setup){.dir = "change", .stop_after = 4}, &result);
     for (size_t i = 0; i < 8; i++)
         expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS(cases[i].setting)},
-                       -EINVAL, cases[i].says);
-    expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS("train.seed=2")}, -EINVAL,
+                       -EBADE, cases[i].says);
+    expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS("train.seed=2")}, -EBADE,
                    "--allow-change");
     run_well(
         &(struct run_setup){
@@ -319,7 +319,7 @@ static void test_other_data_are_noticed(void **state)
     run_well(&(struct run_setup){.dir = "data", .stop_after = 4}, &result);
     tiny_data(scratch_path("train2"), 3, 2000);
     snprintf(other, sizeof(other), "data.train=%s", scratch_path("train2"));
-    expect_refusal(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)}, -EINVAL,
+    expect_refusal(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)}, -EBADE,
                    "other data");
     tiny_data(scratch_path("train3"), 1, 2000);
     snprintf(other, sizeof(other), "data.train=%s", scratch_path("train3"));
@@ -349,7 +349,7 @@ static void test_another_arithmetic_is_noticed(void **state)
     expect_refusal(&(struct run_setup){.dir = "other16",
                                        .resume = true,
                                        .settings = SETTINGS("train.precision=bf16", "runtime.backend=ref-bfmmla")},
-                   -EINVAL, "runtime.backend=ref gives the same bits");
+                   -EBADE, "runtime.backend=ref gives the same bits");
     run_well(&(struct run_setup){.dir = "other16",
                                  .resume = true,
                                  .stop_after = 1,
@@ -366,7 +366,7 @@ static void test_another_order_is_noticed(void **state)
     (void)state;
     run_well(&(struct run_setup){.dir = "order", .settings = settings, .stop_after = 4}, &result);
     rename_arithmetic("order", "step-000004", "ref-bfmmla");
-    expect_refusal(&(struct run_setup){.dir = "order", .resume = true, .settings = settings}, -EINVAL,
+    expect_refusal(&(struct run_setup){.dir = "order", .resume = true, .settings = settings}, -EBADE,
                    "another version of ashlar");
     rename_arithmetic("order", "step-000004", "ref-bfmmla/2");
     run_well(&(struct run_setup){.dir = "order", .resume = true, .stop_after = 1, .settings = settings}, &result);
@@ -398,8 +398,8 @@ static void test_nothing_but_damage_is_an_error(void **state)
     (void)state;
     run_well(&(struct run_setup){.dir = "ruin", .stop_after = 3}, &result);
     damage("ruin", "step-000003/model.safetensors");
-    expect_refusal(&(struct run_setup){.dir = "ruin", .resume = true}, -ENOENT, "model.safetensors");
-    expect_refusal(&(struct run_setup){.dir = "ruin"}, -EEXIST, "--resume");
+    expect_refusal(&(struct run_setup){.dir = "ruin", .resume = true}, -EBADE, "model.safetensors");
+    expect_refusal(&(struct run_setup){.dir = "ruin"}, -EBADE, "--resume");
 }
 
 static void test_old_checkpoints_are_removed(void **state)

@@ -24,6 +24,7 @@ static struct ash_log_record record_of(uint64_t step)
                                    .lr = 1e-3f,
                                    .tokens_per_s = 2048.0f,
                                    .valid_loss = step % 5 == 0 ? 2.5f / (float)step : NAN,
+                                   .pairs = step % 10 == 0 ? (struct ash_pair_figures){0.75, 1.5, -0.25} : ASH_NO_PAIRS,
                                    .skipped = step == 3,
                                    .hashed = step % 10 == 0,
                                    .state_hash = step % 10 == 0 ? 0x0123456789abcdefu + step : 0};
@@ -43,6 +44,8 @@ static void assert_steps(const struct ash_runlog *log, uint64_t last)
     for (uint64_t s = 1; s <= last; s++) {
         struct ash_log_record expected = record_of(s), found = ash_runlog_records(log)[s - 1];
         assert_true(isnan(expected.valid_loss) == isnan(found.valid_loss));
+        assert_true(isnan(expected.pairs.accuracy) == isnan(found.pairs.accuracy));
+        if (!isnan(expected.pairs.accuracy)) assert_memory_equal(&found.pairs, &expected.pairs, sizeof(found.pairs));
         if (isnan(expected.valid_loss)) expected.valid_loss = found.valid_loss = 0.0f;
         assert_int_equal(found.step, expected.step);
         assert_int_equal(found.tokens, expected.tokens);

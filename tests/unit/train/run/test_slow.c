@@ -50,6 +50,20 @@ static void test_uneven_stages(void **state)
     assert_int_equal(named_at(own_s, 40, false), 5);
 }
 
+static void test_one_more_grain_is_not_slow(void **state)
+{
+    (void)state;
+    for (size_t ranks = 2; ranks < 9; ranks++) /* grains of one time, one too many for the ranks */
+        for (size_t own = 2; own < 5; own++) {
+            size_t grains = (own - 1) * ranks + 1;
+            double usual_s = ash_slow_even((double)own - 1, own - 1, grains, ranks);
+
+            assert_true(ash_slow_even((double)own, own, grains, ranks) == usual_s);
+            assert_true(ash_slow_even(2 * (double)own, own, grains, ranks) == 2 * usual_s);
+        }
+    assert_true(ash_slow_even(3, 0, 4, 2) == 3); /* not known */
+}
+
 static void test_again_after_a_while(void **state)
 {
     struct ash_slow_watch watch = {0};
@@ -65,9 +79,8 @@ static void test_again_after_a_while(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_five_in_a_row),
-        cmocka_unit_test(test_noise_names_nobody),
-        cmocka_unit_test(test_uneven_stages),
+        cmocka_unit_test(test_five_in_a_row),       cmocka_unit_test(test_noise_names_nobody),
+        cmocka_unit_test(test_uneven_stages),       cmocka_unit_test(test_one_more_grain_is_not_slow),
         cmocka_unit_test(test_again_after_a_while),
     };
 
