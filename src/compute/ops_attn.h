@@ -100,9 +100,9 @@ struct ash_attn_ops {
     void (*forward)(struct ash_exec *exec, const struct ash_attn_args *args);
     /* dq (written), dk and dv (added to) from q, k, v, out, lse and dout. No pages. */
     void (*backward)(struct ash_exec *exec, const struct ash_attn_args *args);
-    /* backward, and then rope->apply(rope), in one: rope turns the gradients of q, k and v, adjacent columns of rows from
-     * dq on, back and rounds them. dk and dv need not be zeros before, and the float32 gradients not be there after.
-     * Returns false, and has done nothing, if it cannot; NULL: it never can. */
+    /* backward and then rope->apply(rope), in one: rope turns the gradients of q, k and v, adjacent columns of rows
+     * from dq on, back and rounds them. dk and dv need not be zeros before, and the float32 gradients not be there
+     * after. Returns false, and has done nothing, if it cannot; NULL: it never can. */
     bool (*backward_rounded)(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_rope_args *rope);
     /* Rotate and round q, write k and v to their pages: see ash_kv_write_args. */
     void (*kv_write)(struct ash_exec *exec, const struct ash_kv_write_args *args);

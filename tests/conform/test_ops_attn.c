@@ -146,8 +146,9 @@ static void draw_long(struct tape *tape, struct docs *docs)
     args->seq_count = 2;
     args->seqs = docs->seqs;
     for (size_t s = 0; s < args->seq_count; s++) {
-        docs->seqs[s] = (struct ash_attn_seq){
-            .q_row = docs->rows, .q_count = s == 0 ? ASH_ATTN_SPAN + 1 + draw_below(tape, 150) : 1 + draw_below(tape, 90)};
+        docs->seqs[s] = (struct ash_attn_seq){.q_row = docs->rows,
+                                              .q_count = s == 0 ? ASH_ATTN_SPAN + 1 + draw_below(tape, 150)
+                                                                : 1 + draw_below(tape, 90)};
         docs->keys[s] = docs->rows;
         docs->rows += docs->seqs[s].q_count;
     }
@@ -611,11 +612,10 @@ static void test_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),  cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_rounding), cmocka_unit_test(test_decode),   cmocka_unit_test(test_split),
-        cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),    cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_long),    cmocka_unit_test(test_rounding), cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_shared),  cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -491,12 +491,11 @@ TEST(turned)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norm),           cmocka_unit_test(test_swiglu),
-                                       cmocka_unit_test(test_rope),           cmocka_unit_test(test_loss),
-                                       cmocka_unit_test(test_loss_apart),     cmocka_unit_test(test_rope_in_place),
-                                       cmocka_unit_test(test_swiglu_rounded), cmocka_unit_test(test_product),
-                                       cmocka_unit_test(test_project),        cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_turned)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),           cmocka_unit_test(test_swiglu),     cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_loss),           cmocka_unit_test(test_loss_apart), cmocka_unit_test(test_rope_in_place),
+        cmocka_unit_test(test_swiglu_rounded), cmocka_unit_test(test_product),    cmocka_unit_test(test_project),
+        cmocka_unit_test(test_attention),      cmocka_unit_test(test_turned)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

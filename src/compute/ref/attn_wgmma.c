@@ -228,6 +228,7 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 struct query {
     struct line q, dout;
     float lse2, delta; /* lse2: as a power of two */
+    struct ash_ref_keys seen;
 };
 
 /* Row sum of dout * out, both rounded: what the softmax takes off every gradient of the row. */
@@ -265,13 +266,13 @@ static struct pair backward_pair(const struct ash_attn_args *args, const struct 
 
 /* Add to part what keys first ... first + GROUP - 1 give to dq of one row of one head. */
 static void backward_row_group(const struct ash_attn_args *args, const struct ash_attn_seq *seq,
-                               const struct query *query, size_t g, size_t first, struct ash_ref_keys seen, float *part)
+                               const struct query *query, size_t g, size_t first, float *part)
 {
     struct line keys[GROUP] = {0}, value;
     float ds[GROUP] = {0};
 
     for (size_t n = 0; n < GROUP; n++) {
-        if (first + n < seen.begin || first + n >= seen.end) continue;
+        if (first + n < query->seen.begin || first + n >= query->seen.end) continue;
         read_key(args, seq, first + n, g, &keys[n]);
         read_value(args, seq, first + n, g, &value);
         ds[n] = backward_pair(args, query, &keys[n], &value).ds;
@@ -293,9 +294,10 @@ static void backward_queries(void *ctx, size_t begin, size_t end, int worker)
         struct query query;
 
         open_query(args, seq->q_row + i, h, &query);
+        query.seen = seen;
         memset(dq, 0, args->dim_k * sizeof(*dq));
         for (size_t first = seen.begin / GROUP * GROUP; first < seen.end; first += GROUP) {
-            backward_row_group(args, seq, &query, g, first, seen, part);
+            backward_row_group(args, seq, &query, g, first, part);
             if ((first + GROUP) % ASH_ATTN_KEYS != 0 && first + GROUP < seen.end) continue;
             for (size_t d = 0; d < args->dim_k; d++)
                 dq[d] = dq[d] + part[d];

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "compute/blocks.h"
+#include "compute/cuda/host/attn_args.h"
 #include "compute/ops.h"
-#include "infra/device/tensor_map.h"
 
 /* Elementwise kernels and moves of rows: what each reads of it is in rows.cu and act.cu. */
 struct ash_cuda_rows {
@@ -165,27 +165,6 @@ struct ash_cuda_loss_relative {
 #define ASH_CUDA_CHAIN_STAGES 2
 #define ASH_CUDA_CHAIN_BYTES (sizeof(float) * ASH_CUDA_CHAIN_STAGES * 2 * ASH_CUDA_CHAIN_COLS * ASH_CUDA_CHAIN_PITCH)
 
-#define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
-#define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
-/* Of bf16 attention, heads of 64 or 128 dims (attn_tiled.cuh): query rows, or keys, of a unit; threads; shared memory. */
-#define ASH_CUDA_ATTN_TILED_ROWS 128
-#define ASH_CUDA_ATTN_TILED_THREADS 384
-#define ASH_CUDA_ATTN_STEP 64 /* keys, or query rows, of a step of the backward pass */
-#define ASH_CUDA_ATTN_FORWARD_BYTES(dim) ((128 + 4 * 128) * (dim)*2 + 128 * (dim)*4)
-#define ASH_CUDA_ATTN_BACK_STAGES 4
-#define ASH_CUDA_ATTN_BACKWARD_BYTES(dim) ((2 * 128 + ASH_CUDA_ATTN_BACK_STAGES * 2 * 64) * (dim)*2 + ASH_CUDA_ATTN_BACK_STAGES * 64 * 8)
-/* Of other heads: warps of a tile, forward and backward, of 16 query rows each; keys of a tile; columns that a thread
- * block computes. */
-#define ASH_CUDA_ATTN_WARPS_ANY 4
-#define ASH_CUDA_ATTN_WARPS_BACK_ANY 2
-#define ASH_CUDA_ATTN_KEYS_BF16 64
-#define ASH_CUDA_ATTN_COLS 128
-#define ASH_CUDA_ATTN_BACK_ROWS 32   /* query rows of a tile of dk and dv */
-#define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
-#define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
-
-#define ASH_CUDA_ATTN_STREAM_BYTES (176 << 10) /* of keys and values on their way to attn_stream.cu */
-
 #define ASH_CUDA_LINE_ALIGN 8 /* values of 16 bytes */
 
 /* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. Or, on the host's side, as columns:
@@ -310,112 +289,6 @@ struct ash_cuda_checksum {
     const uint16_t *x_bf16; /* instead of x; or NULL */
     size_t rows, cols, stride;
     uint64_t *sum;
-};
-
-/* A tile of attention: query rows first ... first + count - 1 of document seq. */
-struct ash_cuda_attn_tile {
-    uint32_t seq, first, count;
-};
-
-/* A document of a batch that trains: its first row, and rows. */
-struct ash_cuda_attn_doc {
-    uint32_t row, count;
-};
-
-/* A document as a kernel reads it. */
-struct ash_cuda_attn_seq {
-    uint64_t q_row, q_count, pos;
-    uint64_t kv_first; /* where its keys and values begin in k_copy and v_copy */
-    const void *k, *v;
-    const int32_t *pages; /* device copy of the block table, or NULL */
-    float *dk, *dv;
-};
-
-/* attn_docs.cu: documents, where row 0 of keys, values and their gradients (or NULL) is, and where seqs go. */
-struct ash_cuda_attn_docs {
-    const struct ash_cuda_attn_doc *docs;
-    size_t count;
-    const void *k, *v;
-    float *dk, *dv;
-    size_t k_row_bytes, v_row_bytes, k_stride, v_stride; /* strides: of dk and dv */
-    struct ash_cuda_attn_seq *seqs;
-};
-
-/* Of a query row of a head, for the backward pass: its log-sum as a power of two, and what the softmax takes off its
- * gradients. */
-struct ash_cuda_attn_stats {
-    float lse2, delta;
-};
-
-struct ash_cuda_attn {
-    size_t heads, kv_heads, dim_k, dim_v;
-    float scale;
-    size_t window;
-    int kv_dtype;
-    size_t q_stride, k_stride, v_stride, out_stride;
-    const void *pool;
-    size_t page_bytes, k_page, v_page;
-    const float *q;
-    float *out, *lse;
-    const uint16_t *q_bf16;
-    uint16_t *out_bf16;
-    const float *dout;
-    float *dq;
-    /* bf16 attention: */
-    size_t rows;                       /* of q and out */
-    struct ash_cuda_attn_stats *stats; /* [heads, rows]: backward */
-    unsigned stats_lanes; /* threads that make one: a power of two */
-    int is_stats_wide;    /* each has 16 whole columns, at borders of 16 bytes */
-    uint16_t *dout_copy;               /* [rows, heads, dim_v], or NULL */
-    size_t kv_row, kv_head;            /* from row to row and from head to head of k_copy and v_copy */
-    uint16_t *copies;                  /* [heads of q, k and v, rows, dim]: of those that are float32 */
-    uint16_t *k_copy, *v_copy;         /* of pages */
-    const struct ash_cuda_attn_seq *seqs;
-    const struct ash_cuda_attn_tile *tiles;
-    size_t units; /* attn_stream: tiles times kv_heads */
-};
-
-/* Rows of bf16 in memory: row r of head h is row r + h * head_y of the map, from column h * head_x on. */
-struct ash_cuda_attn_rows {
-    struct ash_cuda_tensor_map map;
-    uint32_t head_x, head_y;
-};
-
-/* Attention over tiles of rows: attn_tiled.cuh. */
-struct ash_cuda_attn_tiled {
-    struct ash_cuda_attn_rows q, k, v, dout;
-    const struct ash_cuda_attn_tile *tiles;
-    const struct ash_cuda_attn_seq *seqs;
-    uint32_t tile_count, heads, kv_heads, window;
-    float scale;
-    int is_out_even; /* two columns of out are written at once */
-    float *out, *lse;
-    uint16_t *out_bf16;
-    size_t out_stride, rows;
-    /* backward: */
-    const struct ash_cuda_attn_stats *stats;
-    float *dq;
-    size_t q_stride, k_stride, v_stride;
-    /* instead of dq, dk and dv, or NULL: rows of the gradients of q, k and v, turned back and rounded */
-    uint16_t *rounded;
-    size_t rounded_stride;
-    const int32_t *positions;
-    const float *cos, *sin; /* [positions, dim / 2] */
-};
-
-/* Queries and keys are rotated, queries rounded, keys and values go to pages: see ash_kv_write_args. */
-struct ash_cuda_kv_write {
-    size_t heads, kv_heads, dim, rows;
-    int kv_dtype;
-    void *pool;
-    size_t page_bytes, k_page, v_page;
-    float *q;
-    size_t q_stride, dims;
-    int interleaved_in, round_bf16;
-    const int32_t *positions;
-    const float *cos, *sin;
-    const struct ash_cuda_attn_seq *seqs;
-    size_t seq_count;
 };
 
 /* Products with a quantised matrix: x is quantised first, row by row. */
