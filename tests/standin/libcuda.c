@@ -1,5 +1,5 @@
 /* A stand-in for the CUDA driver: GPUs whose memory is the host's and whose kernels do nothing; one of them. With it the paths
- * that only a broken machine takes run anywhere.
+ * that only a broken machine takes run anywhere. Linked with tests/emulate its kernels compute (kernels.h).
  *
  *     STANDIN_FAIL_AT=N      the N-th call fails
  *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
@@ -24,8 +24,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "infra/device/cuda_driver.h"
+#include "standin/kernels.h"
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700, RECORDING = 906 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, FAILED = 719, RECORDING = 906 };
 
 static long calls, held, launches, replays;
 static size_t used_bytes, most_bytes;
@@ -51,10 +52,16 @@ __attribute__((destructor)) static void report(void)
     fclose(file);
 }
 
+/* Do kernels compute? */
+static bool emulates(void)
+{
+    return &standin_kernels != NULL;
+}
+
 /* Counts a call; is it the one that fails? */
 static int fails(void)
 {
-    if (has_trapped) return ILLEGAL_ADDRESS;
+    if (has_trapped) return emulates() && standin_kernels.failure() != NULL ? FAILED : ILLEGAL_ADDRESS;
     return ++calls == number_of("STANDIN_FAIL_AT", -1) ? OUT_OF_MEMORY : SUCCESS;
 }
 
@@ -77,6 +84,13 @@ static int finish(void)
     return fails_here();
 }
 
+/* Work that kernels.h did. */
+static int worked(int rc)
+{
+    if (rc != 0) has_trapped = 1;
+    return rc != 0 ? FAILED : SUCCESS;
+}
+
 static int take(void **out, size_t size_bytes)
 {
     int rc = fails();
@@ -87,11 +101,35 @@ static int take(void **out, size_t size_bytes)
     return *out != NULL ? SUCCESS : OUT_OF_MEMORY;
 }
 
+/* The same of memory that kernels work in. */
+static int take_memory(void **out, size_t size_bytes)
+{
+    int rc = emulates() ? fails() : take(out, size_bytes);
+
+    if (rc != SUCCESS || !emulates()) return rc;
+    *out = standin_kernels.alloc(size_bytes);
+    held++;
+    return *out != NULL ? SUCCESS : OUT_OF_MEMORY;
+}
+
+static size_t memory_bytes(void *memory)
+{
+    return emulates() ? standin_kernels.alloc_bytes(memory) : malloc_usable_size(memory);
+}
+
 /* Releasing never fails: that could not be told from a leak. */
 static int release(void *ptr)
 {
     if (ptr != NULL) held--;
     free(ptr);
+    return SUCCESS;
+}
+
+static int release_memory(void *ptr)
+{
+    if (!emulates()) return release(ptr);
+    if (ptr != NULL) held--;
+    standin_kernels.free(ptr);
     return SUCCESS;
 }
 
@@ -173,16 +211,16 @@ CALL(cuMemAlloc_v2, uint64_t *ptr, size_t bytes)
     int rc;
 
     if (current == NULL) return INVALID_CONTEXT;
-    rc = used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30) ? OUT_OF_MEMORY : take(&memory, bytes);
-    if (rc == SUCCESS) used_bytes += malloc_usable_size(memory);
+    rc = used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30) ? OUT_OF_MEMORY : take_memory(&memory, bytes);
+    if (rc == SUCCESS) used_bytes += memory_bytes(memory);
     if (most_bytes < used_bytes) most_bytes = used_bytes;
     *ptr = (uint64_t)(uintptr_t)memory;
     return rc;
 }
 CALL(cuMemFree_v2, uint64_t ptr)
 {
-    used_bytes -= malloc_usable_size((void *)(uintptr_t)ptr);
-    return release((void *)(uintptr_t)ptr);
+    used_bytes -= memory_bytes((void *)(uintptr_t)ptr);
+    return release_memory((void *)(uintptr_t)ptr);
 }
 /* Memory that other processes can open is a memory file. A handle is a descriptor of it; a reserved address is one that
  * nobody else has. */
@@ -255,6 +293,7 @@ CALL(cuMemMap, uint64_t ptr, size_t bytes, size_t first, uint64_t handle, unsign
     if (rc != SUCCESS || flags != 0) return rc != 0 ? rc : 1;
     if (fstat((int)handle, &facts) < 0 || (size_t)facts.st_size < first + bytes) return 1;
     held++;
+    if (emulates()) standin_kernels.add_memory((void *)(uintptr_t)ptr, bytes);
     return mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)first) ==
                    MAP_FAILED
                ? OUT_OF_MEMORY
@@ -263,6 +302,7 @@ CALL(cuMemMap, uint64_t ptr, size_t bytes, size_t first, uint64_t handle, unsign
 CALL(cuMemUnmap, uint64_t ptr, size_t bytes)
 {
     held--;
+    if (emulates()) standin_kernels.remove_memory((void *)(uintptr_t)ptr);
     mprotect((void *)(uintptr_t)ptr, bytes, PROT_NONE);
     return SUCCESS;
 }
@@ -276,19 +316,21 @@ CALL(cuMemSetAccess, uint64_t ptr, size_t bytes, const struct ash_cuda_access *a
 CALL(cuMemHostAlloc, void **ptr, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return take(ptr, bytes);
+    return take_memory(ptr, bytes);
 }
 CALL(cuMemFreeHost, void *ptr)
 {
-    return release(ptr);
+    return release_memory(ptr);
 }
 CALL(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t bytes, void *stream)
 {
+    if (emulates() && !has_trapped) return worked(standin_kernels.copy(dst, src, bytes));
     if (!has_trapped) memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
     return fails_on(stream);
 }
 CALL(cuMemsetD8Async, uint64_t dst, unsigned char value, size_t bytes, void *stream)
 {
+    if (emulates() && !has_trapped) return worked(standin_kernels.set8(dst, value, bytes));
     if (!has_trapped) memset((void *)(uintptr_t)dst, value, bytes);
     return fails_on(stream);
 }
@@ -361,8 +403,11 @@ CALL(cuEventDestroy_v2, void *event)
 }
 CALL(cuModuleLoadData, void **module, const void *image)
 {
-    (void)image;
-    return take(module, 1);
+    int rc = take(module, sizeof(void *));
+
+    if (rc != SUCCESS || !emulates()) return rc;
+    *(void **)*module = standin_kernels.load(image);
+    return *(void **)*module != NULL ? SUCCESS : NOT_FOUND;
 }
 CALL(cuModuleUnload, void *module)
 {
@@ -370,9 +415,8 @@ CALL(cuModuleUnload, void *module)
 }
 CALL(cuModuleGetFunction, void **function, void *module, const char *name)
 {
-    (void)name;
-    *function = module;
-    return fails();
+    *function = emulates() ? standin_kernels.find(*(void **)module, name) : module;
+    return *function != NULL ? fails() : NOT_FOUND;
 }
 CALL(cuFuncGetAttribute, int *value, int attribute, void *function)
 {
@@ -391,11 +435,11 @@ CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *functi
 {
     bool is_empty = config->grid_x * config->grid_y * config->grid_z == 0 || config->block_x * config->block_y == 0;
 
-    (void)function;
-    (void)args;
+    int rc = is_empty || config->block_z == 0 || config->shared_bytes > 232448 ? 1 : fails_here();
+
     (void)extra;
     launches++;
-    return is_empty || config->block_z == 0 || config->shared_bytes > 232448 ? 1 : fails_here();
+    return rc == SUCCESS && emulates() ? worked(standin_kernels.launch(config, function, args)) : rc;
 }
 CALL(cuStreamBeginCapture_v2, void *stream, int mode)
 {
@@ -404,26 +448,33 @@ CALL(cuStreamBeginCapture_v2, void *stream, int mode)
     (void)stream;
     (void)mode;
     if (rc == SUCCESS) recording = 1;
+    if (rc == SUCCESS && emulates()) standin_kernels.begin();
     return rc;
 }
 CALL(cuStreamEndCapture, void *stream, void **recorded)
 {
+    int rc = take(recorded, sizeof(void *));
+
     (void)stream;
     recording = 0;
-    return take(recorded, 1);
+    if (rc == SUCCESS && emulates()) *(void **)*recorded = standin_kernels.end();
+    return rc;
 }
 CALL(cuGraphInstantiateWithFlags, void **graph, void *recorded, unsigned long long flags)
 {
-    (void)recorded;
+    int rc = take(graph, sizeof(void *));
+
     (void)flags;
-    return take(graph, 1);
+    if (rc == SUCCESS) *(void **)*graph = *(void **)recorded;
+    return rc;
 }
 CALL(cuGraphLaunch, void *graph, void *stream)
 {
-    (void)graph;
+    int rc = fails_here();
+
     (void)stream;
     replays++;
-    return fails_here();
+    return rc == SUCCESS && emulates() ? worked(standin_kernels.run(*(void **)graph)) : rc;
 }
 CALL(cuGraphExecDestroy, void *graph)
 {
@@ -439,6 +490,8 @@ CALL(cuGetErrorName, int result, const char **name)
             : result == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
             : result == RECORDING       ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+            : result == NOT_FOUND       ? "CUDA_ERROR_NOT_FOUND"
+            : result == FAILED          ? "CUDA_ERROR_LAUNCH_FAILED"
                                         : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }
@@ -447,6 +500,8 @@ CALL(cuGetErrorString, int result, const char **text)
     *text = result == OUT_OF_MEMORY     ? "out of memory"
             : result == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
             : result == INVALID_CONTEXT ? "invalid device context"
+            : result == FAILED          ? standin_kernels.failure()
+            : result == NOT_FOUND       ? "named symbol not found"
                                         : "invalid argument";
     return SUCCESS;
 }

@@ -1,0 +1,114 @@
+/* What the stand-in driver (tests/standin/libcuda.c) computes with: images are shared libraries beside this one, made
+ * of one .cu file each; work runs when it is enqueued, or is recorded. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "emulate/emulator.h"
+extern "C" {
+#include "standin/kernels.h"
+}
+
+struct function {
+    const struct emu_image *image;
+    const struct emu_kernel *kernel;
+};
+
+/* A piece of recorded work. */
+struct work {
+    std::function<int()> run;
+};
+
+static std::vector<struct work> *recording; /* NULL: work runs at once */
+
+static void *load(const void *image)
+{
+    Dl_info own;
+    std::string path;
+    void *library;
+
+    if (dladdr((const void *)load, &own) == 0) return NULL;
+    path = own.dli_fname;
+    path = path.substr(0, path.rfind('/') + 1) + (const char *)image + ".so";
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "emulator: %s\n", dlerror());
+        return NULL;
+    }
+    return dlsym(library, "emu_image");
+}
+
+static void *find(void *module, const char *name)
+{
+    const struct emu_image *image = (const struct emu_image *)module;
+
+    for (size_t i = 0; i < image->count; i++)
+        if (strcmp(image->kernels[i].name, name) == 0) return new function{image, &image->kernels[i]};
+    return NULL;
+}
+
+static int run_or_record(std::function<int()> run)
+{
+    if (recording == NULL) return run();
+    recording->push_back({std::move(run)});
+    return 0;
+}
+
+static int launch(const struct ash_cuda_launch_config *config, void *of, void **args)
+{
+    struct function function = *(struct function *)of;
+    struct emu_grid grid = {{config->grid_x, config->grid_y, config->grid_z},
+                            config->block_x * config->block_y * config->block_z,
+                            config->shared_bytes};
+    /* Arguments may have structs at borders of 64 bytes. */
+    std::shared_ptr<void> copy(aligned_alloc(128, (function.kernel->args_bytes + 127) / 128 * 128), free);
+
+    memcpy(copy.get(), args[0], function.kernel->args_bytes);
+    return run_or_record([=]() { return emu_launch(function.image, function.kernel, grid, copy.get()); });
+}
+
+static int copy(uint64_t dst, uint64_t src, size_t size_bytes)
+{
+    return run_or_record([=]() {
+        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size_bytes);
+        return 0;
+    });
+}
+
+static int set8(uint64_t dst, unsigned char value, size_t size_bytes)
+{
+    return run_or_record([=]() {
+        memset((void *)(uintptr_t)dst, value, size_bytes);
+        return 0;
+    });
+}
+
+static void begin(void)
+{
+    recording = new std::vector<struct work>();
+}
+
+static void *end(void)
+{
+    std::vector<struct work> *recorded = recording;
+
+    recording = NULL;
+    return recorded;
+}
+
+static int run(void *recorded)
+{
+    for (struct work &work : *(std::vector<struct work> *)recorded)
+        if (work.run() != 0) return -1;
+    return 0;
+}
+
+static const char *failure(void)
+{
+    return emu_run.has_failed ? emu_run.failure.c_str() : NULL;
+}
+
+const struct standin_kernels standin_kernels = {emu_alloc,         emu_free,  emu_alloc_bytes, emu_memory_add,
+                                                emu_memory_remove, load,      find,            launch,
+                                                copy,              set8,      begin,           end,
+                                                run,               failure};

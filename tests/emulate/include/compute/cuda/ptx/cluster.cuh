@@ -1,0 +1,18 @@
+/* cluster - thread blocks that reach each other's shared memory: src/compute/cuda/ptx/cluster.cuh. */
+#ifndef ASH_COMPUTE_CUDA_CLUSTER_CUH
+#define ASH_COMPUTE_CUDA_CLUSTER_CUH
+
+#include "emulate/cuda.h"
+
+static inline unsigned cluster_rank(void)
+{
+    return emu_now->block->rank;
+}
+
+static inline void cluster_sync(void)
+{
+    emu_cluster_arrive();
+    emu_cluster_wait();
+}
+
+#endif
