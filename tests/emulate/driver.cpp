@@ -111,4 +111,4 @@ static const char *failure(void)
 const struct standin_kernels standin_kernels = {emu_alloc,         emu_free,  emu_alloc_bytes, emu_memory_add,
                                                 emu_memory_remove, load,      find,            launch,
                                                 copy,              set8,      begin,           end,
-                                                run,               failure};
+                                                run,               failure,   emu_map_encode};

@@ -265,6 +265,16 @@ bool emu_land_one(struct emu_block *block);
 /* Stores that a thread leaves behind have at least read. */
 void emu_end_stores(struct emu_thread *thread);
 
+/* tma.cpp: boxes of tensors, whose maps emu_map_encode makes as cuTensorMapEncodeTiled does; -1: no such map. */
+struct emu_place {
+    int at[5];
+};
+int emu_map_encode(void *out, int type, unsigned rank, void *data, const uint64_t *sizes, const uint64_t *strides,
+                   const unsigned *box, int swizzle);
+void emu_tma_load(unsigned to, const void *map, struct emu_place place, unsigned rank, unsigned barrier,
+                  uint16_t blocks);
+void emu_tma_store(const void *map, struct emu_place place, unsigned rank, unsigned from);
+
 /* product.cpp */
 void emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
 void emu_load_matrices(unsigned at, uint32_t out[4], bool is_transposed);

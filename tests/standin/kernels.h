@@ -24,6 +24,9 @@ struct standin_kernels {
     void *(*end)(void);
     int (*run)(void *recorded);
     const char *(*failure)(void); /* why a kernel failed, or NULL */
+    /* cuTensorMapEncodeTiled; -1: no such map. */
+    int (*map_encode)(void *out, int type, unsigned rank, void *data, const uint64_t *sizes, const uint64_t *strides,
+                      const unsigned *box, int swizzle);
 };
 
 extern const struct standin_kernels standin_kernels __attribute__((weak));

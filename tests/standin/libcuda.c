@@ -441,6 +441,17 @@ CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *functi
     launches++;
     return rc == SUCCESS && emulates() ? worked(standin_kernels.launch(config, function, args)) : rc;
 }
+CALL(cuTensorMapEncodeTiled, void *out, int type, unsigned rank, void *data, const uint64_t *sizes,
+     const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion,
+     int fill)
+{
+    (void)steps;
+    (void)interleave;
+    (void)promotion;
+    (void)fill;
+    return emulates() && standin_kernels.map_encode(out, type, rank, data, sizes, strides, box, swizzle) != 0 ? 1
+                                                                                                            : fails();
+}
 CALL(cuStreamBeginCapture_v2, void *stream, int mode)
 {
     int rc = fails_here();

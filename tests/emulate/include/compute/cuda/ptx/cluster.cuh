@@ -15,4 +15,10 @@ static inline void cluster_sync(void)
     emu_cluster_wait();
 }
 
+static inline void store_at(unsigned at, unsigned rank, float value)
+{
+    memcpy(emu_shared_at(emu_cluster_block(rank), at, sizeof(value)), &value, sizeof(value));
+    emu_maybe_yield();
+}
+
 #endif

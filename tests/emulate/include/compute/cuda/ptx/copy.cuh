@@ -34,6 +34,11 @@ static inline void copy_4(unsigned to, const void *from)
     emu_copy_async(to, from, 4, 4);
 }
 
+static inline void copy_8(unsigned to, const void *from)
+{
+    emu_copy_async(to, from, 8, 8);
+}
+
 static inline void copy_commit(void)
 {
     emu_copy_commit();
@@ -47,6 +52,11 @@ template <int LEFT> static inline void copy_wait(void)
 static inline void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned barrier)
 {
     emu_copy_bulk(to, from, bytes, barrier, (uint16_t)(1u << emu_now->block->rank));
+}
+
+static inline void fetch_to_l2(const void *from, unsigned bytes)
+{
+    emu_check_memory(from, bytes, "fetch_to_l2");
 }
 
 static inline void copy_to_all(unsigned to, const void *from, unsigned bytes, unsigned barrier, uint16_t blocks)

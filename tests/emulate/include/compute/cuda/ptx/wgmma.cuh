@@ -8,10 +8,20 @@
 #define WGMMA_N 128
 #define WGMMA_BORDER 1024
 
+static inline uint64_t wgmma_descriptor(unsigned at, unsigned leading_bytes)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 |
+           (uint64_t)(WGMMA_BORDER >> 4) << 32 | (uint64_t)1 << 62;
+}
+
 static inline uint64_t wgmma_operand(unsigned at)
 {
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(WGMMA_BORDER >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return wgmma_descriptor(at, 16);
+}
+
+static inline uint64_t wgmma_operand_across(unsigned at, unsigned panel_bytes)
+{
+    return wgmma_descriptor(at, panel_bytes);
 }
 
 static inline void wgmma_fence(void)
@@ -22,6 +32,11 @@ static inline void wgmma_fence(void)
 static inline void wgmma_commit(void)
 {
     emu_wgmma_commit();
+}
+
+template <int LEFT> static inline void wgmma_wait_for(void)
+{
+    emu_wgmma_wait(LEFT);
 }
 
 static inline void wgmma_wait(void)
@@ -37,6 +52,23 @@ static inline void wgmma_wait_older(void)
 static inline void wgmma_see_shared(void)
 {
     emu_maybe_yield();
+}
+
+template <int N> static inline void wgmma_take(float (*)[4])
+{
+}
+
+template <int N, int TRANS_A, int TRANS_B>
+static inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
+{
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256, "a size that wgmma has");
+    emu_wgmma(d, N / 8, a, NULL, b, TRANS_A != 0, TRANS_B != 0, keep != 0);
+}
+
+template <int N, int TRANS_B> static inline void wgmma_a(float (*d)[4], const uint32_t a[4], uint64_t b, int keep)
+{
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256, "a size that wgmma has");
+    emu_wgmma(d, N / 8, 0, a, b, false, TRANS_B != 0, keep != 0);
 }
 
 static inline void wgmma(float d[16][4], uint64_t a, uint64_t b)
