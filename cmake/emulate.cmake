@@ -3,7 +3,7 @@
 # them (tests/emulate/README.md). Not with sanitizers, which do not know fibers.
 set(EMULATOR_FOLDER ${CMAKE_BINARY_DIR}/emulator)
 set(EMULATE ${CMAKE_SOURCE_DIR}/tests/emulate)
-set(EMULATE_FLAGS -std=c++17 -O2 -g1 -Wall -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-variable -Wno-sign-compare -ffp-contract=off -fno-strict-aliasing
+set(EMULATE_FLAGS -std=c++17 -O2 -g1 -Wall -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-variable -Wno-sign-compare -Wno-psabi -ffp-contract=off -fno-strict-aliasing
   -fno-math-errno -fvisibility=hidden -fno-stack-protector)
 set(KERNELS_LIST ${CMAKE_SOURCE_DIR}/src/compute/cuda/host/kernels_list.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${KERNELS_LIST})
@@ -60,3 +60,14 @@ function(add_emulated_test name)
   add_test(NAME emulate_${name} COMMAND emulate_${name})
   set_tests_properties(emulate_${name} PROPERTIES TIMEOUT 900 ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endfunction()
+
+# What it finds: kernels with mistakes.
+add_emulated_image(planted ${EMULATE}/planted.cu planted_ring planted_product)
+list(APPEND EMULATED emulated_planted)
+add_executable(emulate_planted ${EMULATE}/test_emulator.c)
+target_include_directories(emulate_planted PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(emulate_planted PRIVATE ashlar_lib ashlar_flags PkgConfig::CMOCKA)
+set_target_properties(emulate_planted PROPERTIES BUILD_RPATH ${EMULATOR_FOLDER})
+add_dependencies(emulate_planted emulator emulated_planted)
+add_test(NAME emulate_planted COMMAND emulate_planted)
+set_tests_properties(emulate_planted PROPERTIES TIMEOUT 300)

@@ -17,6 +17,7 @@
 #define __global__
 #define __constant__ static const
 #define __forceinline__ inline
+#define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
@@ -205,6 +206,27 @@ static inline int __any_sync(unsigned mask, int value)
 static inline int __all_sync(unsigned mask, int value)
 {
     return (int)emu_fold<emu_op_and>(mask, "__all_sync", value != 0);
+}
+
+/* The lanes with this lane's value. */
+static inline void emu_finish_match(struct emu_meeting *meeting)
+{
+    for (unsigned lane = 0; lane < EMU_WARP; lane++) {
+        struct emu_exchange *mine = (struct emu_exchange *)meeting->of[lane];
+
+        for (unsigned other = 0; mine != NULL && other < EMU_WARP; other++)
+            if (meeting->of[other] != NULL && ((struct emu_exchange *)meeting->of[other])->value == mine->value)
+                mine->result |= (uint64_t)1 << other;
+    }
+}
+
+template <typename T> static inline unsigned __match_any_sync(unsigned mask, T value)
+{
+    struct emu_exchange mine = {};
+
+    memcpy(&mine.value, &value, sizeof(T));
+    emu_meet(mask, "__match_any_sync", &mine, emu_finish_match, false);
+    return (unsigned)mine.result;
 }
 
 static inline unsigned __reduce_add_sync(unsigned mask, unsigned value)
