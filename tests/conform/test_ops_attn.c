@@ -291,6 +291,7 @@ static void check_split(struct ash_exec *exec, uint64_t seed)
 static void test_split(void **state)
 {
     (void)state;
+    if (EMULATED) skip(); /* hundreds of launches, of kernels that test_forward has, too */
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
 

@@ -39,10 +39,12 @@ struct dim3 {
     unsigned x, y, z;
 };
 #define EMU_VECTOR(type, of)                                                                                           \
-    struct alignas(2 * sizeof(of)) type##2 {                                                                           \
+    struct alignas(2 * sizeof(of)) type##2                                                                             \
+    {                                                                                                                  \
         of x, y;                                                                                                       \
     };                                                                                                                 \
-    struct alignas(sizeof(of) == 8 ? 16 : 4 * sizeof(of)) type##4 {                                                    \
+    struct alignas(sizeof(of) == 8 ? 16 : 4 * sizeof(of)) type##4                                                      \
+    {                                                                                                                  \
         of x, y, z, w;                                                                                                 \
     };                                                                                                                 \
     static inline type##2 make_##type##2(of x, of y)                                                                   \
@@ -78,7 +80,8 @@ static inline int __syncthreads_or(int value)
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-    emu_meet(mask, "__syncwarp", NULL, [](struct emu_meeting *) {}, false);
+    emu_meet(
+        mask, "__syncwarp", NULL, [](struct emu_meeting *) {}, false);
 }
 
 static inline void __threadfence(void)

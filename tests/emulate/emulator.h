@@ -14,10 +14,10 @@
 #include <vector>
 
 #define EMU_WARP 32
-#define EMU_NAMED 16 /* barriers of a thread block */
-#define EMU_SHARED_FIRST 1024u /* the first address of shared memory that kernels get, as on the chip */
+#define EMU_NAMED 16             /* barriers of a thread block */
+#define EMU_SHARED_FIRST 1024u   /* the first address of shared memory that kernels get, as on the chip */
 #define EMU_SHARED_BYTES 232448u /* that a thread block can have */
-#define EMU_POISON 0xff /* each byte: a NaN as bf16 and as float, and -1 */
+#define EMU_POISON 0xff          /* each byte: a NaN as bf16 and as float, and -1 */
 
 struct uint3 {
     unsigned x, y, z;
@@ -55,9 +55,9 @@ struct emu_thread {
     bool has_ended;
     enum emu_wait wait;
     const char *wait_name;
-    unsigned wait_at, wait_parity; /* a barrier */
-    int result;                    /* of the block's barrier */
-    uint64_t cluster_phase;        /* in which it arrived */
+    unsigned wait_at, wait_parity;       /* a barrier */
+    int result;                          /* of the block's barrier */
+    uint64_t cluster_phase;              /* in which it arrived */
     std::vector<struct emu_copy> copies; /* in flight from copy_first on */
     size_t copy_first, copy_total;       /* copy_total: ever enqueued */
     std::vector<size_t> copy_groups;     /* copy_total at the end of each, the oldest first */

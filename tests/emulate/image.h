@@ -23,7 +23,8 @@ EMU_SECTION(16)
 
 #define EMU_IS_IN(at, size) ((at) >= __start_emu_cluster_##size && (at) < __stop_emu_cluster_##size)
 
-template <typename Args> static struct emu_kernel emu_make_kernel(const char *name, void (*kernel)(Args), void (*call)(const void *))
+template <typename Args>
+static struct emu_kernel emu_make_kernel(const char *name, void (*kernel)(Args), void (*call)(const void *))
 {
     const char *at = (const char *)kernel;
     unsigned cluster = EMU_IS_IN(at, 2) ? 2 : EMU_IS_IN(at, 4) ? 4 : EMU_IS_IN(at, 8) ? 8 : EMU_IS_IN(at, 16) ? 16 : 1;
@@ -36,8 +37,7 @@ template <typename Args> static const Args &emu_args_of(void (*)(Args), const vo
     return *(const Args *)args;
 }
 
-#define EMU_KERNEL(name)                                                                                               \
-    emu_make_kernel(#name, name, [](const void *args) { name(emu_args_of(name, args)); }),
+#define EMU_KERNEL(name) emu_make_kernel(#name, name, [](const void *args) { name(emu_args_of(name, args)); }),
 
 static const struct emu_kernel emu_kernels[] = {EMU_KERNELS};
 

@@ -30,8 +30,7 @@ struct planted {
 
 static enum outcome launch(struct ash_cuda *cuda, void *kernel, const struct planted *planted, const void *args)
 {
-    struct ash_cuda_grid grid = {
-        .x = 1, .y = 1, .threads = planted->threads, .shared_bytes = planted->shared_bytes};
+    struct ash_cuda_grid grid = {.x = 1, .y = 1, .threads = planted->threads, .shared_bytes = planted->shared_bytes};
     struct ash_err err = {0};
 
     ash_cuda_launch(cuda, kernel, planted->name, grid, args);

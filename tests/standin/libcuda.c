@@ -26,7 +26,15 @@
 #include "infra/device/cuda_driver.h"
 #include "standin/kernels.h"
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, FAILED = 719, RECORDING = 906 };
+enum {
+    SUCCESS = 0,
+    OUT_OF_MEMORY = 2,
+    INVALID_CONTEXT = 201,
+    NOT_FOUND = 500,
+    ILLEGAL_ADDRESS = 700,
+    FAILED = 719,
+    RECORDING = 906
+};
 
 static long calls, held, launches, replays;
 static size_t used_bytes, most_bytes;
@@ -211,7 +219,8 @@ CALL(cuMemAlloc_v2, uint64_t *ptr, size_t bytes)
     int rc;
 
     if (current == NULL) return INVALID_CONTEXT;
-    rc = used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30) ? OUT_OF_MEMORY : take_memory(&memory, bytes);
+    rc = used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30) ? OUT_OF_MEMORY
+                                                                            : take_memory(&memory, bytes);
     if (rc == SUCCESS) used_bytes += memory_bytes(memory);
     if (most_bytes < used_bytes) most_bytes = used_bytes;
     *ptr = (uint64_t)(uintptr_t)memory;
@@ -450,7 +459,7 @@ CALL(cuTensorMapEncodeTiled, void *out, int type, unsigned rank, void *data, con
     (void)promotion;
     (void)fill;
     return emulates() && standin_kernels.map_encode(out, type, rank, data, sizes, strides, box, swizzle) != 0 ? 1
-                                                                                                            : fails();
+                                                                                                              : fails();
 }
 CALL(cuStreamBeginCapture_v2, void *stream, int mode)
 {
