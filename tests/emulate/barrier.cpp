@@ -135,8 +135,7 @@ void emu_barrier_arrive(struct emu_block *block, unsigned barrier, unsigned coun
 {
     struct mbarrier b = read_barrier(block, barrier);
 
-    if (b.pending < count)
-        emu_fail("more arrivals at the barrier at 0x%x than the %u of a phase", barrier, b.count);
+    if (b.pending < count) emu_fail("more arrivals at the barrier at 0x%x than the %u of a phase", barrier, b.count);
     b.pending -= count;
     end_phase(block, barrier, b);
 }

@@ -108,7 +108,6 @@ static const char *failure(void)
     return emu_run.has_failed ? emu_run.failure.c_str() : NULL;
 }
 
-const struct standin_kernels standin_kernels = {emu_alloc,         emu_free,  emu_alloc_bytes, emu_memory_add,
-                                                emu_memory_remove, load,      find,            launch,
-                                                copy,              set8,      begin,           end,
-                                                run,               failure,   emu_map_encode};
+const struct standin_kernels standin_kernels = {
+    emu_alloc, emu_free, emu_alloc_bytes, emu_memory_add, emu_memory_remove, load, find, launch, copy, set8, begin,
+    end,       run,      failure,         emu_map_encode};

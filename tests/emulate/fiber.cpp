@@ -22,7 +22,7 @@ __asm__(".text\n"
         "ret\n"
         ".size fiber_switch, .-fiber_switch\n");
 #define KEPT_WORDS 6
-#define ENTRY_WORD 6 /* the return address */
+#define ENTRY_WORD 6  /* the return address */
 #define FRAME_WORDS 8 /* entry() finds the stack as after a call */
 #elif defined(__aarch64__)
 __asm__(".text\n"

@@ -68,8 +68,7 @@ void emu_copy_wait(size_t left)
         while (emu_now->copy_first < emu_now->copies.size() &&
                emu_now->copy_total - (emu_now->copies.size() - emu_now->copy_first) < until)
             land_copy(emu_now);
-        emu_now->copy_groups.erase(emu_now->copy_groups.begin(),
-                                   emu_now->copy_groups.begin() + (long)(groups - left));
+        emu_now->copy_groups.erase(emu_now->copy_groups.begin(), emu_now->copy_groups.begin() + (long)(groups - left));
     }
     emu_maybe_yield();
 }

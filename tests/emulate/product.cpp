@@ -92,9 +92,8 @@ static void finish_matrices(struct emu_meeting *meeting)
             struct matrix_lane *mine = (struct matrix_lane *)meeting->of[lane];
             unsigned row = lane / 4, column = lane % 4 * 2;
 
-            mine->out[i] = mine->is_transposed
-                               ? tile[i][column][row] | (uint32_t)tile[i][column + 1][row] << 16
-                               : tile[i][row][column] | (uint32_t)tile[i][row][column + 1] << 16;
+            mine->out[i] = mine->is_transposed ? tile[i][column][row] | (uint32_t)tile[i][column + 1][row] << 16
+                                               : tile[i][row][column] | (uint32_t)tile[i][row][column + 1] << 16;
         }
 }
 
@@ -275,7 +274,8 @@ static void finish_wgmma(struct emu_meeting *meeting)
         memcpy(product.registers[lane], lane_of(meeting, lane)->registers, sizeof(product.registers[lane]));
     warp->products.push_back(product);
     warp->product_total++;
-    warp->product_hash = (warp->product_hash ^ product.a ^ product.b * 31 ^ (uint64_t)first->n8 << 8) * 0x9e3779b97f4a7c15ull;
+    warp->product_hash =
+        (warp->product_hash ^ product.a ^ product.b * 31 ^ (uint64_t)first->n8 << 8) * 0x9e3779b97f4a7c15ull;
     if (emu_draw(256) < emu_run.habits.land_now)
         while (emu_land_product(warp))
             ;
@@ -291,13 +291,15 @@ void emu_wgmma(float (*d)[4], int n, uint64_t a, const uint32_t *registers, uint
 
 void emu_wgmma_fence(void)
 {
-    emu_meet(0xffffffffu, "wgmma_fence", NULL, [](struct emu_meeting *m) { m->warp->has_fence = true; }, true);
+    emu_meet(
+        0xffffffffu, "wgmma_fence", NULL, [](struct emu_meeting *m) { m->warp->has_fence = true; }, true);
 }
 
 void emu_wgmma_commit(void)
 {
-    emu_meet(0xffffffffu, "wgmma_commit", NULL,
-             [](struct emu_meeting *m) { m->warp->product_groups.push_back(m->warp->product_total); }, true);
+    emu_meet(
+        0xffffffffu, "wgmma_commit", NULL,
+        [](struct emu_meeting *m) { m->warp->product_groups.push_back(m->warp->product_total); }, true);
 }
 
 /* No product is in flight any more that adds to these: registers get them. */

@@ -13,7 +13,8 @@
 struct emu_thread *emu_now;
 struct emu_run emu_run;
 
-struct failed_launch {};
+struct failed_launch {
+};
 
 unsigned emu_draw(unsigned bound)
 {

@@ -51,8 +51,8 @@ void emu_shared_begin(const struct emu_image *image)
 
 unsigned char *emu_arena_open(void)
 {
-    void *arena = mmap(NULL, ARENA_BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                       -1, 0);
+    void *arena =
+        mmap(NULL, ARENA_BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (arena == MAP_FAILED || mprotect((char *)arena + ARENA_BYTES, 4096, PROT_NONE) != 0) {
         fprintf(stderr, "emulator: no memory for a thread block\n");
@@ -70,8 +70,7 @@ void emu_arena_begin(struct emu_block *block)
 void emu_make_resident(struct emu_block *block)
 {
     if (emu_run.resident == block) return;
-    if (emu_run.resident != NULL)
-        memcpy(emu_run.resident->saved_static.data(), emu_run.statics, emu_run.static_bytes);
+    if (emu_run.resident != NULL) memcpy(emu_run.resident->saved_static.data(), emu_run.statics, emu_run.static_bytes);
     memcpy(emu_run.statics, block->saved_static.data(), emu_run.static_bytes);
     emu_run.resident = block;
 }
@@ -113,8 +112,9 @@ unsigned char *emu_shared_at(struct emu_block *block, unsigned address, size_t b
     if (emu_run.dynamic_at != 0 && address >= emu_run.dynamic_at &&
         address - emu_run.dynamic_at + bytes <= emu_run.grid.shared_bytes)
         return dynamic_of(block) + (address - emu_run.dynamic_at);
-    emu_fail("%zu bytes at 0x%x are outside of shared memory (static from 0x%x, %zu bytes; dynamic from 0x%x, %u bytes)",
-             bytes, address, EMU_SHARED_FIRST, emu_run.static_bytes, emu_run.dynamic_at, emu_run.grid.shared_bytes);
+    emu_fail(
+        "%zu bytes at 0x%x are outside of shared memory (static from 0x%x, %zu bytes; dynamic from 0x%x, %u bytes)",
+        bytes, address, EMU_SHARED_FIRST, emu_run.static_bytes, emu_run.dynamic_at, emu_run.grid.shared_bytes);
 }
 
 void emu_block_ended(struct emu_block *block)

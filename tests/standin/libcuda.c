@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "infra/device/cuda_driver.h"
-#include "standin/kernels.h"
+#include "kernels.h"
 
 enum {
     SUCCESS = 0,

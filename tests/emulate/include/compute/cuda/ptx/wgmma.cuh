@@ -58,8 +58,7 @@ template <int N> static inline void wgmma_take(float (*)[4])
 {
 }
 
-template <int N, int TRANS_A, int TRANS_B>
-static inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
+template <int N, int TRANS_A, int TRANS_B> static inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
 {
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "a size that wgmma has");
     emu_wgmma(d, N / 8, a, NULL, b, TRANS_A != 0, TRANS_B != 0, keep != 0);
