@@ -12,11 +12,8 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 /* The same of one product with quantised weights. */
 bool ash_cuda_few_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
-/* Shared memory that leaves no room for a second thread block: a multiprocessor with two would be the last to end. */
-#define ASH_CUDA_FEW_ALONE_BYTES ((size_t)116 << 10)
-
-/* Warps of each multiprocessor, most of them busy in the last round, too, when all share `groups` of rows. */
-size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups);
+/* Warps of each multiprocessor, at most warps_max, that share `groups` of rows: most are busy in the last round, too. */
+size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max);
 /* With quantised weights: as ash_cuda_few_project. */
 bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* Are weights [N, K] bf16 lines of k at 16-byte borders? */

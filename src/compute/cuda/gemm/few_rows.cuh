@@ -5,7 +5,7 @@
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/tile/blocks.cuh"
 
-#define FEW_THREADS (ASH_CUDA_FEW_WARPS * WARP)
+#define FEW_THREADS (ASH_CUDA_FEW_QUANT_WARPS * WARP)
 
 /* Four values of row m, from k on. */
 template <typename Op> static __device__ inline float4 read_four(const Op &op, unsigned m, unsigned k)
@@ -14,11 +14,6 @@ template <typename Op> static __device__ inline float4 read_four(const Op &op, u
 }
 
 /* Are rows added by blocks? Those of bf16 models are. */
-static __device__ inline bool adds_blocks(const struct ash_cuda_few &op)
-{
-    return true;
-}
-
 static __device__ inline bool adds_blocks(const struct ash_cuda_few_quant &op)
 {
     return op.round_bf16 != 0;
@@ -57,7 +52,7 @@ static __device__ inline void scale_four(float4 *x, float rstd, float4 w)
  * weights do not depend on that kernel, so they come meanwhile. */
 template <typename Op> static __device__ inline void norm_rows(const Op &op, float *floats)
 {
-    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
+    __shared__ float rstd[ASH_CUDA_FEW_QUANT_ROWS];
     unsigned fours = (unsigned)op.K / 4, count = (unsigned)op.M * fours;
     float4 weight[NORM_EACH];
 

@@ -178,7 +178,7 @@ static void run_skinny(struct ash_exec *exec, const struct rows_of_x *rows, stru
                  (struct ash_cuda_grid){.x = blocks,
                                         .y = 1,
                                         .threads = kernel->threads,
-                                        .shared_bytes = ash_max(kernel->shared_bytes, ASH_CUDA_FEW_ALONE_BYTES),
+                                        .shared_bytes = ash_max(kernel->shared_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN),
                                         .is_early = true},
                  op);
 }

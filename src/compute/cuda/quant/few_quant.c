@@ -6,7 +6,7 @@
 
 #define ROWS ((size_t)8)    /* of weights, that a warp multiplies at a time */
 #define BLOCKS ((size_t)16) /* of a tile */
-#define THREADS (ASH_CUDA_FEW_WARPS * 32)
+#define THREADS (ASH_CUDA_FEW_QUANT_WARPS * 32)
 #define X_BYTES_MAX ((size_t)64 << 10)
 #define NORM_BYTES_MAX ((size_t)32 << 10)
 
@@ -66,7 +66,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
         op->outs[i].groups = (unsigned)ash_div_up(op->outs[i].N, op->swiglu ? ROWS / 2 : ROWS);
         op->groups += op->outs[i].groups;
     }
-    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups);
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ASH_CUDA_FEW_QUANT_WARPS);
     op->tiles = (unsigned)ash_div_up(blocks, BLOCKS);
     op->row_bytes = ash_dtype_size(dtype, op->K);
     op->x_bytes =
@@ -76,7 +76,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     grid.shared_bytes = op->warps * (kernel->stages[more] * ROWS * ASH_CUDA_FEW_QUANT_PITCH(dtype) +
                                      op->M * ASH_CUDA_FEW_QUANT_PARTS_BYTES) +
                         op->x_bytes + (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
-    grid.shared_bytes = ash_max(grid.shared_bytes, ASH_CUDA_FEW_ALONE_BYTES);
+    grid.shared_bytes = ash_max(grid.shared_bytes, ((size_t)116 << 10));
     ash_cuda_run(exec, kernel->id + more, grid, op);
 }
 
