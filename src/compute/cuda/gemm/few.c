@@ -106,7 +106,6 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
                               .swiglu = args->swiglu,
                               .out_count = (int)args->out_count};
 
-    if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1) return ash_cuda_few_quant_project(exec, args);
     if (args->x == NULL || !args->round_bf16 || !takes_x(args->x, false, args->M, args->K, args->x_stride, has_norm) ||
         (has_norm && (uintptr_t)args->norm % 16 != 0))
         return false;

@@ -7,6 +7,7 @@
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
+#include "compute/cuda/quant/few_quant.h"
 #include "compute/gemm_parts.h"
 #include "compute/quant.h"
 
@@ -259,7 +260,7 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 
     ash_assert(args->K % ash_dtype_block(args->dtype) == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(args->M <= (size_t)GRID_ROWS_MAX * QUANT_ROWS);
-    if (args->M == 0 || args->N == 0 || ash_cuda_few_quant_gemm(exec, args)) return;
+    if (args->M == 0 || args->N == 0) return;
     room = ash_cuda_scratch(exec, quants + args->M * groups * sizeof(float));
     op.qx = (int8_t *)room;
     op.dx = (float *)(room + quants);
@@ -426,6 +427,10 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     ash_assert(args->x_bf16 == NULL || args->norm == NULL);
+    if (args->outs[0].w.packed) {
+        ash_cuda_few_quant_project(exec, args);
+        return;
+    }
     if (args->M == 0 || project_few(exec, args)) return;
     for (size_t i = 0; i < args->out_count; i++)
         wide = ash_max(wide, args->outs[i].w.N);
@@ -437,4 +442,10 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
 }
 
 const struct ash_matrix_ops ash_cuda_matrix = {
-    .gemm = gemm, .quant_gemm = quant_gemm, .project = project, .column_sum = column_sum};
+    .gemm = gemm,
+    .quant_gemm = quant_gemm,
+    .project = project,
+    .packed_bytes = ash_cuda_packed_bytes,
+    .pack = ash_cuda_pack,
+    .column_sum = column_sum,
+};

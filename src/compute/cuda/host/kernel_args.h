@@ -271,32 +271,40 @@ struct ash_cuda_batch_x {
     uint16_t *out;              /* [tiles, tile_k / ASH_CUDA_BATCH_LINE_K, rows, ASH_CUDA_BATCH_LINE_K] */
 };
 
+/* few_quant.cu: warps, most rows of x, units of a stage (quant/packed.h), most stages of all warps. */
 #define ASH_CUDA_FEW_QUANT_WARPS 8
-#define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
-/* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */
-#define ASH_CUDA_FEW_QUANT_PITCH(dtype) ((dtype) == ASH_Q4_0 ? 16 * 18 : 16 * 34 + 32)
-#define ASH_CUDA_FEW_QUANT_PARTS_BYTES (8 * 16 * 8)
+#define ASH_CUDA_FEW_QUANT_ROWS 8
+#define ASH_CUDA_FEW_QUANT_UNITS 4
+#define ASH_CUDA_FEW_QUANT_STAGES_MAX 32
 
 struct ash_cuda_few_quant_out {
-    const uint8_t *w; /* 16-byte aligned */
+    const uint8_t *w; /* packed */
     size_t N;
     const float *bias;
     float *y;
     size_t y_stride;
-    unsigned groups; /* of 8 rows of weights (swiglu: 4 of each of two) */
+    unsigned groups; /* of 8 rows of weights (swiglu: of both) */
 };
 
-/* Products of a few rows with quantised weights: see ash_project_args. */
+/* Products of a few rows with packed quantised weights: see ash_project_args. */
 struct ash_cuda_few_quant {
-    size_t M, K; /* K is a multiple of ASH_QUANT_GROUP */
+    size_t M, K; /* K is whole blocks of 32 */
     const float *x;
     size_t x_stride;
     const float *norm;
     float norm_eps;
     int residual, swiglu, out_count, round_bf16; /* round_bf16: of a bf16 model: its norm and SwiGLU */
-    unsigned warps, groups, tiles;
-    size_t row_bytes, x_bytes; /* of weights; of x, quantised, with scales */
+    unsigned warps, groups, stages, units;       /* stages: of a warp. units: of a row */
+    size_t panel_bytes, x_bytes;                 /* of 8 rows of weights; of x, quantised, with scales */
     struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+/* pack.cu: rows of weights of the file to panels, the last of which may have fewer rows. */
+struct ash_cuda_pack {
+    const uint8_t *w;
+    int dtype;
+    size_t K, rows, row_bytes, panels;
+    uint8_t *packed;
 };
 
 /* An operand of any dtype and strides that becomes lines. */
