@@ -11,7 +11,7 @@
 #include "model/model_priv.h"
 #include "model/weight.h"
 
-#define PLACE_ALIGN ((size_t)256) /* what a device's wide loads want */
+#define PLACE_ALIGN ((size_t)256)     /* what a device's wide loads want */
 #define PACK_BYTES ((size_t)64 << 20) /* of a weight, about: what is on the device twice while it is packed */
 
 /* Take a buffer of the exec's memory with the bytes of a host buffer, and free that. */

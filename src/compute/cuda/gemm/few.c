@@ -6,14 +6,14 @@
 #include "base/math.h"
 #include "compute/blocks.h"
 
-#define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
-#define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
-#define STEP 16           /* k of one product */
+#define CHUNK 8            /* values of 16 bytes, which is how the kernel reads */
+#define ROWS ((size_t)16)  /* of weights, that a warp multiplies at a time */
+#define STEP 16            /* k of one product */
 #define X_PAD ((size_t)64) /* bytes after x that may be read */
 #define IDLE_SHARE 10      /* one of this many warps may be idle in the last round */
 #define STAGES_MIN 2
-#define AHEAD_K 1024                      /* of each row of weights, fetched to the L2 cache before the kernel waits */
-#define X_VALUES_MAX ((size_t)30 << 10)   /* of all rows of x: leaves 48 KB for weights */
+#define AHEAD_K 1024                       /* of each row of weights, fetched to the L2 cache before the kernel waits */
+#define X_VALUES_MAX ((size_t)30 << 10)    /* of all rows of x: leaves 48 KB for weights */
 #define NORM_VALUES_MAX ((size_t)16 << 10) /* the same where they are normed: most are read twice */
 
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max)

@@ -3,8 +3,8 @@
  * Another warp copies its tiles to a ring in shared memory. All rows of x lie there as bf16: normed, if the op norms.
  * Bias, SwiGLU and residual are applied as sums are written.
  *
- * Kernels of a step overlap: a thread block takes half of a multiprocessor, so the next kernel's finds a place beside it
- * and has its ring full when this one ends. About 95 KB are on their way then, which memory needs 3 us for: as long as
+ * Kernels of a step overlap: a thread block takes half of a multiprocessor, so that one of the next kernel has the other
+ * half, and its ring is full when this one ends. About 95 KB are on their way then, which memory needs 3 us for: as long as
  * the end of a kernel, what it wrote becoming visible, and x take. */
 #include "compute/cuda/gemm/few_sums.cuh"
 #include "compute/cuda/ptx/barrier.cuh"
@@ -155,8 +155,8 @@ static __device__ inline void put_scaled(const struct rows_of_x &x, uint2 at, fl
 {
     float rstd = x.rstd[at.x];
 
-    *(uint2 *)(x.values + at.x * x.pitch + at.y) = round_four(make_float4(
-        (four.x * rstd) * w.x, (four.y * rstd) * w.y, (four.z * rstd) * w.z, (four.w * rstd) * w.w));
+    *(uint2 *)(x.values + at.x * x.pitch + at.y) = round_four(
+        make_float4((four.x * rstd) * w.x, (four.y * rstd) * w.y, (four.z * rstd) * w.z, (four.w * rstd) * w.w));
 }
 
 /* Rows of x normed. Whole warps walk together, as blocks are added by four threads. */
@@ -272,8 +272,8 @@ static __device__ inline void read_residuals(const struct ash_cuda_few &op, cons
     });
 }
 
-static __device__ inline void put_sums(const struct ash_cuda_few &op, const struct rows_of_w &rows,
-                                       const float sum[4], const float residual[4])
+static __device__ inline void put_sums(const struct ash_cuda_few &op, const struct rows_of_w &rows, const float sum[4],
+                                       const float residual[4])
 {
     const struct ash_cuda_few_out &out = op.outs[rows.out];
 

@@ -4,12 +4,12 @@
 
 #include "compute/cuda/host/backend_priv.h"
 
-/* Enqueue all of it where the kernel takes it. Returns whether it does: few rows, and weights that are bf16 lines of k at
+/* Enqueue all of it if the kernel takes it. Returns whether it does: few rows, and weights that are bf16 lines of k at
  * 16-byte borders. */
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
-/* Warps of each multiprocessor, at most warps_max, that share `groups` of rows: most are busy in the last round, too. */
+/* Warps of each multiprocessor, at most warps_max, that share `groups` of rows: most are busy in the last round. */
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max);
 /* Are weights [N, K] bf16 lines of k at 16-byte borders? */
 bool ash_cuda_few_takes(const struct ash_mat *w);

@@ -7,7 +7,6 @@
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
-#include "compute/cuda/quant/few_quant.h"
 #include "compute/gemm_parts.h"
 #include "compute/quant.h"
 
@@ -410,11 +409,15 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     return part;
 }
 
-/* Does a kernel for few rows take all of it? Then it is enqueued. */
+/* Does a kernel for few rows take all of it? Then it is enqueued. Packed weights are always taken. */
 static bool project_few(struct ash_exec *exec, const struct ash_project_args *args)
 {
     for (size_t i = 0; i < args->out_count; i++)
         if (args->outs[i].y_bf16 != NULL) return false;
+    if (args->outs[0].w.packed) {
+        ash_cuda_project_packed(exec, args);
+        return true;
+    }
     return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
 }
 
@@ -427,10 +430,6 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     ash_assert(args->x_bf16 == NULL || args->norm == NULL);
-    if (args->outs[0].w.packed) {
-        ash_cuda_few_quant_project(exec, args);
-        return;
-    }
     if (args->M == 0 || project_few(exec, args)) return;
     for (size_t i = 0; i < args->out_count; i++)
         wide = ash_max(wide, args->outs[i].w.N);

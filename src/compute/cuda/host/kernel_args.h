@@ -300,7 +300,7 @@ struct ash_cuda_few_quant {
 };
 
 /* pack.cu: rows of weights of the file to panels, the last of which may have fewer rows. */
-struct ash_cuda_pack {
+struct ash_cuda_quant_pack {
     const uint8_t *w;
     int dtype;
     size_t K, rows, row_bytes, panels;

@@ -1,6 +1,4 @@
 /* Quantised weights: packing them, and products with packed ones, of which each launch takes a few rows of x. */
-#include "compute/cuda/quant/few_quant.h"
-
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/gemm/few.h"
@@ -44,12 +42,12 @@ void ash_cuda_pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, 
                    void *packed)
 {
     size_t row_bytes = ash_dtype_size(w->mat.dtype, K);
-    struct ash_cuda_pack op = {.w = (const uint8_t *)w->mat.data + first * row_bytes,
-                               .dtype = (int)w->mat.dtype,
-                               .K = K,
-                               .rows = count,
-                               .row_bytes = row_bytes,
-                               .panels = ash_div_up(count, ASH_CUDA_PANEL_ROWS)};
+    struct ash_cuda_quant_pack op = {.w = (const uint8_t *)w->mat.data + first * row_bytes,
+                                     .dtype = (int)w->mat.dtype,
+                                     .K = K,
+                                     .rows = count,
+                                     .row_bytes = row_bytes,
+                                     .panels = ash_div_up(count, ASH_CUDA_PANEL_ROWS)};
     size_t lanes = op.panels * ash_cuda_units(K) * ASH_CUDA_UNIT_LANES;
 
     ash_assert(first % ASH_PACK_ROWS == 0);
@@ -85,8 +83,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     op->x_bytes = ash_round_up(op->M * row_x_bytes(dtype, op->K), 16);
     x_bytes = op->x_bytes + (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
     stages = ash_min((ASH_CUDA_FEW_PLACE_BYTES - x_bytes) / stage_bytes, ASH_CUDA_FEW_QUANT_STAGES_MAX);
-    op->warps =
-        (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(stages / STAGES_MIN, ASH_CUDA_FEW_QUANT_WARPS));
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(stages / STAGES_MIN, ASH_CUDA_FEW_QUANT_WARPS));
     op->stages = (unsigned)(stages / op->warps);
     grid.x = ash_min((size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, op->groups);
     grid.shared_bytes = ash_max(op->warps * op->stages * stage_bytes + x_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN);
@@ -131,38 +128,53 @@ static void copy_rows(struct ash_exec *exec, struct ash_project_args *args)
     args->norm = NULL;
 }
 
-void ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_args *args)
+/* Rows first ... first + count - 1 of x. */
+static void run_rows(struct ash_exec *exec, const struct ash_project_args *args, size_t first, size_t count)
+{
+    enum ash_dtype dtype = args->outs[0].w.mat.dtype;
+    struct ash_cuda_few_quant op = {.M = count,
+                                    .K = args->K,
+                                    .x = args->x + first * args->x_stride,
+                                    .x_stride = args->x_stride,
+                                    .norm = args->norm,
+                                    .norm_eps = args->norm_eps,
+                                    .round_bf16 = args->round_bf16,
+                                    .residual = args->residual,
+                                    .swiglu = args->swiglu,
+                                    .out_count = (int)args->out_count};
+
+    for (size_t i = 0; i < args->out_count; i++) {
+        const struct ash_project_out *out = &args->outs[i];
+
+        ash_assert(out->w.packed && out->w.mat.dtype == dtype);
+        op.outs[i] = (struct ash_cuda_few_quant_out){.w = out->w.mat.data,
+                                                     .N = out->w.N,
+                                                     .bias = out->bias,
+                                                     .y = out->y + first * out->y_stride,
+                                                     .y_stride = out->y_stride};
+    }
+    run(exec, &op, dtype);
+}
+
+/* Can the kernel read x where it is, and norm it? Normed rows are float32 in shared memory: one of them. */
+static bool reads_x(const struct ash_project_args *args)
+{
+    size_t bytes = args->K * sizeof(float) + row_x_bytes(args->outs[0].w.mat.dtype, args->K);
+
+    if (args->x_stride % 4 != 0 || ((uintptr_t)args->x | (uintptr_t)args->norm) % 16 != 0) return false;
+    return !overlaps(args) && (args->norm == NULL || (args->M == 1 && bytes <= X_BYTES_MAX));
+}
+
+void ash_cuda_project_packed(struct ash_exec *exec, const struct ash_project_args *args)
 {
     struct ash_project_args all = *args;
-    enum ash_dtype dtype = args->outs[0].w.mat.dtype;
-    bool at_borders = args->x_stride % 4 == 0 && ((uintptr_t)args->x | (uintptr_t)args->norm) % 16 == 0;
-    bool norms_here = args->norm != NULL && args->M == 1 && args->K * sizeof(float) + row_x_bytes(dtype, args->K) <= X_BYTES_MAX;
     size_t most;
 
-    ash_assert(args->x != NULL && ash_cuda_unit_of((int)dtype).quants > 0);
+    ash_assert(args->x != NULL && ash_cuda_unit_of((int)args->outs[0].w.mat.dtype).quants > 0);
     if (args->M == 0 || args->K == 0) return;
-    if (!at_borders || (args->norm != NULL && !norms_here) || overlaps(args)) copy_rows(exec, &all);
-    most = ash_max(ash_min(X_BYTES_MAX / row_x_bytes(dtype, all.K), ASH_CUDA_FEW_QUANT_ROWS), 1);
-    for (size_t first = 0; first < all.M; first += most) {
-        struct ash_cuda_few_quant op = {.M = ash_min(all.M - first, most),
-                                        .K = all.K,
-                                        .x = all.x + first * all.x_stride,
-                                        .x_stride = all.x_stride,
-                                        .norm = all.norm,
-                                        .norm_eps = all.norm_eps,
-                                        .round_bf16 = all.round_bf16,
-                                        .residual = all.residual,
-                                        .swiglu = all.swiglu,
-                                        .out_count = (int)all.out_count};
-
-        for (size_t i = 0; i < all.out_count; i++) {
-            ash_assert(all.outs[i].w.packed && all.outs[i].w.mat.dtype == dtype);
-            op.outs[i] = (struct ash_cuda_few_quant_out){.w = all.outs[i].w.mat.data,
-                                                         .N = all.outs[i].w.N,
-                                                         .bias = all.outs[i].bias,
-                                                         .y = all.outs[i].y + first * all.outs[i].y_stride,
-                                                         .y_stride = all.outs[i].y_stride};
-        }
-        run(exec, &op, dtype);
-    }
+    if (!reads_x(args)) copy_rows(exec, &all);
+    most = ash_min(X_BYTES_MAX / row_x_bytes(args->outs[0].w.mat.dtype, all.K), ASH_CUDA_FEW_QUANT_ROWS);
+    most = ash_max(most, 1);
+    for (size_t first = 0; first < all.M; first += most)
+        run_rows(exec, &all, first, ash_min(all.M - first, most));
 }

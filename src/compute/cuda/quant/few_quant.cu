@@ -188,8 +188,8 @@ static __device__ inline int byte_of(uint32_t word, int i)
 
 /* A group of 256 to the chain, and its minimum. sums: of each 16 quants of x. */
 template <int DTYPE>
-static __device__ inline void add_group(const struct words &w, const struct unit_scales &scales, const int8_t *q, float d,
-                                        const int *sums, float *sum)
+static __device__ inline void add_group(const struct words &w, const struct unit_scales &scales, const int8_t *q,
+                                        float d, const int *sums, float *sum)
 {
     constexpr int OFFSET = DTYPE == ASH_Q4_0 ? 8 : DTYPE == ASH_Q6_K ? 32 : 0;
     constexpr bool HAS_MIN = DTYPE == ASH_Q4_K || DTYPE == ASH_Q5_K;

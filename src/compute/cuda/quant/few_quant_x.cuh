@@ -108,8 +108,8 @@ static __device__ inline void read_eight(const struct ash_cuda_few_quant &op, co
         float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
         if (k < op.K)
-            four = op.norm != NULL ? *(const float4 *)(floats + m * op.K + k + half * 4)
-                                   : read_four(op, m, k + half * 4);
+            four =
+                op.norm != NULL ? *(const float4 *)(floats + m * op.K + k + half * 4) : read_four(op, m, k + half * 4);
         x[half * 4] = four.x, x[half * 4 + 1] = four.y, x[half * 4 + 2] = four.z, x[half * 4 + 3] = four.w;
     }
 }
