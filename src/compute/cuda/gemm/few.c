@@ -36,23 +36,52 @@ static size_t x_bytes(const struct ash_cuda_few *op)
     return op->M * (op->K + CHUNK) * sizeof(uint16_t) + blocks + X_PAD;
 }
 
-static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
+/* Stages of a warp and how many warps multiply, with all of x beside them. Returns the bytes of shared memory. */
+static size_t lay_out(struct ash_exec *exec, struct ash_cuda_few *op)
 {
-    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, tiles;
-    struct ash_cuda_grid grid = {.y = 1, .threads = ASH_CUDA_FEW_THREADS, .is_early = true};
+    size_t tiles = (ASH_CUDA_FEW_PLACE_BYTES - x_bytes(op)) / ASH_CUDA_FEW_TILE_BYTES;
 
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(tiles / STAGES_MIN, ASH_CUDA_FEW_WARPS));
+    op->stages = (unsigned)(tiles / op->warps);
+    return op->warps * op->stages * (size_t)ASH_CUDA_FEW_TILE_BYTES + x_bytes(op);
+}
+
+/* The same with a tile of x in each stage; a warp copies these. */
+static size_t lay_out_tiled(struct ash_exec *exec, struct ash_cuda_few *op)
+{
+    size_t stage_bytes;
+
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ASH_CUDA_FEW_WARPS - 1);
+    stage_bytes = op->warps * (size_t)ASH_CUDA_FEW_TILE_BYTES + ASH_CUDA_FEW_X_TILE_BYTES;
+    op->stages = (unsigned)(ASH_CUDA_FEW_PLACE_BYTES / stage_bytes);
+    return op->stages * stage_bytes;
+}
+
+static void run_few(struct ash_exec *exec, struct ash_cuda_few *op, bool is_tiled)
+{
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, shared_bytes;
+
+    op->groups = 0;
     for (int i = 0; i < (op->swiglu ? 1 : op->out_count); i++) {
         op->outs[i].groups = (unsigned)ash_div_up(op->outs[i].N, op->swiglu ? ROWS / 2 : ROWS);
         op->groups += op->outs[i].groups;
     }
-    tiles = (ASH_CUDA_FEW_PLACE_BYTES - x_bytes(op)) / ASH_CUDA_FEW_TILE_BYTES;
-    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(tiles / STAGES_MIN, ASH_CUDA_FEW_WARPS));
-    op->stages = (unsigned)(tiles / op->warps);
     op->ahead = AHEAD_K;
-    grid.x = ash_min(sm_count, op->groups);
-    grid.shared_bytes =
-        ash_max(op->warps * op->stages * (size_t)ASH_CUDA_FEW_TILE_BYTES + x_bytes(op), ASH_CUDA_FEW_PLACE_BYTES_MIN);
-    ash_cuda_run(exec, ASH_KERNEL_few, grid, op);
+    shared_bytes = is_tiled ? lay_out_tiled(exec, op) : lay_out(exec, op);
+    ash_cuda_run(exec, is_tiled ? ASH_KERNEL_few_tiled : ASH_KERNEL_few,
+                 (struct ash_cuda_grid){.x = ash_min(sm_count, op->groups),
+                                        .y = 1,
+                                        .threads = ASH_CUDA_FEW_THREADS,
+                                        .shared_bytes = ash_max(shared_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN),
+                                        .is_early = true},
+                 op);
+}
+
+bool ash_cuda_few_run_tiled(struct ash_exec *exec, struct ash_cuda_few *op)
+{
+    if (op->M > ASH_CUDA_FEW_ROWS || op->K % STEP != 0) return false;
+    run_few(exec, op, true);
+    return true;
 }
 
 /* Rows of x: few enough, and at 16-byte borders? */
@@ -115,7 +144,7 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
         if ((i == 0 || !args->swiglu) && ash_cuda_few_overlap(args, out)) return false;
     }
     if (!ash_cuda_few_outs(args, op.outs)) return false;
-    run_few(exec, &op);
+    run_few(exec, &op, false);
     return true;
 }
 
@@ -139,6 +168,6 @@ bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                                            .bias = args->bias,
                                            .y = args->c,
                                            .y_stride = args->c_stride};
-    run_few(exec, &op);
+    run_few(exec, &op, false);
     return true;
 }

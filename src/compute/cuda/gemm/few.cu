@@ -7,17 +7,18 @@
  * half, and its ring is full when this one ends. About 95 KB are on their way then, which memory needs 3 us for: as long as
  * the end of a kernel, what it wrote becoming visible, and x take. */
 #include "compute/cuda/gemm/few_sums.cuh"
+#include "compute/cuda/gemm/few_x.cuh"
 #include "compute/cuda/ptx/barrier.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/ptx/mma.cuh"
-#include "compute/cuda/tile/blocks.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
 #define STEP 16 /* k of one product */
 #define TILE_K ASH_CUDA_FEW_TILE_K
 #define PITCH (TILE_K * 2 + 16) /* bytes from row to row: rows in different banks */
 #define TILE_BYTES ASH_CUDA_FEW_TILE_BYTES
+#define X_TILE_BYTES ASH_CUDA_FEW_X_TILE_BYTES
 #define THREADS ASH_CUDA_FEW_THREADS
 #define LANE (threadIdx.x % WARP)
 
@@ -88,123 +89,6 @@ static __device__ inline void fill_ring(const struct ash_cuda_few &op, const str
         unsigned left = (unsigned)op.K - from.k;
 
         fetch_to_l2(from.row + from.k, (left < op.ahead ? left : op.ahead) * 2);
-    }
-}
-
-/* ---- x ----------------------------------------------------------------------------------------------------------- */
-
-#define HELD 4  /* chunks of four values of x that a thread keeps between the two passes of a norm: a row of 4096 */
-#define AHEAD 8 /* chunks that it reads before it writes the first */
-
-/* Rows of x in shared memory: [M, pitch] of bf16, and the sums of their blocks of squares. */
-struct rows_of_x {
-    uint16_t *values;
-    float *blocks, *rstd;
-    unsigned pitch, fours; /* fours: chunks of a row */
-};
-
-/* Chunk i of all rows: its row, and k. */
-static __device__ inline uint2 place_of(const struct ash_cuda_few &op, const struct rows_of_x &x, unsigned i)
-{
-    unsigned m = op.M == 1 ? 0 : i / x.fours;
-
-    return make_uint2(m, (i - m * x.fours) * 4);
-}
-
-static __device__ inline float4 read_floats(const struct ash_cuda_few &op, uint2 at)
-{
-    return *(const float4 *)((const float *)op.x + at.x * op.x_stride + at.y);
-}
-
-/* Rows of x as they are. */
-static __device__ inline void put_plain(const struct ash_cuda_few &op, const struct rows_of_x &x)
-{
-    unsigned count = (unsigned)op.M * x.fours;
-
-#pragma unroll 1
-    for (unsigned first = threadIdx.x; first < count; first += AHEAD * THREADS) {
-        uint2 values[AHEAD];
-
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            unsigned i = first + j * THREADS;
-            uint2 at = place_of(op, x, i < count ? i : first);
-
-            values[j] = op.x_is_bf16 ? *(const uint2 *)((const uint16_t *)op.x + at.x * op.x_stride + at.y)
-                                     : round_four(read_floats(op, at));
-        }
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            unsigned i = first + j * THREADS;
-            uint2 at = place_of(op, x, i);
-
-            if (i < count) *(uint2 *)(x.values + at.x * x.pitch + at.y) = values[j];
-        }
-    }
-}
-
-/* The sum of squares of a block, of which four neighbouring threads have four columns each. */
-static __device__ inline void put_block(const struct rows_of_x &x, unsigned i, unsigned count, float4 four)
-{
-    float sum = block_sum(four_dot(four, four));
-
-    if (i < count && i % 4 == 0) x.blocks[i / 4] = sum;
-}
-
-static __device__ inline void put_scaled(const struct rows_of_x &x, uint2 at, float4 four, float4 w)
-{
-    float rstd = x.rstd[at.x];
-
-    *(uint2 *)(x.values + at.x * x.pitch + at.y) = round_four(
-        make_float4((four.x * rstd) * w.x, (four.y * rstd) * w.y, (four.z * rstd) * w.z, (four.w * rstd) * w.w));
-}
-
-/* Rows of x normed. Whole warps walk together, as blocks are added by four threads. */
-static __device__ inline void put_normed(const struct ash_cuda_few &op, const struct rows_of_x &x)
-{
-    unsigned count = (unsigned)op.M * x.fours, warp = threadIdx.x / WARP, blocks = x.fours / 4;
-    float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f), four[HELD], w[HELD];
-
-#pragma unroll
-    for (int j = 0; j < HELD; j++) {
-        unsigned i = threadIdx.x + j * THREADS;
-
-        w[j] = i < count ? *(const float4 *)(op.norm + place_of(op, x, i).y) : zeros;
-    }
-    early_wait();
-#pragma unroll
-    for (int j = 0; j < HELD; j++) {
-        unsigned i = threadIdx.x + j * THREADS;
-
-        four[j] = i < count ? read_floats(op, place_of(op, x, i)) : zeros;
-    }
-#pragma unroll
-    for (int j = 0; j < HELD; j++)
-        put_block(x, threadIdx.x + j * THREADS, count, four[j]);
-#pragma unroll 4
-    for (unsigned first = HELD * THREADS; first < count; first += THREADS) {
-        unsigned i = first + threadIdx.x;
-
-        put_block(x, i, count, i < count ? read_floats(op, place_of(op, x, i)) : zeros);
-    }
-    __syncthreads();
-    for (unsigned m = warp; m < op.M; m += THREADS / WARP) {
-        float squares = sum_blocks(x.blocks + m * blocks, blocks);
-
-        if (LANE == 0) x.rstd[m] = 1.0f / sqrtf(squares / (float)op.K + op.norm_eps);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < HELD; j++) {
-        unsigned i = threadIdx.x + j * THREADS;
-
-        if (i < count) put_scaled(x, place_of(op, x, i), four[j], w[j]);
-    }
-#pragma unroll 4
-    for (unsigned i = HELD * THREADS + threadIdx.x; i < count; i += THREADS) {
-        uint2 at = place_of(op, x, i);
-
-        put_scaled(x, at, read_floats(op, at), *(const float4 *)(op.norm + at.y));
     }
 }
 
@@ -287,68 +171,161 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
     });
 }
 
-/* All groups of a warp. */
-static __device__ inline void multiply(const struct ash_cuda_few &op, const struct ring &ring, unsigned group,
-                                       const struct rows_of_x &rows_of_x)
+/* Where a warp finds the rows of x for a tile of weights: all of them lie in shared memory, or (TILED) tiles of them come
+ * along through a ring that all warps of the thread block read. */
+struct x_source {
+    struct ring ring; /* TILED */
+    unsigned row;     /* where this lane's row for load_matrices is, in all of x or in the first tile */
+};
+
+template <bool TILED>
+static __device__ inline unsigned wait_x(const struct x_source &x, const struct cursor &at, unsigned k)
 {
-    unsigned m = LANE % 8 < op.M ? LANE % 8 : (unsigned)op.M - 1;
+    if (!TILED) return x.row + k * 2;
+    barrier_wait(x.ring.full + at.stage * 8, at.parity);
+    return x.row + at.stage * X_TILE_BYTES;
+}
+
+/* All lanes have read a tile. */
+static __device__ inline void free_tile(const struct ring &ring, const struct cursor &at)
+{
+    __syncwarp();
+    if (LANE == 0) barrier_arrive(ring.empty + at.stage * 8);
+}
+
+/* Rounds of groups that the first warp of this thread block has: the others have as many, or one fewer. */
+static __device__ inline unsigned rounds_of(const struct ash_cuda_few &op)
+{
+    unsigned each = gridDim.x * op.warps;
+
+    return (op.groups - blockIdx.x + each - 1) / each;
+}
+
+/* A group's sums. */
+template <bool TILED>
+static __device__ inline void multiply_group(const struct ash_cuda_few &op, const struct ring &ring,
+                                             const struct x_source &x, unsigned group, struct cursor &at,
+                                             struct cursor &x_at)
+{
+    struct rows_of_w rows = find_rows(op, group, ROWS);
     unsigned w = ring.tiles + LANE % ROWS * PITCH + LANE / ROWS * 16;
-    unsigned x = shared_address(rows_of_x.values) + m * rows_of_x.pitch * 2 + LANE / 8 * 16;
+    float sum[4] = {}, residual[4] = {};
+
+    read_residuals(op, rows, residual);
+#pragma unroll 1
+    for (unsigned k = 0; k < op.K; k += TILE_K) {
+        struct operands tile = {w + at.stage * TILE_BYTES, wait_x<TILED>(x, x_at, k)};
+
+        barrier_wait(ring.full + at.stage * 8, at.parity);
+        if (op.K - k >= TILE_K)
+            add_tile(tile, sum);
+        else
+            add_steps(tile, ((unsigned)op.K - k) / STEP, sum);
+        free_tile(ring, at);
+        at.next(ring.stages);
+        if (!TILED) continue;
+        free_tile(x.ring, x_at);
+        x_at.next(x.ring.stages);
+    }
+    put_sums(op, rows, sum, residual);
+}
+
+/* All groups of a warp. One that has none left in the last round still lets tiles of x pass. */
+template <bool TILED>
+static __device__ inline void multiply(const struct ash_cuda_few &op, const struct ring &ring, const struct x_source &x,
+                                       unsigned group)
+{
+    unsigned rounds = rounds_of(op);
+    struct cursor at = {0, 0}, x_at = {0, 0};
+
+#pragma unroll 1
+    for (unsigned r = 0; r < rounds; r++, group += gridDim.x * op.warps) {
+        if (group < op.groups) {
+            multiply_group<TILED>(op, ring, x, group, at, x_at);
+            continue;
+        }
+#pragma unroll 1
+        for (unsigned k = 0; TILED && k < op.K; k += TILE_K) {
+            wait_x<TILED>(x, x_at, k);
+            free_tile(x.ring, x_at);
+            x_at.next(x.ring.stages);
+        }
+    }
+}
+
+/* ---- the kernels ------------------------------------------------------------------------------------------------- */
+
+/* Copy tiles of x, all of them in each round. */
+static __device__ inline void copy_x(const struct ash_cuda_few &op, const struct ring &ring)
+{
+    const uint16_t *row = (const uint16_t *)op.x + (LANE < op.M ? LANE : 0) * op.x_stride;
     struct cursor at = {0, 0};
 
 #pragma unroll 1
-    for (; group < op.groups; group += gridDim.x * op.warps) {
-        struct rows_of_w rows = find_rows(op, group, ROWS);
-        float sum[4] = {}, residual[4] = {};
-
-        read_residuals(op, rows, residual);
+    for (unsigned r = rounds_of(op); r > 0; r--)
 #pragma unroll 1
         for (unsigned k = 0; k < op.K; k += TILE_K) {
-            struct operands tile = {w + at.stage * TILE_BYTES, x + k * 2};
+            unsigned left = (unsigned)op.K - k, bytes = (left < TILE_K ? left : TILE_K) * 2;
+            unsigned full = ring.full + at.stage * 8;
 
-            barrier_wait(ring.full + at.stage * 8, at.parity);
-            if (op.K - k >= TILE_K)
-                add_tile(tile, sum);
-            else
-                add_steps(tile, ((unsigned)op.K - k) / STEP, sum);
-            __syncwarp(); /* all lanes have read the tile */
-            if (LANE == 0) barrier_arrive(ring.empty + at.stage * 8);
+            barrier_wait(ring.empty + at.stage * 8, at.parity ^ 1);
+            if (LANE == 0) barrier_expect(full, (unsigned)op.M * bytes);
+            __syncwarp();
+            if (LANE < op.M) copy_bulk(ring.tiles + at.stage * X_TILE_BYTES + LANE * PITCH, row + k, bytes, full);
             at.next(ring.stages);
         }
-        put_sums(op, rows, sum, residual);
-    }
 }
 
-/* Warps 0 to WARPS - 1 multiply, the others copy for them; all of them lay out x. */
-extern "C" __global__ void __launch_bounds__(THREADS, 2) few(const __grid_constant__ struct ash_cuda_few op)
+/* Barriers of all rings, of which `passes` warps empty each stage. */
+static __device__ inline void init_barriers(const struct ring &first, unsigned count, unsigned passes)
+{
+    if (threadIdx.x < count) barrier_init(first.full + threadIdx.x * 8, 1);
+    if (threadIdx.x < count) barrier_init(first.empty + threadIdx.x * 8, passes);
+}
+
+/* Warps 0 to WARPS - 1 multiply, the others copy for them. All of them lay out x; or (TILED) the last warp copies tiles
+ * of it, and WARPS - 1 multiply at most. */
+template <bool TILED> static __device__ inline void multiply_few(const struct ash_cuda_few &op)
 {
     DYNAMIC_SHARED(unsigned char, shared, 128);
-    __shared__ uint64_t barriers[2][ASH_CUDA_FEW_TILES_MAX];
+    __shared__ uint64_t full[2 * ASH_CUDA_FEW_TILES_MAX], empty[2 * ASH_CUDA_FEW_TILES_MAX];
     __shared__ float rstd[ASH_CUDA_FEW_ROWS];
     unsigned warp = threadIdx.x / WARP % ASH_CUDA_FEW_WARPS, tiles = op.warps * op.stages;
+    unsigned m = LANE % 8 < op.M ? LANE % 8 : (unsigned)op.M - 1, group = warp * gridDim.x + blockIdx.x;
     bool copies = threadIdx.x >= THREADS / 2, is_busy = warp < op.warps;
-    struct ring ring = {shared_address(shared) + warp * op.stages * TILE_BYTES,
-                        shared_address(barriers[0] + warp * op.stages), shared_address(barriers[1] + warp * op.stages),
-                        op.stages};
-    struct source from = {NULL, warp * gridDim.x + blockIdx.x, 0, {0, 0}};
-    struct rows_of_x x = {(uint16_t *)(shared + tiles * TILE_BYTES), NULL, rstd, (unsigned)op.K + 8,
-                          (unsigned)op.K / 4};
+    struct ring all = {shared_address(shared), shared_address(full), shared_address(empty), op.stages};
+    struct ring mine = {all.tiles + warp * op.stages * TILE_BYTES, all.full + warp * op.stages * 8,
+                        all.empty + warp * op.stages * 8, op.stages};
+    struct ring of_x = {all.tiles + tiles * TILE_BYTES, all.full + tiles * 8, all.empty + tiles * 8, op.stages};
+    struct rows_of_x rows = {(uint16_t *)(shared + tiles * TILE_BYTES), NULL, rstd, (unsigned)op.K + 8,
+                             (unsigned)op.K / 4};
+    struct x_source x = {of_x, of_x.tiles + m * (TILED ? PITCH : rows.pitch * 2) + LANE / 8 * 16};
+    struct source from = {NULL, group, 0, {0, 0}};
 
     early_begin();
-    x.blocks = (float *)(x.values + op.M * x.pitch);
-    if (threadIdx.x < 2 * tiles) barrier_init(shared_address(barriers[threadIdx.x / tiles] + threadIdx.x % tiles), 1);
+    rows.blocks = (float *)(rows.values + op.M * rows.pitch);
+    init_barriers(all, tiles, 1);
+    if (TILED) init_barriers(of_x, op.stages, op.warps);
     barriers_show();
     __syncthreads();
-    if (copies && is_busy) fill_ring(op, ring, from);
-    if (op.norm != NULL) {
-        put_normed(op, x);
-    } else {
+    if (copies && is_busy) fill_ring(op, mine, from);
+    if (TILED)
         early_wait();
-        put_plain(op, x);
-    }
+    else
+        put_x<THREADS>(op, rows);
     __syncthreads();
+    if (TILED && copies && warp == ASH_CUDA_FEW_WARPS - 1) copy_x(op, of_x);
     if (!is_busy) return;
-    if (!copies) multiply(op, ring, from.group, x);
+    if (!copies) multiply<TILED>(op, mine, x, group);
     while (copies && from.group < op.groups)
-        copy_tile(op, ring, from);
+        copy_tile(op, mine, from);
 }
+
+#define FEW(name, TILED)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) name(const __grid_constant__ struct ash_cuda_few op)      \
+    {                                                                                                                  \
+        multiply_few<TILED>(op);                                                                                       \
+    }
+
+FEW(few, false)
+FEW(few_tiled, true)

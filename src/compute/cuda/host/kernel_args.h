@@ -212,6 +212,7 @@ struct ash_cuda_gemm_bf16 {
 /* few.cu: k of a tile of 16 rows of weights, its bytes in shared memory, tiles there at most. */
 #define ASH_CUDA_FEW_TILE_K 256
 #define ASH_CUDA_FEW_TILE_BYTES (16 * (ASH_CUDA_FEW_TILE_K * 2 + 16))
+#define ASH_CUDA_FEW_X_TILE_BYTES (ASH_CUDA_FEW_ROWS * (ASH_CUDA_FEW_TILE_K * 2 + 16))
 #define ASH_CUDA_FEW_TILES_MAX (ASH_CUDA_FEW_PLACE_BYTES / ASH_CUDA_FEW_TILE_BYTES)
 /* Shared memory of a thread block whose kernel shares multiprocessors with the next one: half of 228 KB at most, with
  * what the driver and static variables take, and more than a third: so that there is no place for a third one. */
@@ -241,6 +242,18 @@ struct ash_cuda_few {
     unsigned stages;        /* few.cu: tiles of a warp in shared memory */
     unsigned ahead;         /* few.cu: k beyond them that are fetched to the L2 cache before the kernel waits */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+/* few_rows.cu: rows of float32 to rows of bf16, perhaps normed. */
+#define ASH_CUDA_FEW_ROWS_THREADS 512
+struct ash_cuda_few_rows {
+    size_t M, K; /* K is a multiple of 8 */
+    const void *x;
+    int x_is_bf16; /* 0 */
+    size_t x_stride;
+    const float *norm; /* or NULL */
+    float norm_eps;
+    uint16_t *out; /* [M, K] */
 };
 
 /* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
