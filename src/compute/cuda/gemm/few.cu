@@ -3,9 +3,9 @@
  * Another warp copies its tiles to a ring in shared memory. All rows of x lie there as bf16: normed, if the op norms.
  * Bias, SwiGLU and residual are applied as sums are written.
  *
- * Kernels of a step overlap: a thread block takes half of a multiprocessor, so that one of the next kernel has the other
- * half, and its ring is full when this one ends. About 95 KB are on their way then, which memory needs 3 us for: as long as
- * the end of a kernel, what it wrote becoming visible, and x take. */
+ * Kernels of a step overlap: a thread block takes half of a multiprocessor, so that one of the next kernel has the
+ * other half, and its ring is full when this one ends. About 95 KB are on their way then, which memory needs 3 us for:
+ * as long as the end of a kernel, what it wrote becoming visible, and x take. */
 #include "compute/cuda/gemm/few_sums.cuh"
 #include "compute/cuda/gemm/few_x.cuh"
 #include "compute/cuda/ptx/barrier.cuh"
@@ -171,8 +171,8 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
     });
 }
 
-/* Where a warp finds the rows of x for a tile of weights: all of them lie in shared memory, or (TILED) tiles of them come
- * along through a ring that all warps of the thread block read. */
+/* Where a warp finds the rows of x for a tile of weights: all of them lie in shared memory, or (TILED) tiles of them
+ * come along through a ring that all warps of the thread block read. */
 struct x_source {
     struct ring ring; /* TILED */
     unsigned row;     /* where this lane's row for load_matrices is, in all of x or in the first tile */

@@ -1,5 +1,5 @@
-/* few_rows - rows of x as bf16, normed if the op norms: for products of some rows, whose thread blocks read them in tiles
- * (few.cu, skinny.cu). A thread block has a row. */
+/* few_rows - rows of x as bf16, normed if the op norms: for products of some rows, whose thread blocks read them in
+ * tiles (few.cu, skinny.cu). A thread block has a row. */
 #include "compute/cuda/gemm/few_x.cuh"
 
 #define THREADS ASH_CUDA_FEW_ROWS_THREADS

@@ -1,5 +1,5 @@
-/* few_x - rows of x as products of a few rows multiply them: bf16, normed if the op norms. All threads of a thread block
- * make them, in shared memory (few.cu) or for other kernels (few_rows.cu). */
+/* few_x - rows of x as products of a few rows multiply them: bf16, normed if the op norms. All threads of a thread
+ * block make them, in shared memory (few.cu) or for other kernels (few_rows.cu). */
 #ifndef ASH_COMPUTE_CUDA_FEW_X_CUH
 #define ASH_COMPUTE_CUDA_FEW_X_CUH
 
@@ -73,7 +73,7 @@ static __device__ inline void put_scaled(const struct rows_of_x &x, uint2 at, fl
         make_float4((four.x * rstd) * w.x, (four.y * rstd) * w.y, (four.z * rstd) * w.z, (four.w * rstd) * w.w));
 }
 
-/* Rows of x normed, after the kernel before this one. Whole warps walk together, as blocks are added by four threads. */
+/* Rows of x normed, after the kernel before this one. Whole warps walk together: four threads add a block. */
 template <int THREADS, typename Op> static __device__ inline void put_normed(const Op &op, const struct rows_of_x &x)
 {
     unsigned count = (unsigned)op.M * x.fours, warp = threadIdx.x / WARP, blocks = (x.fours + 3) / 4;

@@ -123,7 +123,7 @@ static __device__ inline void put_bytes(const struct from &from, unsigned lane, 
         quants[(i / 16 * ASH_CUDA_UNIT_LANES + lane) * 16 + i % 16] = (uint8_t)quant_at(from, from.k + i);
 }
 
-/* Nibbles, and the bits above them: of a word of a block (four elements; low nibbles are words 0 to 3), in each byte. */
+/* Nibbles, and the bits above them: of a word of a block (four elements; low nibbles are words 0 to 3), by bytes. */
 static __device__ inline void put_nibbles(const struct from &from, unsigned lane, unsigned high_bytes, uint8_t *quants,
                                           uint8_t *high)
 {
