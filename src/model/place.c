@@ -31,19 +31,21 @@ static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, c
     return 0;
 }
 
+/* Floats stay as they are: whether their products read them packed depends on the precision, which may change. */
+static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
+{
+    if (ash_dtype_block(model->params[index].dtype) == 1) return 0;
+    return ash_round_up(ash_model_packed_bytes(model, exec, (int32_t)index), PLACE_ALIGN);
+}
+
 /* Bytes that a parameter takes on the device as the file has it: none if only products read it, packed. */
 static size_t plain_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
 {
     const struct ash_param *param = &model->params[index];
     bool is_looked_up = (int32_t)index == model->top.param[ASH_ROLE_EMBED];
 
-    if (!is_looked_up && ash_model_packed_bytes(model, exec, (int32_t)index) > 0) return 0;
+    if (!is_looked_up && packed_bytes(model, exec, index) > 0) return 0;
     return ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
-}
-
-static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
-{
-    return ash_round_up(ash_model_packed_bytes(model, exec, (int32_t)index), PLACE_ALIGN);
 }
 
 /* Rows of a weight that are packed at a time. */
