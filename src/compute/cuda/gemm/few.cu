@@ -1,6 +1,7 @@
 /* few - products of a few rows (inference) with bf16 weights, at the speed of memory. Weights are the 16-row operand of
  * the tensor cores: a warp owns 16 rows of them and adds them to one chain per output, k ascending (ref/wgmma.h).
- * Another warp copies its tiles to a ring in shared memory. All rows of x lie there as bf16: normed, if the op norms.
+ * Another warp copies its tiles to a ring in shared memory (cp.async: 16 bulk copies of a row each, which one thread
+ * issues after the other, took 1 us a tile). All rows of x lie there as bf16: normed, if the op norms.
  * Bias, SwiGLU and residual are applied as sums are written.
  *
  * Kernels of a step overlap: a thread block takes half of a multiprocessor, so that one of the next kernel has the
@@ -33,7 +34,7 @@ static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, c
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Tiles of a warp, each with a barrier that its bytes pass, and one that its last reader passes. */
+/* Tiles of a warp, each with a barrier that the lanes' copies pass, and one that its last reader passes. */
 struct ring {
     unsigned tiles, full, empty; /* addresses in shared memory */
     unsigned stages;
@@ -50,7 +51,7 @@ struct cursor {
     }
 };
 
-/* The next tile to copy: lane r copies row r. */
+/* The next tile to copy: lane r knows where row r is. */
 struct source {
     const uint16_t *row;
     unsigned group, k;
@@ -64,13 +65,16 @@ static __device__ inline void find_row(const struct ash_cuda_few &op, struct sou
 
 static __device__ inline void copy_tile(const struct ash_cuda_few &op, const struct ring &ring, struct source &from)
 {
-    unsigned left = (unsigned)op.K - from.k, bytes = (left < TILE_K ? left : TILE_K) * 2;
-    unsigned full = ring.full + from.at.stage * 8;
+    unsigned to = ring.tiles + from.at.stage * TILE_BYTES + LANE * 16, k = from.k + LANE * 8;
 
     barrier_wait(ring.empty + from.at.stage * 8, from.at.parity ^ 1);
-    if (LANE == 0) barrier_expect(full, ROWS * bytes);
-    __syncwarp();
-    if (LANE < ROWS) copy_bulk(ring.tiles + from.at.stage * TILE_BYTES + LANE * PITCH, from.row + from.k, bytes, full);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const uint16_t *row = (const uint16_t *)__shfl_sync(EVERY_LANE, (unsigned long long)from.row, r);
+
+        if (k < op.K) copy_16_ahead(to + r * PITCH, row + k);
+    }
+    barrier_arrive_copied(ring.full + from.at.stage * 8);
     from.at.next(ring.stages);
     from.k += TILE_K;
     if (from.k < op.K) return;
@@ -258,20 +262,19 @@ static __device__ inline void multiply(const struct ash_cuda_few &op, const stru
 /* Copy tiles of x, all of them in each round. */
 static __device__ inline void copy_x(const struct ash_cuda_few &op, const struct ring &ring)
 {
-    const uint16_t *row = (const uint16_t *)op.x + (LANE < op.M ? LANE : 0) * op.x_stride;
+    const uint16_t *row = (const uint16_t *)op.x + LANE * 8;
     struct cursor at = {0, 0};
 
 #pragma unroll 1
     for (unsigned r = rounds_of(op); r > 0; r--)
 #pragma unroll 1
         for (unsigned k = 0; k < op.K; k += TILE_K) {
-            unsigned left = (unsigned)op.K - k, bytes = (left < TILE_K ? left : TILE_K) * 2;
-            unsigned full = ring.full + at.stage * 8;
-
             barrier_wait(ring.empty + at.stage * 8, at.parity ^ 1);
-            if (LANE == 0) barrier_expect(full, (unsigned)op.M * bytes);
-            __syncwarp();
-            if (LANE < op.M) copy_bulk(ring.tiles + at.stage * X_TILE_BYTES + LANE * PITCH, row + k, bytes, full);
+#pragma unroll
+            for (int m = 0; m < ASH_CUDA_FEW_ROWS; m++)
+                if (m < op.M && k + LANE * 8 < op.K)
+                    copy_16(ring.tiles + at.stage * X_TILE_BYTES + m * PITCH + LANE * 16, row + m * op.x_stride + k);
+            barrier_arrive_copied(ring.full + at.stage * 8);
             at.next(ring.stages);
         }
 }
@@ -279,7 +282,7 @@ static __device__ inline void copy_x(const struct ash_cuda_few &op, const struct
 /* Barriers of all rings, of which `passes` warps empty each stage. */
 static __device__ inline void init_barriers(const struct ring &first, unsigned count, unsigned passes)
 {
-    if (threadIdx.x < count) barrier_init(first.full + threadIdx.x * 8, 1);
+    if (threadIdx.x < count) barrier_init(first.full + threadIdx.x * 8, WARP);
     if (threadIdx.x < count) barrier_init(first.empty + threadIdx.x * 8, passes);
 }
 

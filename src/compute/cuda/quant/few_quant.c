@@ -9,7 +9,7 @@
 #define X_BYTES_MAX ((size_t)60 << 10) /* of quants, or of rows that are normed: leaves half of shared memory */
 #define STAGES_MIN 2
 
-/* Kernels of a type: for one row of x, and after it for more. */
+/* Kernels of a type: for one row of x, and after it for up to 4 and up to 8. */
 static const struct {
     enum ash_dtype dtype;
     enum ash_cuda_kernel_id id;
@@ -87,7 +87,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     op->stages = (unsigned)(stages / op->warps);
     grid.x = ash_min((size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, op->groups);
     grid.shared_bytes = ash_max(op->warps * op->stages * stage_bytes + x_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN);
-    ash_cuda_run(exec, kernel_of(dtype) + (op->M > 1 ? 1 : 0), grid, op);
+    ash_cuda_run(exec, kernel_of(dtype) + (op->M > 4 ? 2 : op->M > 1 ? 1 : 0), grid, op);
 }
 
 /* Does any output lie where x is read? */

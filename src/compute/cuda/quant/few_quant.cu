@@ -12,7 +12,7 @@
 #define LANE (threadIdx.x % WARP)
 #define ROW (LANE / 4) /* of the panel */
 #define PART (LANE % 4)
-#define STAGE_UNITS ASH_CUDA_FEW_QUANT_UNITS
+#define STAGE_UNITS ASH_CUDA_FEW_QUANT_UNITS /* 4, all of them at once with one row of x */
 #define EVERY_LANE 0xffffffffu
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static __device__ inline void add_group(const struct words &w, const struct unit
     if (HAS_MIN) *sum = fmaf((float)sum_parts(low), d * scales.min, *sum);
 }
 
-/* A unit of a panel to the sums with all rows of x. */
+/* A unit of a panel to the sums with all rows of x; past the last one it is the last. */
 template <int DTYPE, int ROWS_X>
 static __device__ inline void add_unit(const struct ash_cuda_few_quant &op, const struct quants &x,
                                        const unsigned char *unit, unsigned u, float sum[ROWS_X])
@@ -219,10 +219,9 @@ static __device__ inline void add_unit(const struct ash_cuda_few_quant &op, cons
     read_quants<DTYPE>(unit, w);
 #pragma unroll
     for (int m = 0; m < ROWS_X; m++) {
-        unsigned at = m * op.units + u;
+        unsigned at = (ROWS_X == 1 ? 0 : m < op.M ? m : (unsigned)op.M - 1) * op.units + u;
         const int8_t *q = x.q + at * ASH_CUDA_UNIT_K + PART * 16;
 
-        if (ROWS_X > 1 && m >= op.M) break;
         if (DTYPE == ASH_Q8_0) {
             add_q8_0(w, scales.subs, q, x.d + at * GROUPS, sum + m);
             continue;
@@ -268,7 +267,7 @@ static __device__ inline void add_stage(const struct ash_cuda_few_quant &op, con
     constexpr unsigned UNIT_BYTES = ash_cuda_unit_bytes(DTYPE);
 
     if (op.units - first >= STAGE_UNITS) {
-#pragma unroll(ROWS_X == 1 ? 2 : 1)
+#pragma unroll(ROWS_X == 1 ? 4 : 1)
         for (unsigned u = 0; u < STAGE_UNITS; u++)
             add_unit<DTYPE, ROWS_X>(op, x, at + u * UNIT_BYTES, first + u, sum);
         return;
@@ -334,17 +333,16 @@ template <int DTYPE, int ROWS_X> static __device__ inline void multiply_quant(co
     if (warp < op.warps) multiply<DTYPE, ROWS_X>(op, x, ring, mine, next);
 }
 
-#define FEW_QUANT(name, DTYPE)                                                                                         \
+#define FEW_QUANT_ROWS(name, DTYPE, ROWS_X)                                                                            \
     extern "C" __global__ void __launch_bounds__(FEW_THREADS, 2)                                                       \
-        name##_1(const __grid_constant__ struct ash_cuda_few_quant op)                                                 \
+        name##_##ROWS_X(const __grid_constant__ struct ash_cuda_few_quant op)                                          \
     {                                                                                                                  \
-        multiply_quant<DTYPE, 1>(op);                                                                                  \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 2)                                                       \
-        name##_8(const __grid_constant__ struct ash_cuda_few_quant op)                                                 \
-    {                                                                                                                  \
-        multiply_quant<DTYPE, ASH_CUDA_FEW_QUANT_ROWS>(op);                                                            \
+        multiply_quant<DTYPE, ROWS_X>(op);                                                                             \
     }
+#define FEW_QUANT(name, DTYPE)                                                                                         \
+    FEW_QUANT_ROWS(name, DTYPE, 1)                                                                                     \
+    FEW_QUANT_ROWS(name, DTYPE, 4)                                                                                     \
+    FEW_QUANT_ROWS(name, DTYPE, 8)
 
 FEW_QUANT(few_q8_0, ASH_Q8_0)
 FEW_QUANT(few_q8_w, ASH_Q8_W)
