@@ -38,26 +38,31 @@ static __device__ inline unsigned quant_at(const struct from &from, size_t k)
 
 /* ---- scales ------------------------------------------------------------------------------------------------------ */
 
-/* Sub-scales of a group of Q4_0, from its blocks' scales: compute/ops.h. Returns the group scale. */
-static __device__ inline float find_subscales(const float *scales, int count, int8_t *subscales)
+/* Sub-scales of a group of Q4_0, a byte each, from its blocks' scales (zeros where there are none): compute/ops.h. */
+static __device__ inline uint64_t find_subscales(const float scales[ASH_QUANT_GROUP_BLOCKS], float *group)
 {
     float top = 0.0f, most = ASH_QUANT_SUBSCALE_SMALL_MAX;
+    uint64_t subscales = 0;
     bool finite = true;
 
-    for (int b = 0; b < count; b++) {
-        subscales[b] = 0;
+#pragma unroll
+    for (int b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++) {
         finite = finite && isfinite(scales[b]);
         top = fabsf(scales[b]) > top ? fabsf(scales[b]) : top;
     }
-    if (!finite || top == 0.0f) return finite ? 0.0f : NAN;
-    for (int b = 0; b < count; b++) {
+    *group = finite ? 0.0f : NAN;
+    if (!finite || top == 0.0f) return 0;
+#pragma unroll
+    for (int b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++) {
         float steps = (float)round_quant(scales[b] * (ASH_QUANT_SUBSCALE_SMALL_MAX / top));
 
         if (steps * top != ASH_QUANT_SUBSCALE_SMALL_MAX * scales[b]) most = ASH_QUANT_SUBSCALE_MAX;
     }
-    for (int b = 0; b < count; b++)
-        subscales[b] = (int8_t)round_quant(scales[b] * (most / top));
-    return top / most;
+#pragma unroll
+    for (int b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++)
+        subscales |= (uint64_t)(uint8_t)round_quant(scales[b] * (most / top)) << b * 8;
+    *group = top / most;
+    return subscales;
 }
 
 /* Q4_0: the lane's two sub-scales, and its row's scale. */
@@ -65,16 +70,17 @@ static __device__ inline void put_scales_q4_0(const struct from &from, size_t j,
 {
     size_t first = from.k - j * LANE_K;
     float scales[ASH_QUANT_GROUP_BLOCKS];
-    int8_t subscales[ASH_QUANT_GROUP_BLOCKS] = {};
-    int count = 0;
+    uint64_t subscales;
 
-    while (count < ASH_QUANT_GROUP_BLOCKS && is_there(from, first + count * ASH_QUANT_BLOCK)) {
-        scales[count] = half_at(block_of(from, first + count * ASH_QUANT_BLOCK));
-        count++;
+#pragma unroll
+    for (int b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++) {
+        size_t k = first + b * ASH_QUANT_BLOCK;
+
+        scales[b] = is_there(from, k) ? half_at(block_of(from, k)) : 0.0f;
     }
-    *group = find_subscales(scales, count, subscales);
-    subs[0] = (uint8_t)subscales[2 * j];
-    subs[1] = (uint8_t)subscales[2 * j + 1];
+    subscales = find_subscales(scales, group) >> j * 16;
+    subs[0] = (uint8_t)subscales;
+    subs[1] = (uint8_t)(subscales >> 8);
 }
 
 /* Bits of a half in the file, 0 where the row or k has ended. */
