@@ -39,7 +39,8 @@ static const struct config {
 } configs[] = {
     {0, ASH_BF16, 1, 128},    {0, ASH_BF16, 1, 1024}, {0, ASH_BF16, 1, 8192},  {1, ASH_BF16, 1, 128},
     {1, ASH_BF16, 1, 1024},   {0, ASH_BF16, 8, 128},  {0, ASH_BF16, 64, 1024}, {0, ASH_BF16, 128, 1024},
-    {0, ASH_BF16, 256, 1024}, {0, ASH_Q8_0, 1, 128},  {0, ASH_Q4_0, 1, 128},
+    {0, ASH_BF16, 256, 1024}, {0, ASH_Q8_0, 1, 128},  {0, ASH_Q4_0, 1, 128},   {0, ASH_Q4_K, 1, 128},
+    {0, ASH_Q6_K, 1, 128},    {0, ASH_Q4_0, 8, 128},
 };
 
 /* The matrices of a layer. */
@@ -116,6 +117,23 @@ static float *take_floats(size_t count, float value)
 
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
 
+/* Pack a weight and free it as it was, if products read its type packed. */
+static void pack(struct model *m, struct ash_weight *w, size_t K)
+{
+    const struct ash_matrix_ops *matrix = m->exec->ops->matrix;
+    size_t bytes = matrix->packed_bytes(w->mat.dtype, w->N, K);
+    void *packed;
+    struct ash_err err = {0};
+
+    if (bytes == 0) return;
+    packed = take(bytes);
+    matrix->pack(m->exec, w, K, 0, w->N, packed);
+    if (ash_exec_wait(m->exec, &err) < 0) fprintf(stderr, "gpu_decode: %s\n", err.text);
+    ash_memory_cuda.free((void *)(uintptr_t)w->mat.data, 0);
+    w->mat.data = packed;
+    w->packed = true;
+}
+
 static struct ash_weight make_weight(struct model *m, size_t N, size_t K, const void *piece, size_t piece_bytes)
 {
     enum ash_dtype dtype = m->config->dtype;
@@ -125,6 +143,7 @@ static struct ash_weight make_weight(struct model *m, size_t N, size_t K, const 
     if (ash_dtype_block(dtype) == 1) w.mat.row_stride = 1, w.mat.col_stride = K;
     fill((void *)(uintptr_t)w.mat.data, bytes, piece, piece_bytes);
     m->weight_bytes += (double)bytes;
+    pack(m, &w, K);
     return w;
 }
 

@@ -67,7 +67,7 @@ void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice)
 static void say_device(const struct ash_engine_flags *flags, struct ash_engine *engine)
 {
     const struct ash_exec *exec = ash_engine_exec(engine);
-    double weights = (double)ash_model_unplaced_bytes(ash_engine_model(engine));
+    double weights = (double)ash_model_unplaced_bytes(ash_engine_model(engine), exec);
     char device[160];
 
     if (exec->cuda == NULL) return;

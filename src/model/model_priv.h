@@ -88,7 +88,9 @@ int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *en
 /* model.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
 struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index);
 
-/* files/pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
+/* files/pack.c: are weights packed in host memory for exec? */
+bool ash_model_packs_on_host(const struct ash_exec *exec);
+/* Bytes that a parameter takes packed; 0 where it stays as it is. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
 /* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
 int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);

@@ -1,5 +1,5 @@
 /* place: a model's weights in the memory of a device, which the host cannot read. Owned values move there; mapped ones
- * are copied as the file has them. */
+ * are copied as the file has them, or packed on the device on the way, if its products read packed weights. */
 #include "model/place.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #include "model/model_priv.h"
 #include "model/weight.h"
 
-#define PLACE_ALIGN ((size_t)256) /* what a device's wide loads want */
+#define PLACE_ALIGN ((size_t)256)     /* what a device's wide loads want */
+#define PACK_BYTES ((size_t)64 << 20) /* of a weight, about: what is on the device twice while it is packed */
 
 /* Take a buffer of the exec's memory with the bytes of a host buffer, and free that. */
 static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, const char *what, struct ash_err *err)
@@ -30,45 +31,112 @@ static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, c
     return 0;
 }
 
-static size_t placed_bytes(const struct ash_param *param)
+/* Floats stay as they are: whether their products read them packed depends on the precision, which may change. */
+static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
 {
+    if (ash_dtype_block(model->params[index].dtype) == 1) return 0;
+    return ash_round_up(ash_model_packed_bytes(model, exec, (int32_t)index), PLACE_ALIGN);
+}
+
+/* Bytes that a parameter takes on the device as the file has it: none if only products read it, packed. */
+static size_t plain_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
+{
+    const struct ash_param *param = &model->params[index];
+    bool is_looked_up = (int32_t)index == model->top.param[ASH_ROLE_EMBED];
+
+    if (!is_looked_up && packed_bytes(model, exec, index) > 0) return 0;
     return ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
 }
 
-/* Copy what is mapped. A tied output matrix is the embedding: parameters with the same data stay one. */
-static int copy_mapped(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+/* Rows of a weight that are packed at a time. */
+static size_t piece_rows(const struct ash_param *param)
 {
+    return ash_round_up(PACK_BYTES / ash_dtype_size(param->dtype, param->dims[1]) + 1, ASH_PACK_ROWS);
+}
+
+/* Bytes of the largest piece. */
+static size_t piece_bytes(const struct ash_model *model, const struct ash_exec *exec)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (packed_bytes(model, exec, i) == 0) continue;
+        most = ash_max(most, ash_dtype_size(param->dtype, ash_min(piece_rows(param), param->dims[0]) * param->dims[1]));
+    }
+    return most;
+}
+
+/* Pack a weight to `packed`, piece by piece through `piece`. Returns 0 or why not. */
+static int pack_mapped(const struct ash_model *model, struct ash_exec *exec, size_t index, void *piece, void *packed)
+{
+    size_t in, step = piece_rows(&model->params[index]), row_bytes;
+    struct ash_weight w = ash_weight_stored(model, (int32_t)index, &in);
+    const char *from = w.mat.data;
+    int rc = 0;
+
+    row_bytes = ash_dtype_size(w.mat.dtype, in);
+    for (size_t first = 0; rc == 0 && first < w.N; first += step) {
+        size_t count = ash_min(w.N - first, step);
+
+        rc = exec->memory->copy(piece, from + first * row_bytes, count * row_bytes);
+        if (rc < 0) break;
+        w.mat.data = (const void *)((uintptr_t)piece - first * row_bytes); /* as if all rows were there */
+        exec->ops->matrix->pack(exec, &w, in, first, count, packed);
+        rc = ash_exec_wait(exec, NULL); /* the next piece takes its place */
+    }
+    return rc;
+}
+
+/* Copy a parameter to `at`, pack it to what follows, or both. Returns 0 or why not. */
+static int place_param(struct ash_model *model, struct ash_exec *exec, size_t index, char *at, void *piece)
+{
+    struct ash_param *param = &model->params[index];
+    size_t plain = plain_bytes(model, exec, index);
+    bool is_packed = packed_bytes(model, exec, index) > 0;
+    int rc = plain > 0 ? exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count)) : 0;
+
+    if (rc == 0 && is_packed) rc = pack_mapped(model, exec, index, piece, at + plain);
+    param->mapped = param->data;
+    param->data = plain > 0 ? at : NULL;
+    param->packed = is_packed ? at + plain : NULL;
+    return rc;
+}
+
+/* Copy what is mapped. A tied output matrix is the embedding: parameters with the same data stay one. */
+static int copy_mapped(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+{
+    struct ash_buffer piece = {0};
     size_t total = 0;
     char *at;
     int rc;
 
     for (size_t i = 0; i < model->param_count; i++)
-        total += placed_bytes(&model->params[i]);
+        total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
     rc = ash_buffer_init(&model->placed, exec->memory, total, "weights", err);
-    if (rc < 0) return rc;
+    if (rc == 0) rc = ash_buffer_init(&piece, exec->memory, piece_bytes(model, exec), "weights to be packed", err);
     at = model->placed.data;
-    for (size_t i = 0; i < model->param_count; i++) {
-        struct ash_param *param = &model->params[i];
-
-        rc = exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count));
+    for (size_t i = 0; rc == 0 && i < model->param_count; i++) {
+        rc = place_param(model, exec, i, at, piece.data);
         if (rc < 0)
-            return ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", param->name, exec->memory->name);
-        param->mapped = param->data;
-        param->data = at;
-        at += placed_bytes(param);
+            ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", model->params[i].name, exec->memory->name);
+        at += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
     }
-    return 0;
+    if (piece.size_bytes > 0) model->packed_for = exec->ops->matrix;
+    ash_buffer_fini(&piece);
+    return rc;
 }
 
-size_t ash_model_unplaced_bytes(const struct ash_model *model)
+size_t ash_model_unplaced_bytes(const struct ash_model *model, const struct ash_exec *exec)
 {
     size_t total = model->vectors.size_bytes;
 
     if (model->exec != NULL) return 0;
     if (model->values.data != NULL) return total + model->values.size_bytes;
     for (size_t i = 0; i < model->param_count; i++)
-        total += placed_bytes(&model->params[i]);
-    return total;
+        total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
+    return total + piece_bytes(model, exec);
 }
 
 int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
@@ -139,6 +207,7 @@ int ash_model_unplace(struct ash_model *model, struct ash_err *err)
         model->params[i].data = model->params[i].mapped;
         model->params[i].mapped = NULL;
     }
+    ash_model_unpack(model);
     rc = ash_model_open_vectors(model, err);
     if (rc == 0) ash_model_refresh(model);
     return rc;

@@ -4,9 +4,10 @@
 
 #include <stddef.h>
 
+struct ash_exec;
 struct ash_model;
 
-/* Bytes that ash_model_place would allocate on a device; 0 where the weights are on one. */
-size_t ash_model_unplaced_bytes(const struct ash_model *model);
+/* Bytes that ash_model_place would allocate on exec's device; 0 if the weights are on one. */
+size_t ash_model_unplaced_bytes(const struct ash_model *model, const struct ash_exec *exec);
 
 #endif

@@ -225,7 +225,7 @@ static void start_prefetch(struct ash_model *model)
 
 int ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
-    bool can_pack = exec->ops->matrix->pack != NULL;
+    bool can_pack = ash_model_packs_on_host(exec);
 
     if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return 0;
     if (ash_model_is_remote(model)) {

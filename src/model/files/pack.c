@@ -11,6 +11,12 @@
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: what is in memory twice */
 
+/* A device's weights are packed as they are placed (place.c). */
+bool ash_model_packs_on_host(const struct ash_exec *exec)
+{
+    return exec->ops->matrix->pack != NULL && exec->memory->host_visible;
+}
+
 /* Not packed: tables that are only looked up, transposed matrices, and floats that are not rounded to bf16, whose
  * products are bound by arithmetic, not by memory. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index)
@@ -20,7 +26,8 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
     bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && !model->config.tied) ||
                         index == model->top.param[ASH_ROLE_POSITION];
 
-    if (!param->is_matrix || is_looked_up || (model->config.transposed && param->layer >= 0)) return 0;
+    if (matrix->pack == NULL || !param->is_matrix || is_looked_up || (model->config.transposed && param->layer >= 0))
+        return 0;
     if (ash_dtype_block(param->dtype) == 1 && !model->round_bf16) return 0;
     return ash_round_up(matrix->packed_bytes(param->dtype, param->dims[0], param->dims[1]), ASH_MEMORY_ALIGN);
 }
@@ -68,7 +75,7 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
     int rc;
 
     if (model->load != NULL) return ash_load_finish(model->load, err);
-    if (model->packed_for != NULL || model->values.data != NULL || exec->ops->matrix->pack == NULL) return 0;
+    if (model->packed_for != NULL || model->values.data != NULL || !ash_model_packs_on_host(exec)) return 0;
     ash_prefetcher_finish(model->prefetcher); /* it would read again what is released below */
     model->prefetcher = NULL;
     rc = ash_model_bring(model, err);
@@ -86,7 +93,7 @@ int ash_model_pack_base(struct ash_model *model, struct ash_exec *exec, struct a
     char *at;
     int rc;
 
-    if (model->packed_for != NULL || exec->ops->matrix->pack == NULL) return 0;
+    if (model->packed_for != NULL || !ash_model_packs_on_host(exec)) return 0;
     for (size_t i = model->param_count; i < end; i++)
         if (ash_dtype_block(model->params[i].dtype) > 1) total += ash_model_packed_bytes(model, exec, (int32_t)i);
     if (total == 0) return 0;

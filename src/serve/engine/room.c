@@ -49,7 +49,7 @@ int ash_core_foresee(const struct ash_core *core, const struct ash_pass_opts *op
     rc = ash_pass_measure(core->model, opts, &pass_bytes, err);
     if (rc < 0) return rc;
     have = (double)ash_backend_free_bytes(core->exec);
-    weights = (double)ash_model_unplaced_bytes(core->model);
+    weights = (double)ash_model_unplaced_bytes(core->model, core->exec);
     rest = (double)(pass_bytes + scratch_bytes(core->model, opts->max_rows) + RESERVED_BYTES);
     left = have - weights - rest;
     if (core->opts.kv_bytes == 0 && left > page) *pages = (size_t)ash_min(wanted, SHARE * left / page);

@@ -1,24 +1,19 @@
-/* few - products of a few rows with bf16 or quantised weights, one launch each with prologue and epilogue: few.cu,
- * few_quant.cu. */
+/* few - products of a few rows with bf16 weights, one launch each with prologue and epilogue: few.cu. */
 #ifndef ASH_COMPUTE_CUDA_FEW_H
 #define ASH_COMPUTE_CUDA_FEW_H
 
 #include "compute/cuda/host/backend_priv.h"
 
-/* Enqueue all of it where a kernel takes it. Returns whether one does: few rows, and weights that are bf16 lines of k
- * or quantised, at 16-byte borders. */
+/* Enqueue all of it if the kernel takes it. Returns whether it does: few rows, and weights that are bf16 lines of k at
+ * 16-byte borders. */
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
-/* The same of one product with quantised weights. */
-bool ash_cuda_few_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
-/* Shared memory that leaves no room for a second thread block: a multiprocessor with two would be the last to end. */
-#define ASH_CUDA_FEW_ALONE_BYTES ((size_t)116 << 10)
-
-/* Warps of each multiprocessor, most of them busy in the last round, too, when all share `groups` of rows. */
-size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups);
-/* With quantised weights: as ash_cuda_few_project. */
-bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_args *args);
+/* Enqueue op, whose x is rows of bf16 at 16-byte borders. Returns whether the kernel takes it: few rows, K of steps of
+ * 16. */
+bool ash_cuda_few_run_tiled(struct ash_exec *exec, struct ash_cuda_few *op);
+/* Warps of each multiprocessor, at most warps_max, that share `groups` of rows: most are busy in the last round. */
+size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max);
 /* Are weights [N, K] bf16 lines of k at 16-byte borders? */
 bool ash_cuda_few_takes(const struct ash_mat *w);
 /* The outputs of args for a kernel, without their groups. Returns whether all weights are such lines. */

@@ -259,7 +259,7 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 
     ash_assert(args->K % ash_dtype_block(args->dtype) == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(args->M <= (size_t)GRID_ROWS_MAX * QUANT_ROWS);
-    if (args->M == 0 || args->N == 0 || ash_cuda_few_quant_gemm(exec, args)) return;
+    if (args->M == 0 || args->N == 0) return;
     room = ash_cuda_scratch(exec, quants + args->M * groups * sizeof(float));
     op.qx = (int8_t *)room;
     op.dx = (float *)(room + quants);
@@ -409,11 +409,15 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     return part;
 }
 
-/* Does a kernel for few rows take all of it? Then it is enqueued. */
+/* Does a kernel for few rows take all of it? Then it is enqueued. Packed weights are always taken. */
 static bool project_few(struct ash_exec *exec, const struct ash_project_args *args)
 {
     for (size_t i = 0; i < args->out_count; i++)
         if (args->outs[i].y_bf16 != NULL) return false;
+    if (args->outs[0].w.packed) {
+        ash_cuda_project_packed(exec, args);
+        return true;
+    }
     return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
 }
 
@@ -437,4 +441,10 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
 }
 
 const struct ash_matrix_ops ash_cuda_matrix = {
-    .gemm = gemm, .quant_gemm = quant_gemm, .project = project, .column_sum = column_sum};
+    .gemm = gemm,
+    .quant_gemm = quant_gemm,
+    .project = project,
+    .packed_bytes = ash_cuda_packed_bytes,
+    .pack = ash_cuda_pack,
+    .column_sum = column_sum,
+};

@@ -48,6 +48,13 @@ extern const struct ash_sample_ops ash_cuda_sample;
 void ash_cuda_grouped(struct ash_exec *exec, const struct ash_grouped_args *args);
 /* ash_route_ops.grouped_grad. */
 void ash_cuda_grouped_grad(struct ash_exec *exec, const struct ash_grouped_grad_args *args);
+/* quant/few_quant.c: ash_matrix_ops.packed_bytes. */
+size_t ash_cuda_packed_bytes(enum ash_dtype dtype, size_t N, size_t K);
+/* ash_matrix_ops.pack. */
+void ash_cuda_pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                   void *packed);
+/* ash_matrix_ops.project with packed weights, of any number of rows. */
+void ash_cuda_project_packed(struct ash_exec *exec, const struct ash_project_args *args);
 /* rows/norm.c: enqueue that sums over blocks of rows are added to gradients. */
 void ash_cuda_run_add_blocks(struct ash_exec *exec, const struct ash_cuda_add_blocks *op);
 /* Enqueue a kernel with the struct at args as its parameter. */

@@ -186,9 +186,18 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
-#define ASH_CUDA_FEW_ROWS 16                                            /* most rows of x */
-#define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
-#define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
+#define ASH_CUDA_FEW_ROWS 8  /* most rows of x */
+#define ASH_CUDA_FEW_WARPS 4 /* most warps of a thread block that multiply; as many copy */
+#define ASH_CUDA_FEW_THREADS (2 * ASH_CUDA_FEW_WARPS * 32)
+/* few.cu: k of a tile of 16 rows of weights, its bytes in shared memory, tiles there at most. */
+#define ASH_CUDA_FEW_TILE_K 256
+#define ASH_CUDA_FEW_TILE_BYTES (16 * (ASH_CUDA_FEW_TILE_K * 2 + 16))
+#define ASH_CUDA_FEW_X_TILE_BYTES (ASH_CUDA_FEW_ROWS * (ASH_CUDA_FEW_TILE_K * 2 + 16))
+#define ASH_CUDA_FEW_TILES_MAX (ASH_CUDA_FEW_PLACE_BYTES / ASH_CUDA_FEW_TILE_BYTES)
+/* Shared memory of a thread block whose kernel shares multiprocessors with the next one: half of 228 KB at most, with
+ * what the driver and static variables take, and more than a third: so that there is no place for a third one. */
+#define ASH_CUDA_FEW_PLACE_BYTES (112 << 10)
+#define ASH_CUDA_FEW_PLACE_BYTES_MIN (77 << 10)
 
 /* few.cu, skinny.cu: one of the products. */
 struct ash_cuda_few_out {
@@ -210,7 +219,21 @@ struct ash_cuda_few {
     float norm_eps;
     int residual, swiglu, out_count;
     unsigned warps, groups; /* that multiply in a thread block; of all outs */
+    unsigned stages;        /* few.cu: tiles of a warp in shared memory */
+    unsigned ahead;         /* few.cu: k beyond them that are fetched to the L2 cache before the kernel waits */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+/* few_rows.cu: rows of float32 to rows of bf16, perhaps normed. */
+#define ASH_CUDA_FEW_ROWS_THREADS 512
+struct ash_cuda_few_rows {
+    size_t M, K; /* K is a multiple of 8 */
+    const void *x;
+    int x_is_bf16; /* 0 */
+    size_t x_stride;
+    const float *norm; /* or NULL */
+    float norm_eps;
+    uint16_t *out; /* [M, K] */
 };
 
 /* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
@@ -241,31 +264,40 @@ struct ash_cuda_batch_x {
     uint16_t *out;              /* [tiles, tile_k / ASH_CUDA_BATCH_LINE_K, rows, ASH_CUDA_BATCH_LINE_K] */
 };
 
-#define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
-/* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */
-#define ASH_CUDA_FEW_QUANT_PITCH(dtype) ((dtype) == ASH_Q4_0 ? 16 * 18 : 16 * 34 + 32)
-#define ASH_CUDA_FEW_QUANT_PARTS_BYTES (8 * 16 * 8)
+/* few_quant.cu: warps, most rows of x, units of a stage (quant/packed.h), most stages of all warps. */
+#define ASH_CUDA_FEW_QUANT_WARPS 8
+#define ASH_CUDA_FEW_QUANT_ROWS 8
+#define ASH_CUDA_FEW_QUANT_UNITS 4
+#define ASH_CUDA_FEW_QUANT_STAGES_MAX 32
 
 struct ash_cuda_few_quant_out {
-    const uint8_t *w; /* 16-byte aligned */
+    const uint8_t *w; /* packed */
     size_t N;
     const float *bias;
     float *y;
     size_t y_stride;
-    unsigned groups; /* of 8 rows of weights (swiglu: 4 of each of two) */
+    unsigned groups; /* of 8 rows of weights (swiglu: of both) */
 };
 
-/* Products of a few rows with quantised weights: see ash_project_args. */
+/* Products of a few rows with packed quantised weights: see ash_project_args. */
 struct ash_cuda_few_quant {
-    size_t M, K; /* K is a multiple of ASH_QUANT_GROUP */
+    size_t M, K; /* K is whole blocks of 32 */
     const float *x;
     size_t x_stride;
     const float *norm;
     float norm_eps;
     int residual, swiglu, out_count, round_bf16; /* round_bf16: of a bf16 model: its norm and SwiGLU */
-    unsigned warps, groups, tiles;
-    size_t row_bytes, x_bytes; /* of weights; of x, quantised, with scales */
+    unsigned warps, groups, stages, units;       /* stages: of a warp. units: of a row */
+    size_t panel_bytes, x_bytes;                 /* of 8 rows of weights; of x, quantised, with scales */
     struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+/* pack.cu: rows of weights of the file to panels, the last of which may have fewer rows. */
+struct ash_cuda_quant_pack {
+    const uint8_t *w;
+    int dtype;
+    size_t K, rows, row_bytes, panels;
+    uint8_t *packed;
 };
 
 /* An operand of any dtype and strides that becomes lines. */

@@ -69,6 +69,12 @@ static __device__ inline void copy_bulk(unsigned to, const void *from, unsigned 
                  : "memory");
 }
 
+/* Enqueue that bytes come to the L2 cache. Address and bytes are multiples of 16. */
+static __device__ inline void fetch_to_l2(const void *from, unsigned bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /* Enqueue a copy of bytes to the same place of the cluster's thread blocks that `blocks` names, bit by bit; each one's
  * barrier counts them. Addresses and bytes are multiples of 16. */
 static __device__ inline void copy_to_all(unsigned to, const void *from, unsigned bytes, unsigned barrier,

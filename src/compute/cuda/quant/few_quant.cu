@@ -1,300 +1,352 @@
-/* few_quant - products of a few rows with quantised weights (Q8_0, q8w, Q4_0), streamed as few.cu does. x is quantised
- * into shared memory. A warp owns 8 rows of weights and copies tiles of 16 blocks ahead: half a warp has a row, a lane
- * a block. Its dot product is an exact integer; then a lane per output adds what the tile's groups give, ascending, as
- * compute/ops.h says. */
-#include "compute/cuda/tile/swiglu.cuh"
-#include "compute/cuda/gemm/few_rows.cuh"
+/* few_quant - products of a few rows with packed quantised weights (packed.h), at the speed of memory. x is quantised
+ * into shared memory. A warp owns panels of 8 rows of weights and streams their units through a ring in shared memory:
+ * four lanes have a row, each a quarter of a unit's k. Dot products are exact integers, so lanes add them up in any
+ * order; then groups join in one chain, ascending, as compute/ops.h says. Kernels of a step overlap as in few.cu. */
+#include "compute/cuda/ptx/barrier.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/launch.cuh"
-#include "compute/cuda/quant/quant_scales.cuh"
-#include "compute/cuda/tile/device.cuh"
+#include "compute/cuda/quant/few_quant_x.cuh"
+#include "compute/cuda/quant/packed.h"
+#include "compute/cuda/tile/swiglu.cuh"
 
-#define ROWS 8    /* of weights, that a warp has at a time */
-#define BLOCKS 16 /* of 32 k, of a tile */
-#define ROWS_X ASH_CUDA_FEW_QUANT_ROWS
 #define LANE (threadIdx.x % WARP)
-
-/* How a type lies in memory: bytes of a block; of a row of a tile in shared memory, so that two of them are in
- * different banks where that can be; blocks of a group. */
-template <int DTYPE> struct kind {
-    static constexpr bool IS_Q4 = DTYPE == ASH_Q4_0;
-    static constexpr int BYTES = IS_Q4 ? 18 : 34, ROW_BYTES = BLOCKS * BYTES, CHUNKS = ROW_BYTES / 16;
-    static constexpr int PITCH = IS_Q4 ? ROW_BYTES : ROW_BYTES + 32, TILE_BYTES = ROWS * PITCH;
-    static constexpr int GROUP = DTYPE == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
-    static constexpr int WORDS = IS_Q4 ? 4 : 8; /* of a block's quants */
-};
-
-/* What a tile's groups add to each output of a row of x: a product of quants, and the scale of it. Of a warp. */
-struct parts {
-    float2 part[ROWS][BLOCKS];
-};
-
-/* Shared memory: x as quants, its scales, sums of its blocks. */
-struct quants {
-    int8_t *q; /* [M, K] */
-    float *d;  /* [M, groups] */
-    int *sums; /* [M, K / 32], of Q4_0's */
-};
+#define ROW (LANE / 4) /* of the panel */
+#define PART (LANE % 4)
+#define STAGE_UNITS ASH_CUDA_FEW_QUANT_UNITS /* 4, all of them at once with one row of x */
+#define EVERY_LANE 0xffffffffu
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Row r of a group of 8: gate's and up's in halves with swiglu. Past the last row it is the last. */
-static __device__ inline const uint8_t *row_at(const struct ash_cuda_few_quant &op, unsigned group, int r)
-{
-    int which = 0;
-
-    while (which + 1 < op.out_count && !op.swiglu && group >= op.outs[which].groups)
-        group -= op.outs[which++].groups;
-    if (op.swiglu) which = r / (ROWS / 2);
-    size_t n = (size_t)group * (op.swiglu ? ROWS / 2 : ROWS) + (op.swiglu ? r % (ROWS / 2) : r);
-    const struct ash_cuda_few_quant_out &out = op.outs[which];
-
-    return out.w + (n < out.N ? n : out.N - 1) * op.row_bytes;
-}
-
-struct tile_loader {
-    const uint8_t *row; /* lane r has that of row r */
-    unsigned group, tile, slot;
+/* A group: a panel of one of the products; with SwiGLU one of gate and the same one of up. */
+struct panel {
+    int out;
+    unsigned index;
 };
 
-template <typename T, int STAGES>
-static __device__ inline void load_tile(const struct ash_cuda_few_quant &op, struct tile_loader &next, unsigned ring_at)
+static __device__ inline struct panel find_panel(const struct ash_cuda_few_quant &op, unsigned group)
 {
-    unsigned to = ring_at + next.slot * T::TILE_BYTES + LANE * 16,
-             left = (unsigned)op.row_bytes - next.tile * T::ROW_BYTES;
+    struct panel panel = {0, group};
 
-    if (next.group < op.groups) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const uint8_t *from = (const uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)next.row, r) +
-                                  (size_t)next.tile * T::ROW_BYTES + LANE * 16;
-
-#pragma unroll
-            for (int first = 0; first < T::CHUNKS; first += WARP)
-                if (first + LANE < T::CHUNKS && (first + LANE) * 16 < left)
-                    copy_16_ahead(to + r * T::PITCH + first * 16, from + first * 16);
-        }
-        if (++next.tile == op.tiles) {
-            next.tile = 0;
-            next.group += gridDim.x * op.warps;
-            if (next.group < op.groups) next.row = row_at(op, next.group, LANE % ROWS);
-        }
-    }
-    next.slot = next.slot + 1 == STAGES ? 0 : next.slot + 1;
-    copy_commit();
+    while (panel.out + 1 < op.out_count && !op.swiglu && panel.index >= op.outs[panel.out].groups)
+        panel.index -= op.outs[panel.out++].groups;
+    return panel;
 }
 
-/* ---- x ----------------------------------------------------------------------------------------------------------- */
+/* A warp's stages on their way: full is a barrier for each. */
+struct ring {
+    unsigned at, full, stage_bytes;
+};
 
-/* Quantise all rows of x: a thread has 8 values, and those of a group find their largest together. */
+/* What comes next: units of a panel. `half` says which one of a pair with SwiGLU. */
+struct source {
+    const uint8_t *from;
+    unsigned group, half, units, stage;
+};
+
+static __device__ inline void find_units(const struct ash_cuda_few_quant &op, struct source &next)
+{
+    if (next.group >= op.groups) return;
+    struct panel panel = find_panel(op, next.group);
+
+    next.from = op.outs[panel.out + next.half].w + (size_t)panel.index * op.panel_bytes;
+    next.units = op.units;
+}
+
+static __device__ inline void copy_stage(const struct ash_cuda_few_quant &op, const struct ring &ring,
+                                         struct source &next, unsigned unit_bytes)
+{
+    unsigned units = next.units < STAGE_UNITS ? next.units : STAGE_UNITS, bytes = units * unit_bytes;
+
+    if (next.group >= op.groups) return;
+    if (LANE == 0) {
+        barrier_expect(ring.full + next.stage * 8, bytes);
+        copy_bulk(ring.at + next.stage * ring.stage_bytes, next.from, bytes, ring.full + next.stage * 8);
+    }
+    next.stage = next.stage + 1 == op.stages ? 0 : next.stage + 1;
+    next.from += bytes;
+    next.units -= units;
+    if (next.units > 0) return;
+    next.half = op.swiglu ? next.half ^ 1 : 0;
+    if (next.half == 0) next.group += gridDim.x * op.warps;
+    find_units(op, next);
+}
+
+/* ---- dot products ------------------------------------------------------------------------------------------------ */
+
+/* 16 elements of w as words, and the same of x. */
+static __device__ inline int dot_16(const uint32_t w[4], const int8_t *x)
+{
+    uint4 q = *(const uint4 *)x;
+
+    return __dp4a((int)w[3], (int)q.w,
+                  __dp4a((int)w[2], (int)q.z, __dp4a((int)w[1], (int)q.y, __dp4a((int)w[0], (int)q.x, 0))));
+}
+
+/* Four halves of blocks: what a lane has of a unit. */
+struct words {
+    uint32_t w[4][4];
+};
+
+static __device__ inline void read_words(const unsigned char *at, uint32_t w[4])
+{
+    uint4 four = *(const uint4 *)at;
+
+    w[0] = four.x, w[1] = four.y, w[2] = four.z, w[3] = four.w;
+}
+
+/* Bits above nibbles, for half `half` of block b: word i of it. */
+template <int DTYPE> static __device__ inline uint32_t high_bits(const uint32_t *high, int b, int half, int i)
+{
+    if (DTYPE == ASH_Q5_K) return (high[b] >> (half * 4 + i) & 0x01010101u) << 4;
+    if (DTYPE == ASH_Q6_K) return (high[b * 2 + half] >> i * 2 & 0x03030303u) << 4;
+    return 0;
+}
+
+template <int DTYPE> static __device__ inline void read_quants(const unsigned char *unit, struct words &to)
+{
+    constexpr struct ash_cuda_unit U = ash_cuda_unit_of(DTYPE);
+    const unsigned char *high_at = unit + ASH_CUDA_UNIT_LANES * U.quants + LANE * U.high;
+    uint32_t high[4] = {};
+
+    if (U.quants == 64) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            read_words(unit + (i * ASH_CUDA_UNIT_LANES + LANE) * 16, to.w[i]);
+        return;
+    }
+    if (U.high == 16) read_words(high_at, high);
+    if (U.high == 8) high[0] = ((const uint2 *)high_at)->x, high[1] = ((const uint2 *)high_at)->y;
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        uint32_t nibbles[4];
+
+        read_words(unit + (b * ASH_CUDA_UNIT_LANES + LANE) * 16, nibbles);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            to.w[b * 2][i] = (nibbles[i] & 0x0f0f0f0fu) | high_bits<DTYPE>(high, b, 0, i);
+            to.w[b * 2 + 1][i] = (nibbles[i] >> 4 & 0x0f0f0f0fu) | high_bits<DTYPE>(high, b, 1, i);
+        }
+    }
+}
+
+/* The four lanes of a row add up what they have. */
+static __device__ inline int sum_parts(int part)
+{
+    part += __shfl_xor_sync(EVERY_LANE, part, 1);
+    return part + __shfl_xor_sync(EVERY_LANE, part, 2);
+}
+
+static __device__ inline float half_of(uint32_t pair, int which)
+{
+    return __half2float(__ushort_as_half((unsigned short)(pair >> which * 16)));
+}
+
+/* Groups of 32: each lane has two of them, and the row's lanes add all eight to the chain. */
+static __device__ inline void add_q8_0(const struct words &w, uint32_t scales, const int8_t *q, const float *d,
+                                       float *sum)
+{
+    float dot[2], scale[2];
+
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        dot[b] = (float)(dot_16(w.w[b * 2], q + b * 2 * 64) + dot_16(w.w[b * 2 + 1], q + (b * 2 + 1) * 64));
+        scale[b] = d[PART * 2 + b] * half_of(scales, b);
+    }
+#pragma unroll
+    for (int b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++)
+        *sum = fmaf(__shfl_sync(EVERY_LANE, dot[b % 2], ROW * 4 + b / 2),
+                    __shfl_sync(EVERY_LANE, scale[b % 2], ROW * 4 + b / 2), *sum);
+}
+
+/* What a lane needs to scale a group of 256. */
+struct unit_scales {
+    uint32_t subs;
+    float group, min;
+};
+
+template <int DTYPE> static __device__ inline struct unit_scales read_scales(const unsigned char *unit)
+{
+    constexpr struct ash_cuda_unit U = ash_cuda_unit_of(DTYPE);
+    const unsigned char *subs = unit + ASH_CUDA_UNIT_LANES * (U.quants + U.high);
+    const unsigned char *row = subs + ASH_CUDA_UNIT_LANES * U.subs + ROW * U.rows;
+    struct unit_scales scales = {0, 0.0f, 0.0f};
+
+    if (U.subs == 4) scales.subs = *(const uint32_t *)(subs + LANE * 4);
+    if (U.subs == 2) scales.subs = *(const uint16_t *)(subs + LANE * 2);
+    if (U.rows == 0) return scales;
+    uint32_t pair = *(const uint32_t *)row;
+
+    scales.group = DTYPE == ASH_Q4_0 ? __uint_as_float(pair) : half_of(pair, 0);
+    scales.min = -half_of(pair, 1);
+    return scales;
+}
+
+static __device__ inline int byte_of(uint32_t word, int i)
+{
+    return (int8_t)(word >> i * 8);
+}
+
+/* A group of 256 to the chain, and its minimum. sums: of each 16 quants of x. */
 template <int DTYPE>
-static __device__ inline void put_quants(const struct ash_cuda_few_quant &op, const struct quants &to, float *floats)
+static __device__ inline void add_group(const struct words &w, const struct unit_scales &scales, const int8_t *q,
+                                        float d, const int *sums, float *sum)
 {
-    constexpr int SIZE = kind<DTYPE>::GROUP * ASH_QUANT_BLOCK, LANES = SIZE / 8;
-    unsigned eights = (unsigned)op.K / 8, groups = (unsigned)(op.K / SIZE);
-
-    for (unsigned i = threadIdx.x; i < op.M * eights; i += FEW_THREADS) { /* whole warps: eights is a multiple of 32 */
-        unsigned m = i / eights, k = i % eights * 8;
-        uint32_t top = 0, words[2] = {0, 0};
-        float x[8], d, inverse;
-        int sum = 0;
-        bool lost;
+    constexpr int OFFSET = DTYPE == ASH_Q4_0 ? 8 : DTYPE == ASH_Q6_K ? 32 : 0;
+    constexpr bool HAS_MIN = DTYPE == ASH_Q4_K || DTYPE == ASH_Q5_K;
+    int dot = 0, low = 0;
 
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float4 four =
-                op.norm != NULL ? *(const float4 *)(floats + m * op.K + k + half * 4) : read_four(op, m, k + half * 4);
+    for (int i = 0; i < 4; i++) {
+        int part = dot_16(w.w[i], q + i * 64);
 
-            x[half * 4] = four.x, x[half * 4 + 1] = four.y, x[half * 4 + 2] = four.z, x[half * 4 + 3] = four.w;
-        }
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            top = max(top, ash_f32_bits(x[e]) & ~ASH_F32_SIGN_BIT);
-#pragma unroll
-        for (int step = LANES / 2; step > 0; step /= 2)
-            top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
-        d = ash_f32_from_bits(top) / 127.0f;
-        inverse = 1.0f / d;
-        lost = top >= ASH_F32_INFINITY_BITS || isinf(inverse);
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            int q = lost ? 0 : round_quant(x[e] * inverse);
-
-            words[e / 4] |= (uint32_t)(q & 255) << e % 4 * 8;
-            sum += q;
-        }
-        *(uint2 *)(to.q + m * op.K + k) = make_uint2(words[0], words[1]);
-        if (k % SIZE == 0) to.d[m * groups + k / SIZE] = !lost ? d : top >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
-        if (!kind<DTYPE>::IS_Q4) continue;
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (k % ASH_QUANT_BLOCK == 0) to.sums[(m * op.K + k) / ASH_QUANT_BLOCK] = sum;
+        if (OFFSET > 0) part -= OFFSET * sums[i];
+        dot += DTYPE == ASH_Q8_W ? part : part * byte_of(scales.subs, DTYPE == ASH_Q6_K ? i : i / 2);
+        if (HAS_MIN) low += sums[i] * byte_of(scales.subs, 2 + i / 2);
     }
-    __syncthreads();
+    *sum = fmaf((float)sum_parts(dot), d * scales.group, *sum);
+    if (HAS_MIN) *sum = fmaf((float)sum_parts(low), d * scales.min, *sum);
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
-
-/* A block of w from shared memory, where it begins at an even address: its scale, and its quants as words. */
-template <typename T> static __device__ inline float read_block(const unsigned char *block, uint32_t words[T::WORDS])
+/* A unit of a panel to the sums with all rows of x; past the last one it is the last. */
+template <int DTYPE, int ROWS_X>
+static __device__ inline void add_unit(const struct ash_cuda_few_quant &op, const struct quants &x,
+                                       const unsigned char *unit, unsigned u, float sum[ROWS_X])
 {
-    bool is_odd = ((uintptr_t)block & 2) != 0;
-    const uint32_t *from = (const uint32_t *)((uintptr_t)block & ~(uintptr_t)3);
-    uint32_t last = from[0];
-    float scale = __half2float(__ushort_as_half((unsigned short)(is_odd ? last >> 16 : last)));
+    constexpr int GROUPS = DTYPE == ASH_Q8_0 ? ASH_QUANT_GROUP_BLOCKS : 1;
+    struct unit_scales scales = read_scales<DTYPE>(unit);
+    struct words w;
 
+    read_quants<DTYPE>(unit, w);
 #pragma unroll
-    for (int i = 0; i < T::WORDS; i++) {
-        uint32_t now = from[i + 1];
+    for (int m = 0; m < ROWS_X; m++) {
+        unsigned at = (ROWS_X == 1 ? 0 : m < op.M ? m : (unsigned)op.M - 1) * op.units + u;
+        const int8_t *q = x.q + at * ASH_CUDA_UNIT_K + PART * 16;
 
-        words[i] = __funnelshift_rc(last, now, is_odd ? 32 : 16);
-        last = now;
-    }
-    return scale;
-}
-
-template <typename T>
-static __device__ inline int dot_words(const uint32_t w[T::WORDS], const int8_t *x, const int *sum_x)
-{
-    uint4 low = *(const uint4 *)x, high = *(const uint4 *)(x + 16);
-    const uint32_t q[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    int dot = T::IS_Q4 ? -8 * *sum_x : 0;
-
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        dot = __dp4a((int)(T::IS_Q4 ? w[i % 4] >> i / 4 * 4 & 0x0f0f0f0fu : w[i % T::WORDS]), (int)q[i], dot);
-    return dot;
-}
-
-/* The parts of a tile: 16 blocks of 8 rows, of which `real` are there. */
-template <int DTYPE>
-static __device__ inline void find_parts(const struct ash_cuda_few_quant &op, const unsigned char *tile, unsigned t,
-                                         unsigned real, const struct quants &x, struct parts *parts)
-{
-    using T = kind<DTYPE>;
-    unsigned b = LANE % BLOCKS, block = t * BLOCKS + b, group = block / T::GROUP;
-    bool is_real = b < real;
-
-#pragma unroll
-    for (int pair = 0; pair < ROWS / 2; pair++) {
-        int row = pair * 2 + LANE / BLOCKS;
-        uint32_t words[T::WORDS];
-        float scale = 0.0f;
-        struct scales scales;
-
-        if (is_real) scale = read_block<T>(tile + row * T::PITCH + b * T::BYTES, words);
-        scales = find_scales(scale, is_real, DTYPE, T::GROUP);
-#pragma unroll
-        for (int m = 0; m < ROWS_X; m++) {
-            int dot = 0;
-
-            if (m >= op.M) break;
-            if (is_real)
-                dot = dot_words<T>(words, x.q + m * op.K + block * ASH_QUANT_BLOCK,
-                                   x.sums + m * (op.K / ASH_QUANT_BLOCK) + block);
-            if (T::GROUP > 1) {
-                dot *= scales.sub;
-#pragma unroll
-                for (int step = T::GROUP / 2; step > 0; step /= 2)
-                    dot += __shfl_xor_sync(0xffffffffu, dot, step);
-            }
-            if (is_real && b % T::GROUP == 0)
-                parts[m].part[row][b / T::GROUP] =
-                    make_float2((float)dot, x.d[m * (op.K / ASH_QUANT_BLOCK / T::GROUP) + group] * scales.group);
+        if (DTYPE == ASH_Q8_0) {
+            add_q8_0(w, scales.subs, q, x.d + at * GROUPS, sum + m);
+            continue;
         }
+        uint4 four = *(const uint4 *)(x.sums + at * (ASH_CUDA_UNIT_K / 16) + PART * 4);
+        const int sums[4] = {(int)four.x, (int)four.y, (int)four.z, (int)four.w};
+
+        add_group<DTYPE>(w, scales, q, x.d[at], sums, sum + m);
     }
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
-/* Lane r + 8 m has the sum of row r of a group with row m of x. */
-static __device__ inline void put_sums(const struct ash_cuda_few_quant &op, unsigned group, float sum)
+/* Every lane of a row has all its sums: lane PART writes those of rows PART, PART + 4, ... of x. */
+template <int ROWS_X>
+static __device__ inline void put_sums(const struct ash_cuda_few_quant &op, const struct panel &panel,
+                                       const float sum[ROWS_X], const float gate[ROWS_X])
 {
-    unsigned r = LANE % ROWS, m = LANE / ROWS;
-    float up = __shfl_down_sync(0xffffffffu, sum, ROWS / 2);
-    int which = 0;
+    const struct ash_cuda_few_quant_out &out = op.outs[panel.out];
+    size_t n = (size_t)panel.index * ASH_CUDA_PANEL_ROWS + ROW;
 
-    while (which + 1 < op.out_count && !op.swiglu && group >= op.outs[which].groups)
-        group -= op.outs[which++].groups;
-    const struct ash_cuda_few_quant_out &out = op.outs[which];
-    size_t n = (size_t)group * (op.swiglu ? ROWS / 2 : ROWS) + r;
+    if (n >= out.N) return;
+#pragma unroll
+    for (int m = 0; m < ROWS_X; m++) {
+        float *y = out.y + m * out.y_stride + n, value = op.swiglu ? gate[m] : sum[m];
 
-    if (m >= op.M || n >= out.N || (op.swiglu && r >= ROWS / 2)) return;
-    float *y = out.y + m * out.y_stride + n;
+        if (m % 4 != PART || m >= op.M) continue;
+        if (out.bias != NULL) value = value + out.bias[n];
+        if (op.swiglu) {
+            float up = op.outs[1].bias != NULL ? sum[m] + op.outs[1].bias[n] : sum[m];
 
-    if (out.bias != NULL) sum = sum + out.bias[n];
-    if (op.swiglu) {
-        if (op.outs[1].bias != NULL) up = up + op.outs[1].bias[n];
-        *y = op.round_bf16 ? swiglu_sums(sum, up) : (sum * ash_sigmoidf(sum)) * up;
-    } else {
-        *y = op.residual ? *y + sum : sum;
+            value = op.round_bf16 ? swiglu_sums(value, up) : (value * ash_sigmoidf(value)) * up;
+        }
+        *y = op.residual ? *y + value : value;
     }
 }
 
-template <int DTYPE, int STAGES> static __device__ inline void multiply_quant(const struct ash_cuda_few_quant &op)
+/* The units of a stage, to sums with all rows of x. */
+template <int DTYPE, int ROWS_X>
+static __device__ inline void add_stage(const struct ash_cuda_few_quant &op, const struct quants &x,
+                                        const unsigned char *at, unsigned first, float sum[ROWS_X])
 {
-    using T = kind<DTYPE>;
+    constexpr unsigned UNIT_BYTES = ash_cuda_unit_bytes(DTYPE);
+
+    if (op.units - first >= STAGE_UNITS) {
+#pragma unroll(ROWS_X == 1 ? 4 : 1)
+        for (unsigned u = 0; u < STAGE_UNITS; u++)
+            add_unit<DTYPE, ROWS_X>(op, x, at + u * UNIT_BYTES, first + u, sum);
+        return;
+    }
+#pragma unroll 1
+    for (unsigned u = 0; first + u < op.units; u++)
+        add_unit<DTYPE, ROWS_X>(op, x, at + u * UNIT_BYTES, first + u, sum);
+}
+
+template <int DTYPE, int ROWS_X>
+static __device__ inline void multiply(const struct ash_cuda_few_quant &op, const struct quants &x,
+                                       const struct ring &ring, const unsigned char *stages, struct source next)
+{
+    unsigned stage = 0, parity = 0, units = op.swiglu ? 2 * op.units : op.units;
+
+#pragma unroll 1
+    for (unsigned group = threadIdx.x / WARP * gridDim.x + blockIdx.x; group < op.groups;
+         group += gridDim.x * op.warps) {
+        float sum[ROWS_X] = {}, gate[ROWS_X] = {};
+
+#pragma unroll 1
+        for (unsigned done = 0, first = 0; done < units; done += first == 0 ? op.units : 0) {
+            barrier_wait(ring.full + stage * 8, parity);
+            add_stage<DTYPE, ROWS_X>(op, x, stages + stage * ring.stage_bytes, first, sum);
+            __syncwarp(); /* all lanes have read the stage */
+            copy_stage(op, ring, next, ash_cuda_unit_bytes(DTYPE));
+            stage = stage + 1 == op.stages ? 0 : stage + 1;
+            parity ^= stage == 0 ? 1 : 0;
+            first = op.units - first > STAGE_UNITS ? first + STAGE_UNITS : 0;
+            if (first > 0 || done > 0 || !op.swiglu) continue;
+#pragma unroll
+            for (int m = 0; m < ROWS_X; m++)
+                gate[m] = sum[m], sum[m] = 0.0f;
+        }
+        put_sums<ROWS_X>(op, find_panel(op, group), sum, gate);
+    }
+}
+
+template <int DTYPE, int ROWS_X> static __device__ inline void multiply_quant(const struct ash_cuda_few_quant &op)
+{
+    constexpr unsigned UNIT_BYTES = ash_cuda_unit_bytes(DTYPE);
     DYNAMIC_SHARED(unsigned char, shared, 128);
-    unsigned warp = threadIdx.x / WARP, slot = 0, blocks = (unsigned)op.K / ASH_QUANT_BLOCK;
-    unsigned char *ring = shared + warp * STAGES * T::TILE_BYTES, *at = shared + op.warps * STAGES * T::TILE_BYTES;
-    unsigned ring_at = shared_address(ring);
-    struct parts *parts = (struct parts *)at + warp * op.M;
-    struct quants x;
-    struct tile_loader next = {NULL, warp * gridDim.x + blockIdx.x, 0, 0};
+    __shared__ uint64_t full[ASH_CUDA_FEW_QUANT_STAGES_MAX];
+    unsigned warp = threadIdx.x / WARP, stages = op.warps * op.stages;
+    struct ring ring = {0, shared_address(full + warp * op.stages), STAGE_UNITS * UNIT_BYTES};
+    unsigned char *mine = shared + warp * op.stages * ring.stage_bytes, *at = shared + stages * ring.stage_bytes;
+    struct quants x = quants_at(op, at);
+    struct source next = {NULL, warp * gridDim.x + blockIdx.x, 0, 0, 0};
 
     early_begin();
-    at += op.warps * op.M * sizeof(struct parts);
-    x.q = (int8_t *)at;
-    x.d = (float *)(at + op.M * op.K);
-    x.sums = (int *)(x.d + op.M * (blocks / T::GROUP));
+    ring.at = shared_address(mine);
+    if (threadIdx.x < stages) barrier_init(shared_address(full + threadIdx.x), 1);
+    barriers_show();
+    __syncthreads();
     if (warp < op.warps) {
-        if (next.group < op.groups) next.row = row_at(op, next.group, LANE % ROWS);
+        find_units(op, next);
 #pragma unroll 1
-        for (int s = 0; s < STAGES - 1; s++)
-            load_tile<T, STAGES>(op, next, ring_at);
+        for (unsigned s = 0; s < op.stages; s++)
+            copy_stage(op, ring, next, UNIT_BYTES);
     }
     norm_rows(op, (float *)(at + op.x_bytes));
-    put_quants<DTYPE>(op, x, (float *)(at + op.x_bytes));
-    if (warp >= op.warps) return;
-#pragma unroll 1
-    for (unsigned group = warp * gridDim.x + blockIdx.x; group < op.groups; group += gridDim.x * op.warps) {
-        float sum = 0.0f;
-
-#pragma unroll 1
-        for (unsigned t = 0; t < op.tiles; t++) {
-            unsigned real = blocks - t * BLOCKS < BLOCKS ? blocks - t * BLOCKS : BLOCKS;
-
-            copy_wait<STAGES - 2>();
-            __syncwarp(); /* the other lanes' copies; they have read the tile and the parts that are overwritten next */
-            load_tile<T, STAGES>(op, next, ring_at);
-            find_parts<DTYPE>(op, ring + slot * T::TILE_BYTES, t, real, x, parts);
-            __syncwarp();
-            if (LANE / ROWS < op.M)
-#pragma unroll 8
-                for (unsigned g = 0; g < real / T::GROUP; g++) {
-                    float2 part = parts[LANE / ROWS].part[LANE % ROWS][g];
-
-                    sum = fmaf(part.x, part.y, sum);
-                }
-            slot = slot + 1 == STAGES ? 0 : slot + 1;
-        }
-        put_sums(op, group, sum);
-    }
+    put_quants<DTYPE>(op, x, (const float *)(at + op.x_bytes));
+    if (warp < op.warps) multiply<DTYPE, ROWS_X>(op, x, ring, mine, next);
 }
 
-#define FEW_QUANT(name, DTYPE, STAGES)                                                                                 \
-    static_assert(kind<DTYPE>::PITCH == ASH_CUDA_FEW_QUANT_PITCH(DTYPE) &&                                             \
-                      sizeof(struct parts) == ASH_CUDA_FEW_QUANT_PARTS_BYTES,                                          \
-                  "the host's sizes");                                                                                 \
-    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                                       \
-        name(const __grid_constant__ struct ash_cuda_few_quant op)                                                     \
+#define FEW_QUANT_ROWS(name, DTYPE, ROWS_X)                                                                            \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 2)                                                       \
+        name##_##ROWS_X(const __grid_constant__ struct ash_cuda_few_quant op)                                          \
     {                                                                                                                  \
-        multiply_quant<DTYPE, STAGES>(op);                                                                             \
+        multiply_quant<DTYPE, ROWS_X>(op);                                                                             \
     }
+#define FEW_QUANT(name, DTYPE)                                                                                         \
+    FEW_QUANT_ROWS(name, DTYPE, 1)                                                                                     \
+    FEW_QUANT_ROWS(name, DTYPE, 4)                                                                                     \
+    FEW_QUANT_ROWS(name, DTYPE, 8)
 
-FEW_QUANT(few_q8_0_4, ASH_Q8_0, 4)
-FEW_QUANT(few_q8_0_8, ASH_Q8_0, 3)
-FEW_QUANT(few_q8_w_4, ASH_Q8_W, 4)
-FEW_QUANT(few_q8_w_8, ASH_Q8_W, 3)
-FEW_QUANT(few_q4_0_4, ASH_Q4_0, 7)
-FEW_QUANT(few_q4_0_8, ASH_Q4_0, 4)
+FEW_QUANT(few_q8_0, ASH_Q8_0)
+FEW_QUANT(few_q8_w, ASH_Q8_W)
+FEW_QUANT(few_q4_0, ASH_Q4_0)
+FEW_QUANT(few_q4_k, ASH_Q4_K)
+FEW_QUANT(few_q5_k, ASH_Q5_K)
+FEW_QUANT(few_q6_k, ASH_Q6_K)

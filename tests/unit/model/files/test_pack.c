@@ -17,6 +17,7 @@
 #include "model/files/load.h"
 #include "model/model_priv.h"
 #include "model/pass/pass.h"
+#include "model/place.h"
 #include "unit/model/golden_models.h"
 #include "unit/model/infer_rows.h"
 
@@ -74,7 +75,8 @@ static void check_pack(const char *name, const char *backend, bool bf16)
     free(plain);
     fixture_close(&f);
     fixture_open(&f, name, backend, !bf16);
-    if (ash_load_open(f.model, &f.exec, &f.model->load, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_packs_on_host(&f.exec) && ash_load_open(f.model, &f.exec, &f.model->load, &err) < 0)
+        fail_msg("%s", err.text);
     plain = infer_rows(f.model, &f.exec, f.ids, ROWS, ROWS); /* in the order in which matrices come */
     assert_memory_equal(plain, other, ROWS * f.vocab * sizeof(float));
     free(plain);
@@ -95,6 +97,40 @@ static void test_pack(void **state)
             for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
                 check_pack(files[i], *backend, bf16);
         }
+    }
+}
+
+/* A device's weights are packed as they arrive: what only products read is there once, as it was estimated. */
+static void test_device(void **state)
+{
+    static const char *const files[] = {"gguf/llama-q8_0.gguf", "gguf/llama-q4_0.gguf"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        struct fixture host = {0}, device = {0};
+        size_t estimate, packed = 0;
+        float *wanted, *got;
+
+        fixture_open(&host, files[i], NULL, false);
+        fixture_open(&device, files[i], "apart", false);
+        estimate = ash_model_unplaced_bytes(device.model, &device.exec);
+        wanted = infer_rows(host.model, &host.exec, host.ids, ROWS, ROWS);
+        got = infer_rows(device.model, &device.exec, device.ids, ROWS, ROWS);
+        assert_memory_equal(wanted, got, ROWS * host.vocab * sizeof(float));
+        for (size_t p = 0; p < device.model->param_count; p++) {
+            const struct ash_param *param = &device.model->params[p];
+
+            packed += param->packed != NULL;
+            assert_true(param->packed == NULL || param->data == NULL ||
+                        (int32_t)p == device.model->top.param[ASH_ROLE_EMBED]);
+        }
+        assert_true(packed > 0);
+        assert_true(device.model->placed.size_bytes + device.model->vectors.size_bytes <= estimate);
+        assert_int_equal(ash_model_unplaced_bytes(device.model, &device.exec), 0);
+        free(wanted);
+        free(got);
+        fixture_close(&host);
+        fixture_close(&device);
     }
 }
 
@@ -157,8 +193,8 @@ static void test_fused_is_separate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pack), cmocka_unit_test(test_shorter_file),
-                                       cmocka_unit_test(test_fused_is_separate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pack), cmocka_unit_test(test_device),
+                                       cmocka_unit_test(test_shorter_file), cmocka_unit_test(test_fused_is_separate)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
