@@ -14,7 +14,7 @@ struct work {
     int begin, end;          /* steps of a head */
     int doc_row, doc_count;  /* the document's first row, and rows */
     int group;               /* query heads that are streamed */
-    float *dk, *dv;          /* of the document */
+    int seq;
 };
 
 template <int DIM> struct shape {
@@ -107,8 +107,7 @@ static __device__ inline struct work work_of(const struct ash_cuda_attn_tiled &a
     work.doc_count = (int)seq.q_count;
     work.row = work.doc_row + work.first;
     work.group = (int)(args.heads / args.kv_heads);
-    work.dk = seq.dk;
-    work.dv = seq.dv;
+    work.seq = (int)tile.seq;
     return work;
 }
 
@@ -431,18 +430,21 @@ static __device__ inline void put_key_sums(const struct part &part, float *to, s
 template <int DIM> static __device__ inline void attend_keys(struct part *part, struct ring_cursor<1> *kept)
 {
     const struct ash_cuda_attn_stats *stats = (const struct ash_cuda_attn_stats *)(part->room + shape<DIM>::STATS_AT);
-    int steps = part->work.end - part->work.begin, count = steps * part->work.group;
+    int b = part->work.begin, left = (part->work.end - b) * part->work.group;
+    bool has_before = false;
     float s[STEP / 8][4], dp[STEP / 8][4], dk[DIM / 8][4] = {}, dv[DIM / 8][4] = {};
     struct ring_cursor<STAGES> before = {};
     uint32_t p[STEP / 16][4], ds[STEP / 16][4];
 
 #pragma unroll 1
-    for (int i = 0; i < count; i++) {
-        int base = (part->work.begin + i % steps) * STEP;
+    for (; left > 0; left--) {
+        int base = b * STEP;
         unsigned rows = part->step<DIM>();
         const struct ash_cuda_attn_stats *of_step = stats + part->at.stage * STEP;
 
-        end_step<DIM>(part, i > 0, s, dp, &before);
+        end_step<DIM>(part, has_before, s, dp, &before);
+        has_before = true;
+        b = b + 1 < part->work.end ? b + 1 : part->work.begin;
         wgmma_take<DIM>(dk);
         wgmma_take<DIM>(dv);
         if (seen_by_all(*part, base))
@@ -468,8 +470,8 @@ template <int DIM> static __device__ inline void attend_keys(struct part *part, 
         put_rounded<DIM>(*part, column + part->args.kv_heads * DIM, false, 1.0f, dv);
         return;
     }
-    put_key_sums<DIM>(*part, part->work.dk, part->args.k_stride, part->args.scale, dk);
-    put_key_sums<DIM>(*part, part->work.dv, part->args.v_stride, 1.0f, dv);
+    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dk, part->args.k_stride, part->args.scale, dk);
+    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dv, part->args.v_stride, 1.0f, dv);
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #define WARPGROUP 128
 #define USERS 8 /* warps that multiply */
 #define TILED_THREADS (3 * WARPGROUP)
-#define COPY_REGISTERS 40
+#define COPY_REGISTERS 48
 #define SUM_REGISTERS 232
 #define PANEL 64     /* dims of a panel: lines of 128 bytes */
 #define LINE_BYTES 128
