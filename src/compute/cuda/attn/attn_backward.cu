@@ -215,11 +215,10 @@ static __device__ inline void pair(bool sees, float scale2, const struct ash_cud
 }
 
 /* The scores of the rows that stay with those of a step, and the gradients of their weights; and the sums that were
- * begun in the step before (if there is one: *at is its place in the ring), whose rows are not read any more. Rows of 128
- * dims leave no registers for both at once. */
+ * begun in the step before (if there is one), whose rows are not read any more. Rows of 128 dims leave no registers for
+ * both at once. */
 template <int DIM>
-static __device__ inline void end_step(struct part *part, bool has_before, float (*s)[4], float (*dp)[4],
-                                       struct ring_cursor<STAGES> *at)
+static __device__ inline void end_step(struct part *part, bool has_before, float (*s)[4], float (*dp)[4])
 {
     unsigned step = part->step<DIM>();
 
@@ -232,8 +231,7 @@ static __device__ inline void end_step(struct part *part, bool has_before, float
     wgmma_wait();
     wgmma_take<STEP>(s);
     wgmma_take<STEP>(dp);
-    if (has_before) at->leave(&part->shared->ring);
-    *at = part->at;
+    if (has_before) part->at.leave_before(&part->shared->ring);
     part->at.next();
 }
 
@@ -335,7 +333,6 @@ template <int DIM> static __device__ inline void attend_queries(struct part *par
     constexpr int STEPS = ASH_ATTN_KEYS / STEP; /* of a block */
     float s[STEP / 8][4], dp[STEP / 8][4], sums[DIM / 8][4] = {}, dq[DIM / 8][4] = {};
     struct ash_cuda_attn_stats stats[2] = {};
-    struct ring_cursor<STAGES> before = {};
     uint32_t ds[STEP / 16][4];
     int keep = 0;
 
@@ -348,7 +345,7 @@ template <int DIM> static __device__ inline void attend_queries(struct part *par
     for (int b = part->work.begin; b < part->work.end; b++) {
         unsigned keys = part->step<DIM>();
 
-        end_step<DIM>(part, b > part->work.begin, s, dp, &before);
+        end_step<DIM>(part, b > part->work.begin, s, dp);
         wgmma_take<DIM>(sums);
         if (b % STEPS == 0 && b > part->work.begin) {
             add_block<DIM>(sums, dq);
@@ -367,7 +364,7 @@ template <int DIM> static __device__ inline void attend_queries(struct part *par
     kept->leave(&part->shared->kept);
     wgmma_wait();
     wgmma_take<DIM>(sums);
-    before.leave(&part->shared->ring);
+    part->at.leave_before(&part->shared->ring);
     add_block<DIM>(sums, dq);
     if (part->args.rounded != NULL)
         put_rounded<DIM>(*part, part->work.head * DIM, true, part->args.scale, dq);
@@ -383,7 +380,9 @@ static __device__ inline void key_pairs(const struct part &part, int base, const
                                         float (*s)[4], float (*dp)[4])
 {
     float scale2 = part.args.scale * ASH_LOG2E;
-    int t = threadIdx.x % 4 * 2, window = (int)part.args.window, left = part.work.doc_count - base;
+    int t = threadIdx.x % 4 * 2, window = (int)part.args.window;
+    /* of this thread's first query row: how far it is ahead of its first key, and rows of the document from there on */
+    int ahead0 = base + t - part.work.first - part.row, left = part.work.doc_count - base - t;
 
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -392,7 +391,7 @@ static __device__ inline void key_pairs(const struct part &part, int base, const
 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            int i = n * 8 + t + e % 2, ahead = base + i - (part.work.first + part.row + e / 2 * 8);
+            int i = n * 8 + e % 2, ahead = ahead0 + i - e / 2 * 8;
             bool sees = !IS_MASKED || (i < left && ahead >= 0 && (window == 0 || ahead < window));
 
             pair(sees, scale2, of[e % 2], &s[n][e], &dp[n][e]);
@@ -433,7 +432,6 @@ template <int DIM> static __device__ inline void attend_keys(struct part *part, 
     int b = part->work.begin, left = (part->work.end - b) * part->work.group;
     bool has_before = false;
     float s[STEP / 8][4], dp[STEP / 8][4], dk[DIM / 8][4] = {}, dv[DIM / 8][4] = {};
-    struct ring_cursor<STAGES> before = {};
     uint32_t p[STEP / 16][4], ds[STEP / 16][4];
 
 #pragma unroll 1
@@ -442,7 +440,7 @@ template <int DIM> static __device__ inline void attend_keys(struct part *part, 
         unsigned rows = part->step<DIM>();
         const struct ash_cuda_attn_stats *of_step = stats + part->at.stage * STEP;
 
-        end_step<DIM>(part, has_before, s, dp, &before);
+        end_step<DIM>(part, has_before, s, dp);
         has_before = true;
         b = b + 1 < part->work.end ? b + 1 : part->work.begin;
         wgmma_take<DIM>(dk);
@@ -462,7 +460,7 @@ template <int DIM> static __device__ inline void attend_keys(struct part *part, 
     wgmma_wait();
     wgmma_take<DIM>(dk);
     wgmma_take<DIM>(dv);
-    before.leave(&part->shared->ring);
+    part->at.leave_before(&part->shared->ring);
     if (part->args.rounded != NULL) {
         size_t column = (part->args.heads + part->work.head) * DIM;
 

@@ -16,12 +16,15 @@
 #define WARPGROUP 128
 #define USERS 8 /* warps that multiply */
 #define TILED_THREADS (3 * WARPGROUP)
-#define COPY_REGISTERS 48
-#define SUM_REGISTERS 232
+#define COPY_REGISTERS 56
+#define SUM_REGISTERS 224
 #define PANEL 64     /* dims of a panel: lines of 128 bytes */
 #define LINE_BYTES 128
 
 static_assert(TILED_THREADS == ASH_CUDA_ATTN_TILED_THREADS, "the host launches them");
+/* A kernel begins with what its threads can have at most, a multiple of 8; more than that never comes. */
+static_assert(WARPGROUP * COPY_REGISTERS + 2 * WARPGROUP * SUM_REGISTERS <= 65536 / TILED_THREADS / 8 * 8 * TILED_THREADS,
+              "registers that are given are as many as are taken");
 
 /* Begin copies of `rows` rows of a head from row `row` on: a panel after the other. The barrier counts their bytes,
  * which somebody announces. One thread. */

@@ -53,6 +53,14 @@ template <int STAGES> struct ring_cursor {
     {
         if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&ring->empty[stage]));
     }
+
+    /* The same of the place before this one. */
+    __device__ void leave_before(struct ring_barriers<STAGES> *ring) const
+    {
+        int before = (stage + STAGES - 1) % STAGES;
+
+        if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&ring->empty[before]));
+    }
 };
 
 #endif
