@@ -88,7 +88,7 @@ expect 0 "resumed from a stripe: $(cat "$SCRATCH/err")"
 grep -q "step [123]0 comes from $stripe" "$SCRATCH/err" || fail "it does not say where it is from: $(cat "$SCRATCH/err")"
 same "the bits from a stripe" "$(grep -o 'state_hash.*' "$SCRATCH/quiet/log.jsonl" | tail -n 1)" "$(grep -o 'state_hash.*' "$SCRATCH/striped/log.jsonl" | tail -n 1)"
 striped --out "$SCRATCH/intruder" "save.to=$SCRATCH/intruder_here,$SCRATCH/s0"
-expect_error 1 "a new run into another's places" "save.to: $SCRATCH/s0 holds checkpoints already" "--resume"
+expect_error 2 "a new run into another's places" "save.to: $SCRATCH/s0 holds checkpoints already" "--resume"
 rm -rf "$SCRATCH/s0" "$SCRATCH"/s[12] "$SCRATCH/striped" && touch "$SCRATCH/s2"
 striped
 expect 0 "a stripe that has lost a folder: $(cat "$SCRATCH/err")"

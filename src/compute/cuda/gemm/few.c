@@ -1,20 +1,28 @@
-/* See few.h. A thread block per multiprocessor keeps all rows of x in shared memory; its warps share the rows of
+/* See few.h. A thread block per multiprocessor keeps all rows of x in shared memory; its warps share out the rows of
  * weights. */
 #include "compute/cuda/gemm/few.h"
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/blocks.h"
 
-#define CHUNK 8            /* values of 16 bytes, which is how the kernel reads */
-#define ROWS ((size_t)16)  /* of weights, that a warp multiplies at a time */
-#define STEP 16            /* k of one product */
-#define X_PAD ((size_t)64) /* bytes after x that may be read */
-#define IDLE_SHARE 10      /* one of this many warps may be idle in the last round */
-#define STAGES_MIN 2
-#define AHEAD_K 1024                       /* of each row of weights, fetched to the L2 cache before the kernel waits */
-#define X_VALUES_MAX ((size_t)30 << 10)    /* of all rows of x: leaves 48 KB for weights */
-#define NORM_VALUES_MAX ((size_t)16 << 10) /* the same where they are normed: most are read twice */
+#define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
+#define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
+#define THREADS (ASH_CUDA_FEW_WARPS * 32)
+#define IDLE_SHARE 10                     /* one of this many warps may be idle in the last round */
+#define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16 */
+#define NORM_BYTES_MAX ((size_t)32 << 10) /* of x as float32, where it is normed */
+
+/* A kernel: most warps that multiply, k of a tile, tiles of a warp's ring. */
+struct few_kernel {
+    enum ash_cuda_kernel_id id; /* for 8 rows of x; the next is for 16 */
+    size_t warps, tile_k, ring_bytes;
+};
+
+static const struct few_kernel few_kernels[] = {
+    {ASH_KERNEL_few_2_8, 2, 256, ASH_CUDA_FEW_RING_BYTES(256, 9)},
+    {ASH_KERNEL_few_4_8, 4, 128, ASH_CUDA_FEW_RING_BYTES(128, 9)},
+    {ASH_KERNEL_few_8_8, ASH_CUDA_FEW_WARPS, 64, ASH_CUDA_FEW_RING_BYTES(64, 8)},
+};
 
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max)
 {
@@ -28,69 +36,34 @@ size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max
     return warps;
 }
 
-/* Shared memory that x takes, with the sums of its blocks where it is normed. */
-static size_t x_bytes(const struct ash_cuda_few *op)
+static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
 {
-    size_t blocks = op->norm != NULL ? op->M * op->K / ASH_SUM_BLOCK * sizeof(float) : 0;
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, x_values;
+    const struct few_kernel *kernel = few_kernels;
+    struct ash_cuda_grid grid = {.y = 1, .threads = THREADS, .is_early = true};
 
-    return op->M * (op->K + CHUNK) * sizeof(uint16_t) + blocks + X_PAD;
-}
-
-/* Stages of a warp and how many warps multiply, with all of x beside them. Returns the bytes of shared memory. */
-static size_t lay_out(struct ash_exec *exec, struct ash_cuda_few *op)
-{
-    size_t tiles = (ASH_CUDA_FEW_PLACE_BYTES - x_bytes(op)) / ASH_CUDA_FEW_TILE_BYTES;
-
-    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(tiles / STAGES_MIN, ASH_CUDA_FEW_WARPS));
-    op->stages = (unsigned)(tiles / op->warps);
-    return op->warps * op->stages * (size_t)ASH_CUDA_FEW_TILE_BYTES + x_bytes(op);
-}
-
-/* The same with a tile of x in each stage; a warp copies these. */
-static size_t lay_out_tiled(struct ash_exec *exec, struct ash_cuda_few *op)
-{
-    size_t stage_bytes;
-
-    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ASH_CUDA_FEW_WARPS - 1);
-    stage_bytes = op->warps * (size_t)ASH_CUDA_FEW_TILE_BYTES + ASH_CUDA_FEW_X_TILE_BYTES;
-    op->stages = (unsigned)(ASH_CUDA_FEW_PLACE_BYTES / stage_bytes);
-    return op->stages * stage_bytes;
-}
-
-static void run_few(struct ash_exec *exec, struct ash_cuda_few *op, bool is_tiled)
-{
-    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, shared_bytes;
-
-    op->groups = 0;
     for (int i = 0; i < (op->swiglu ? 1 : op->out_count); i++) {
         op->outs[i].groups = (unsigned)ash_div_up(op->outs[i].N, op->swiglu ? ROWS / 2 : ROWS);
         op->groups += op->outs[i].groups;
     }
-    op->ahead = AHEAD_K;
-    shared_bytes = is_tiled ? lay_out_tiled(exec, op) : lay_out(exec, op);
-    ash_cuda_run(exec, is_tiled ? ASH_KERNEL_few_tiled : ASH_KERNEL_few,
-                 (struct ash_cuda_grid){.x = ash_min(sm_count, op->groups),
-                                        .y = 1,
-                                        .threads = ASH_CUDA_FEW_THREADS,
-                                        .shared_bytes = ash_max(shared_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN),
-                                        .is_early = true},
-                 op);
-}
-
-bool ash_cuda_few_run_tiled(struct ash_exec *exec, struct ash_cuda_few *op)
-{
-    if (op->M > ASH_CUDA_FEW_ROWS || op->K % STEP != 0) return false;
-    run_few(exec, op, true);
-    return true;
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ASH_CUDA_FEW_WARPS);
+    while (kernel->warps < op->warps)
+        kernel++;
+    x_values = op->M * (ash_round_up(op->K, kernel->tile_k) + CHUNK);
+    grid.x = ash_min(sm_count, op->groups);
+    grid.shared_bytes = op->warps * kernel->ring_bytes + x_values * sizeof(uint16_t) +
+                        (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
+    grid.shared_bytes = ash_max(grid.shared_bytes, ASH_CUDA_FEW_ALONE_BYTES);
+    ash_cuda_run(exec, kernel->id + (op->M > 8 ? 1 : 0), grid, op);
 }
 
 /* Rows of x: few enough, and at 16-byte borders? */
 static bool takes_x(const void *x, bool is_bf16, size_t M, size_t K, size_t stride, bool has_norm)
 {
-    if (M == 0 || M > ASH_CUDA_FEW_ROWS || K == 0 || K % STEP != 0 || stride % (is_bf16 ? CHUNK : 4) != 0 ||
+    if (M == 0 || M > ASH_CUDA_FEW_ROWS || K == 0 || K % CHUNK != 0 || stride % (is_bf16 ? CHUNK : 4) != 0 ||
         (uintptr_t)x % 16 != 0)
         return false;
-    return M * K <= (has_norm ? NORM_VALUES_MAX : X_VALUES_MAX);
+    return M * K * sizeof(uint16_t) <= X_BYTES_MAX && (!has_norm || M * K * sizeof(float) <= NORM_BYTES_MAX);
 }
 
 bool ash_cuda_few_takes(const struct ash_mat *w)
@@ -144,7 +117,7 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
         if ((i == 0 || !args->swiglu) && ash_cuda_few_overlap(args, out)) return false;
     }
     if (!ash_cuda_few_outs(args, op.outs)) return false;
-    run_few(exec, &op, false);
+    run_few(exec, &op);
     return true;
 }
 
@@ -168,6 +141,6 @@ bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                                            .bias = args->bias,
                                            .y = args->c,
                                            .y_stride = args->c_stride};
-    run_few(exec, &op, false);
+    run_few(exec, &op);
     return true;
 }

@@ -1,29 +1,24 @@
-/* few - products of a few rows (inference) with bf16 weights, at the speed of memory. Weights are the 16-row operand of
- * the tensor cores: a warp owns 16 rows of them and adds them to one chain per output, k ascending (ref/wgmma.h).
- * Another warp copies its tiles to a ring in shared memory (cp.async: 16 bulk copies of a row each, which one thread
- * issues after the other, took 1 us a tile). All rows of x lie there as bf16: normed, if the op norms.
- * Bias, SwiGLU and residual are applied as sums are written.
- *
- * Kernels of a step overlap: a thread block takes half of a multiprocessor, so that one of the next kernel has the
- * other half, and its ring is full when this one ends. About 95 KB are on their way then, which memory needs 3 us for:
- * as long as the end of a kernel, what it wrote becoming visible, and x take. */
+/* few - products of a few rows (inference) with bf16 weights, at the speed of memory. Weights are the 16-row operand
+ * of the tensor cores: a warp owns 16 rows of them, copies tiles of k to shared memory several ahead of their use, and
+ * adds them to one chain per output, k ascending (ref/wgmma.h). All rows of x lie in shared memory as bf16: normed,
+ * where the op norms. What depends on the sums (bias, SwiGLU, residual) is done as they are written. The first tiles
+ * are on their way before the kernel before this one ends (ptx/launch.cuh): weights do not depend on it. */
+#include "compute/cuda/gemm/few_rows.cuh"
 #include "compute/cuda/gemm/few_sums.cuh"
-#include "compute/cuda/gemm/few_x.cuh"
-#include "compute/cuda/ptx/barrier.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/device.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
-#define STEP 16 /* k of one product */
-#define TILE_K ASH_CUDA_FEW_TILE_K
-#define PITCH (TILE_K * 2 + 16) /* bytes from row to row: rows in different banks */
-#define TILE_BYTES ASH_CUDA_FEW_TILE_BYTES
-#define X_TILE_BYTES ASH_CUDA_FEW_X_TILE_BYTES
-#define THREADS ASH_CUDA_FEW_THREADS
-#define LANE (threadIdx.x % WARP)
 
-/* Row r of a group, k 0. Past the last row it is the last: its sums are not written. */
+/* Tiles of KT k, STAGES of them in a warp's ring, eight bytes of room twice after each row: rows in different banks. */
+template <int KT, int STAGES> struct ring {
+    static constexpr int CHUNKS = KT / 8, PITCH = KT * 2 + 16;
+    static constexpr int TILE_BYTES = ROWS * PITCH, LOADS = ROWS * CHUNKS / WARP, STEP = WARP / CHUNKS;
+};
+
+/* Row r of a group, k 0. Past the last row it is the last: nobody reads the sums. */
 static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, const struct rows_of_w &rows, int r)
 {
     const struct ash_cuda_few_out &out = op.outs[op.swiglu ? r / (ROWS / 2) : rows.out];
@@ -32,303 +27,222 @@ static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, c
     return out.w + (n < out.N ? n : out.N - 1) * out.stride;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------------------------- */
+/* What a warp copies next: a tile of 16 rows, of which each lane has LOADS chunks of 16 bytes. */
+template <int KT, int STAGES> struct loader {
+    using R = ring<KT, STAGES>;
+    const uint16_t *from[R::LOADS]; /* this lane's rows, at the next tile's chunk */
+    unsigned group, k, slot, ring_at, to;
+    int bytes; /* of a chunk: 0 after the last k, where zeros are written */
+    int is_on; /* is anything left to copy? */
 
-/* Tiles of a warp, each with a barrier that the lanes' copies pass, and one that its last reader passes. */
-struct ring {
-    unsigned tiles, full, empty; /* addresses in shared memory */
-    unsigned stages;
-};
-
-/* A place in a ring. */
-struct cursor {
-    unsigned stage, parity;
-
-    __device__ inline void next(unsigned stages)
+    __device__ inline void find(const struct ash_cuda_few &op)
     {
-        stage = stage + 1 == stages ? 0 : stage + 1;
-        parity ^= stage == 0 ? 1 : 0;
-    }
-};
+        int lane = threadIdx.x % WARP;
 
-/* The next tile to copy: lane r knows where row r is. */
-struct source {
-    const uint16_t *row;
-    unsigned group, k;
-    struct cursor at;
-};
-
-static __device__ inline void find_row(const struct ash_cuda_few &op, struct source &from)
-{
-    if (from.group < op.groups) from.row = row_at(op, find_rows(op, from.group, ROWS), LANE % ROWS);
-}
-
-static __device__ inline void copy_tile(const struct ash_cuda_few &op, const struct ring &ring, struct source &from)
-{
-    unsigned to = ring.tiles + from.at.stage * TILE_BYTES + LANE * 16, k = from.k + LANE * 8;
-
-    barrier_wait(ring.empty + from.at.stage * 8, from.at.parity ^ 1);
+        is_on = group < op.groups;
+        if (!is_on) return;
+        struct rows_of_w rows = find_rows(op, group, ROWS);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const uint16_t *row = (const uint16_t *)__shfl_sync(EVERY_LANE, (unsigned long long)from.row, r);
-
-        if (k < op.K) copy_16_ahead(to + r * PITCH, row + k);
+        for (int i = 0; i < R::LOADS; i++)
+            from[i] = row_at(op, rows, lane / R::CHUNKS + i * R::STEP) + lane % R::CHUNKS * 8;
     }
-    barrier_arrive_copied(ring.full + from.at.stage * 8);
-    from.at.next(ring.stages);
-    from.k += TILE_K;
-    if (from.k < op.K) return;
-    from.k = 0;
-    from.group += gridDim.x * op.warps;
-    find_row(op, from);
+
+    __device__ inline void begin(const struct ash_cuda_few &op, unsigned first, unsigned at)
+    {
+        group = first;
+        ring_at = at;
+        k = slot = 0;
+        find(op);
+        aim(op);
+    }
+
+    /* Where the next tile goes, and how much of it there is. */
+    __device__ inline void aim(const struct ash_cuda_few &op)
+    {
+        int lane = threadIdx.x % WARP;
+
+        to = ring_at + slot * R::TILE_BYTES + lane / R::CHUNKS * R::PITCH + lane % R::CHUNKS * 16;
+        bytes = k + lane % R::CHUNKS * 8 < op.K ? 16 : 0;
+    }
+
+    /* Enqueue chunk i. */
+    __device__ inline void copy(const struct ash_cuda_few &op, int i)
+    {
+        copy_16_ahead_if(is_on, to + i * R::STEP * R::PITCH, bytes != 0 ? from[i] : op.outs[0].w, bytes);
+    }
+
+    /* All chunks are enqueued: on to the next tile. */
+    __device__ inline void end(const struct ash_cuda_few &op)
+    {
+        copy_commit();
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        k += KT;
+#pragma unroll
+        for (int i = 0; i < R::LOADS; i++)
+            from[i] += KT;
+        if (k >= op.K && is_on) {
+            k = 0;
+            group += gridDim.x * op.warps;
+            find(op);
+        }
+        aim(op);
+    }
+};
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+#define AHEAD 8 /* chunks of x that a thread reads before it writes the first */
+
+/* Four values of x as they are multiplied. */
+static __device__ inline uint2 read_x(const struct ash_cuda_few &op, const float *floats, unsigned m, unsigned k)
+{
+    float4 x;
+
+    if (op.x_is_bf16) return *(const uint2 *)((const uint16_t *)op.x + m * op.x_stride + k);
+    x = op.norm != NULL ? *(const float4 *)(floats + m * op.K + k) : read_four(op, m, k);
+    return make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
 }
 
-/* Fill a ring, before this kernel may read what the one before it writes. */
-static __device__ inline void fill_ring(const struct ash_cuda_few &op, const struct ring &ring, struct source &from)
+/* All rows of x to `to`, [M, pitch] of bf16 with zeros from K on. */
+static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to, unsigned pitch, float *floats)
 {
-    find_row(op, from);
-    for (unsigned i = 0; i < ring.stages && from.group < op.groups; i++)
-        copy_tile(op, ring, from);
-    if (LANE < ROWS && from.group < op.groups && op.ahead > 0) {
-        unsigned left = (unsigned)op.K - from.k;
+    unsigned wide = (pitch - 8) / 4, count = (unsigned)op.M * wide;
 
-        fetch_to_l2(from.row + from.k, (left < op.ahead ? left : op.ahead) * 2);
+#pragma unroll 1
+    for (unsigned first = threadIdx.x; first < count; first += AHEAD * FEW_THREADS) {
+        uint2 x[AHEAD];
+
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            unsigned i = first + j * FEW_THREADS, m = op.M == 1 ? 0 : i / wide, k = (i - m * wide) * 4;
+
+            x[j] = i < count && k < op.K ? read_x(op, floats, m, k) : make_uint2(0, 0);
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            unsigned i = first + j * FEW_THREADS, m = op.M == 1 ? 0 : i / wide, k = (i - m * wide) * 4;
+
+            if (i < count) *(uint2 *)(to + m * pitch + k) = x[j];
+        }
     }
+    __syncthreads();
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Where this lane's part of both operands is at the first k of a tile: one call of load_matrices reads 16 k of the rows
- * of weights, or 32 k of the rows of x. */
-struct operands {
-    unsigned w, x;
-};
-
-/* Add a whole tile to the sums. Operands are read two steps before their use: the chain of sums is all that waits. */
-static __device__ inline void add_tile(struct operands at, float sum[4])
+/* The rows of x as the right operand, 32 k of them from address `at` on. */
+template <int NB> static __device__ inline void load_x(unsigned at, unsigned x_row_bytes, unsigned M, uint32_t x[NB][4])
 {
-    uint32_t x[2][4], w[3][4];
-
-    load_matrices(at.x, x[0]);
-    load_matrices(at.w, w[0]);
-    load_matrices(at.w + STEP * 2, w[1]);
-#pragma unroll
-    for (int s = 0; s < TILE_K / STEP; s++) {
-        if (s + 2 < TILE_K / STEP) load_matrices(at.w + (s + 2) * STEP * 2, w[(s + 2) % 3]);
-        if (s % 2 == 0 && s + 2 < TILE_K / STEP) load_matrices(at.x + (s + 2) * STEP * 2, x[(s / 2 + 1) % 2]);
-        mma(sum, w[s % 3], x[s / 2 % 2] + s % 2 * 2);
-    }
-}
-
-/* The same of the last steps of k. */
-static __device__ inline void add_steps(struct operands at, unsigned steps, float sum[4])
-{
-#pragma unroll 1
-    for (unsigned s = 0; s < steps; s++) {
-        uint32_t x[4], w[4];
-
-        load_matrices(at.x + s * STEP * 2, x);
-        load_matrices(at.w + s * STEP * 2, w);
-        mma(sum, w, x);
-    }
-}
-
-/* A thread has two of 8 rows of x, with its row of weights and the one 8 below: f(e, m, n) for the first of these. */
-template <typename F>
-static __device__ inline void each_sum(const struct ash_cuda_few &op, const struct rows_of_w &rows, F f)
-{
-    size_t n = rows.n + LANE / 4;
+    int lane = threadIdx.x % WARP;
 
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        size_t m = LANE % 4 * 2 + e;
+    for (int b = 0; b < NB; b++) {
+        unsigned m = b * 8 + lane % 8;
 
-        if (m < op.M && n < op.outs[rows.out].N) f(e, m, n);
+        load_matrices(at + (m < M ? m : M - 1) * x_row_bytes + lane / 8 * 16, x[b]);
     }
 }
 
-/* What the outputs of a group have before the product: read while weights come. */
-static __device__ inline void read_residuals(const struct ash_cuda_few &op, const struct rows_of_w &rows,
-                                             float residual[4])
+/* Add a tile: KT k of 16 rows of weights to the sums with NB times 8 rows of x. What a step needs is read before the
+ * step before it, and the copies of a later tile are enqueued between them: the chain of sums is all that waits. */
+template <int KT, int NB, typename L>
+static __device__ inline void add_tile(const struct ash_cuda_few &op, unsigned tile, unsigned x_at,
+                                       unsigned x_row_bytes, L &next, float sum[NB][4])
+{
+    int lane = threadIdx.x % WARP;
+    unsigned w_at = tile + lane % 16 * L::R::PITCH + lane / 16 * 16;
+    uint32_t x[2][NB][4], w[2][4];
+
+    static_assert(L::R::LOADS == KT / 16, "one copy after each step");
+    load_x<NB>(x_at, x_row_bytes, (unsigned)op.M, x[0]);
+    load_matrices(w_at, w[0]);
+#pragma unroll
+    for (int s = 0; s < KT / 16; s++) {
+        if (s + 1 < KT / 16) load_matrices(w_at + (s + 1) * 32, w[(s + 1) % 2]);
+        if (s % 2 == 0 && s + 2 < KT / 16)
+            load_x<NB>(x_at + (s + 2) * 32, x_row_bytes, (unsigned)op.M, x[(s / 2 + 1) % 2]);
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+            mma(sum[b], w[s % 2], x[s / 2 % 2][b] + s % 2 * 2);
+        next.copy(op, s);
+    }
+    next.end(op);
+}
+
+/* A thread has of each 8 rows of x two, with its row of weights and the one 8 below. */
+template <int NB>
+static __device__ inline void put_sums(const struct ash_cuda_few &op, const struct rows_of_w &rows,
+                                       const float sum[NB][4])
 {
     const struct ash_cuda_few_out &out = op.outs[rows.out];
+    size_t n = rows.n + threadIdx.x % WARP / 4;
 
-    if (!op.residual) return;
-    each_sum(op, rows, [&](int e, size_t m, size_t n) {
-        residual[e] = read_residual(op, out, m, n);
-        if (n + 8 < out.N) residual[e + 2] = read_residual(op, out, m, n + 8);
-    });
-}
-
-static __device__ inline void put_sums(const struct ash_cuda_few &op, const struct rows_of_w &rows, const float sum[4],
-                                       const float residual[4])
-{
-    const struct ash_cuda_few_out &out = op.outs[rows.out];
-
-    each_sum(op, rows, [&](int e, size_t m, size_t n) {
-        if (op.swiglu) {
-            put_gated(op, m, n, sum[e], sum[e + 2]);
-            return;
-        }
-        put_sum(op, out, m, n, sum[e], residual[e]);
-        if (n + 8 < out.N) put_sum(op, out, m, n + 8, sum[e + 2], residual[e + 2]);
-    });
-}
-
-/* Where a warp finds the rows of x for a tile of weights: all of them lie in shared memory, or (TILED) tiles of them
- * come along through a ring that all warps of the thread block read. */
-struct x_source {
-    struct ring ring; /* TILED */
-    unsigned row;     /* where this lane's row for load_matrices is, in all of x or in the first tile */
-};
-
-template <bool TILED>
-static __device__ inline unsigned wait_x(const struct x_source &x, const struct cursor &at, unsigned k)
-{
-    if (!TILED) return x.row + k * 2;
-    barrier_wait(x.ring.full + at.stage * 8, at.parity);
-    return x.row + at.stage * X_TILE_BYTES;
-}
-
-/* All lanes have read a tile. */
-static __device__ inline void free_tile(const struct ring &ring, const struct cursor &at)
-{
-    __syncwarp();
-    if (LANE == 0) barrier_arrive(ring.empty + at.stage * 8);
-}
-
-/* Rounds of groups that the first warp of this thread block has: the others have as many, or one fewer. */
-static __device__ inline unsigned rounds_of(const struct ash_cuda_few &op)
-{
-    unsigned each = gridDim.x * op.warps;
-
-    return (op.groups - blockIdx.x + each - 1) / each;
-}
-
-/* A group's sums. */
-template <bool TILED>
-static __device__ inline void multiply_group(const struct ash_cuda_few &op, const struct ring &ring,
-                                             const struct x_source &x, unsigned group, struct cursor &at,
-                                             struct cursor &x_at)
-{
-    struct rows_of_w rows = find_rows(op, group, ROWS);
-    unsigned w = ring.tiles + LANE % ROWS * PITCH + LANE / ROWS * 16;
-    float sum[4] = {}, residual[4] = {};
-
-    read_residuals(op, rows, residual);
-#pragma unroll 1
-    for (unsigned k = 0; k < op.K; k += TILE_K) {
-        struct operands tile = {w + at.stage * TILE_BYTES, wait_x<TILED>(x, x_at, k)};
-
-        barrier_wait(ring.full + at.stage * 8, at.parity);
-        if (op.K - k >= TILE_K)
-            add_tile(tile, sum);
-        else
-            add_steps(tile, ((unsigned)op.K - k) / STEP, sum);
-        free_tile(ring, at);
-        at.next(ring.stages);
-        if (!TILED) continue;
-        free_tile(x.ring, x_at);
-        x_at.next(x.ring.stages);
-    }
-    put_sums(op, rows, sum, residual);
-}
-
-/* All groups of a warp. One that has none left in the last round still lets tiles of x pass. */
-template <bool TILED>
-static __device__ inline void multiply(const struct ash_cuda_few &op, const struct ring &ring, const struct x_source &x,
-                                       unsigned group)
-{
-    unsigned rounds = rounds_of(op);
-    struct cursor at = {0, 0}, x_at = {0, 0};
-
-#pragma unroll 1
-    for (unsigned r = 0; r < rounds; r++, group += gridDim.x * op.warps) {
-        if (group < op.groups) {
-            multiply_group<TILED>(op, ring, x, group, at, x_at);
-            continue;
-        }
-#pragma unroll 1
-        for (unsigned k = 0; TILED && k < op.K; k += TILE_K) {
-            wait_x<TILED>(x, x_at, k);
-            free_tile(x.ring, x_at);
-            x_at.next(x.ring.stages);
-        }
-    }
-}
-
-/* ---- the kernels ------------------------------------------------------------------------------------------------- */
-
-/* Copy tiles of x, all of them in each round. */
-static __device__ inline void copy_x(const struct ash_cuda_few &op, const struct ring &ring)
-{
-    const uint16_t *row = (const uint16_t *)op.x + LANE * 8;
-    struct cursor at = {0, 0};
-
-#pragma unroll 1
-    for (unsigned r = rounds_of(op); r > 0; r--)
-#pragma unroll 1
-        for (unsigned k = 0; k < op.K; k += TILE_K) {
-            barrier_wait(ring.empty + at.stage * 8, at.parity ^ 1);
 #pragma unroll
-            for (int m = 0; m < ASH_CUDA_FEW_ROWS; m++)
-                if (m < op.M && k + LANE * 8 < op.K)
-                    copy_16(ring.tiles + at.stage * X_TILE_BYTES + m * PITCH + LANE * 16, row + m * op.x_stride + k);
-            barrier_arrive_copied(ring.full + at.stage * 8);
-            at.next(ring.stages);
+    for (int b = 0; b < NB; b++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            size_t m = b * 8 + threadIdx.x % 4 * 2 + e;
+
+            if (m >= op.M || n >= out.N) continue;
+            if (op.swiglu) {
+                put_gated(op, m, n, sum[b][e], sum[b][e + 2]);
+                continue;
+            }
+            put_sum(op, out, m, n, sum[b][e]);
+            if (n + 8 < out.N) put_sum(op, out, m, n + 8, sum[b][e + 2]);
         }
 }
 
-/* Barriers of all rings, of which `passes` warps empty each stage. */
-static __device__ inline void init_barriers(const struct ring &first, unsigned count, unsigned passes)
+template <int KT, int STAGES, int NB> static __device__ inline void multiply_few(const struct ash_cuda_few &op)
 {
-    if (threadIdx.x < count) barrier_init(first.full + threadIdx.x * 8, WARP);
-    if (threadIdx.x < count) barrier_init(first.empty + threadIdx.x * 8, passes);
-}
-
-/* Warps 0 to WARPS - 1 multiply, the others copy for them. All of them lay out x; or (TILED) the last warp copies tiles
- * of it, and WARPS - 1 multiply at most. */
-template <bool TILED> static __device__ inline void multiply_few(const struct ash_cuda_few &op)
-{
+    using R = ring<KT, STAGES>;
     DYNAMIC_SHARED(unsigned char, shared, 128);
-    __shared__ uint64_t full[2 * ASH_CUDA_FEW_TILES_MAX], empty[2 * ASH_CUDA_FEW_TILES_MAX];
-    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
-    unsigned warp = threadIdx.x / WARP % ASH_CUDA_FEW_WARPS, tiles = op.warps * op.stages;
-    unsigned m = LANE % 8 < op.M ? LANE % 8 : (unsigned)op.M - 1, group = warp * gridDim.x + blockIdx.x;
-    bool copies = threadIdx.x >= THREADS / 2, is_busy = warp < op.warps;
-    struct ring all = {shared_address(shared), shared_address(full), shared_address(empty), op.stages};
-    struct ring mine = {all.tiles + warp * op.stages * TILE_BYTES, all.full + warp * op.stages * 8,
-                        all.empty + warp * op.stages * 8, op.stages};
-    struct ring of_x = {all.tiles + tiles * TILE_BYTES, all.full + tiles * 8, all.empty + tiles * 8, op.stages};
-    struct rows_of_x rows = {(uint16_t *)(shared + tiles * TILE_BYTES), NULL, rstd, (unsigned)op.K + 8,
-                             (unsigned)op.K / 4};
-    struct x_source x = {of_x, of_x.tiles + m * (TILED ? PITCH : rows.pitch * 2) + LANE / 8 * 16};
-    struct source from = {NULL, group, 0, {0, 0}};
+    unsigned warp = threadIdx.x / WARP, tiles = ((unsigned)op.K + KT - 1) / KT, pitch = tiles * KT + 8, slot = 0;
+    unsigned ring_at = shared_address(shared) + warp * STAGES * R::TILE_BYTES;
+    uint16_t *x = (uint16_t *)(shared + op.warps * STAGES * R::TILE_BYTES);
+    float *floats = (float *)(x + op.M * pitch);
+    unsigned x_at = shared_address(x);
+    struct loader<KT, STAGES> next;
 
     early_begin();
-    rows.blocks = (float *)(rows.values + op.M * rows.pitch);
-    init_barriers(all, tiles, 1);
-    if (TILED) init_barriers(of_x, op.stages, op.warps);
-    barriers_show();
-    __syncthreads();
-    if (copies && is_busy) fill_ring(op, mine, from);
-    if (TILED)
-        early_wait();
-    else
-        put_x<THREADS>(op, rows);
-    __syncthreads();
-    if (TILED && copies && warp == ASH_CUDA_FEW_WARPS - 1) copy_x(op, of_x);
-    if (!is_busy) return;
-    if (!copies) multiply<TILED>(op, mine, x, group);
-    while (copies && from.group < op.groups)
-        copy_tile(op, mine, from);
+    if (warp < op.warps) {
+        next.begin(op, warp * gridDim.x + blockIdx.x, ring_at);
+#pragma unroll 1
+        for (int s = 0; s < STAGES - 1; s++) {
+#pragma unroll
+            for (int i = 0; i < R::LOADS; i++)
+                next.copy(op, i);
+            next.end(op);
+        }
+    }
+    norm_rows(op, floats);
+    put_x(op, x, pitch, floats);
+    if (warp >= op.warps) return;
+#pragma unroll 1
+    for (unsigned group = warp * gridDim.x + blockIdx.x; group < op.groups; group += gridDim.x * op.warps) {
+        float sum[NB][4] = {};
+
+#pragma unroll 1
+        for (unsigned t = 0; t < tiles; t++) {
+            copy_wait<STAGES - 2>();
+            __syncwarp(); /* the other lanes' copies; and they have read the tile before, which the next overwrites */
+            add_tile<KT, NB>(op, ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, next, sum);
+            slot = slot + 1 == STAGES ? 0 : slot + 1;
+        }
+        put_sums<NB>(op, find_rows(op, group, ROWS), sum);
+    }
 }
 
-#define FEW(name, TILED)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) name(const __grid_constant__ struct ash_cuda_few op)      \
+#define FEW(name, KT, STAGES, NB)                                                                                      \
+    static_assert(ring<KT, STAGES>::TILE_BYTES * STAGES == ASH_CUDA_FEW_RING_BYTES(KT, STAGES), "the host's sizes");   \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1) name(const __grid_constant__ struct ash_cuda_few op)  \
     {                                                                                                                  \
-        multiply_few<TILED>(op);                                                                                       \
+        multiply_few<KT, STAGES, NB>(op);                                                                              \
     }
 
-FEW(few, false)
-FEW(few_tiled, true)
+FEW(few_2_8, 256, 9, 1)
+FEW(few_2_16, 256, 9, 2)
+FEW(few_4_8, 128, 9, 1)
+FEW(few_4_16, 128, 9, 2)
+FEW(few_8_8, 64, 8, 1)
+FEW(few_8_16, 64, 8, 2)

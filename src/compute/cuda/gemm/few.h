@@ -9,9 +9,9 @@
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
-/* Enqueue op, whose x is rows of bf16 at 16-byte borders. Returns whether the kernel takes it: few rows, K of steps of
- * 16. */
-bool ash_cuda_few_run_tiled(struct ash_exec *exec, struct ash_cuda_few *op);
+/* Shared memory that leaves no room for a second thread block: a multiprocessor with two would be the last to end. */
+#define ASH_CUDA_FEW_ALONE_BYTES ((size_t)116 << 10)
+
 /* Warps of each multiprocessor, at most warps_max, that share `groups` of rows: most are busy in the last round. */
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max);
 /* Are weights [N, K] bf16 lines of k at 16-byte borders? */

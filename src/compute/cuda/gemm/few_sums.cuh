@@ -23,25 +23,14 @@ static __device__ inline struct rows_of_w find_rows(const struct ash_cuda_few &o
     return rows;
 }
 
-/* Row m, column n of an output before the product, where it is added to that. */
-static __device__ inline float read_residual(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out,
-                                             size_t m, size_t n)
-{
-    return op.residual ? out.y[m * out.y_stride + n] : 0.0f;
-}
-
 /* Row m, column n of an output. */
-static __device__ inline void put_sum(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out, size_t m,
-                                      size_t n, float sum, float residual)
-{
-    if (out.bias != NULL) sum = sum + out.bias[n];
-    out.y[m * out.y_stride + n] = op.residual ? residual + sum : sum;
-}
-
 static __device__ inline void put_sum(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out, size_t m,
                                       size_t n, float sum)
 {
-    put_sum(op, out, m, n, sum, read_residual(op, out, m, n));
+    float *y = out.y + m * out.y_stride + n;
+
+    if (out.bias != NULL) sum = sum + out.bias[n];
+    *y = op.residual ? *y + sum : sum;
 }
 
 /* The same of SwiGLU's output, from its two products. */

@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/blocks.h"
 #include "compute/cuda/gemm/few.h"
 
 #define CHUNK 8 /* values of 16 bytes, which is how the kernels read */
@@ -90,7 +89,7 @@ static bool takes_rows(const struct rows_of_x *rows, size_t M, size_t K)
     uintptr_t borders = is_bf16 ? (uintptr_t)rows->x_bf16 : (uintptr_t)rows->x;
 
     if (M == 0 || M > ASH_CUDA_BATCH_ROWS || K == 0 || K % CHUNK != 0) return false;
-    if ((borders | (uintptr_t)rows->norm) % 16 != 0 || rows->stride % (is_bf16 ? CHUNK : 4) != 0) return false;
+    if (borders % 16 != 0 || rows->stride % (is_bf16 ? CHUNK : 4) != 0) return false;
     return rows->norm == NULL || M <= ASH_CUDA_SKINNY_ROWS || K * sizeof(float) <= NORM_BYTES_MAX;
 }
 
@@ -120,23 +119,45 @@ static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel
                  &image);
 }
 
-/* Rows of bf16, in scratch memory if they are not that yet. */
+/* Enqueue that rows of float32 become bf16 in scratch memory. Returns them. */
+static const uint16_t *round_rows(struct ash_exec *exec, const struct rows_of_x *rows, size_t M, size_t K)
+{
+    struct ash_cuda_to_lines copy = {
+        .data = rows->x, .dtype = ASH_F32, .line_stride = rows->stride, .k_stride = 1, .count = M, .k = K, .stride = K};
+
+    copy.out = ash_cuda_scratch(exec, M * K * sizeof(*copy.out));
+    ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(M * K / CHUNK), &copy);
+    return copy.out;
+}
+
+/* The same of rows that are normed first. */
+static const uint16_t *norm_rows(struct ash_exec *exec, const struct rows_of_x *rows, size_t M, size_t K)
+{
+    struct ash_norm_args norm = {.rows = M,
+                                 .groups = 1,
+                                 .cols = K,
+                                 .x_stride = rows->stride,
+                                 .y_stride = K,
+                                 .x = rows->x,
+                                 .weight = rows->norm,
+                                 .eps = rows->norm_eps,
+                                 .round_bf16 = true};
+
+    norm.y_bf16 = ash_cuda_scratch(exec, M * K * sizeof(*norm.y_bf16));
+    exec->ops->norm->rms_forward(exec, &norm);
+    return norm.y_bf16;
+}
+
+/* Rows of bf16 for skinny.cu. */
 static void make_rows(struct ash_exec *exec, const struct rows_of_x *rows, struct ash_cuda_few *op)
 {
-    struct ash_cuda_few_rows make = {
-        .M = op->M, .K = op->K, .x = rows->x, .x_stride = rows->stride, .norm = rows->norm, .norm_eps = rows->norm_eps};
-
-    op->x = rows->x_bf16;
     op->x_stride = rows->x_bf16 != NULL ? rows->stride : op->K;
-    if (rows->x_bf16 != NULL) return;
-    op->x = make.out = ash_cuda_scratch(exec, op->M * op->K * sizeof(*make.out));
-    ash_cuda_run(exec, ASH_KERNEL_few_rows,
-                 (struct ash_cuda_grid){.x = op->M,
-                                        .y = 1,
-                                        .threads = ASH_CUDA_FEW_ROWS_THREADS,
-                                        .shared_bytes = ash_div_up(op->K, ASH_SUM_BLOCK) * sizeof(float),
-                                        .is_early = true},
-                 &make);
+    if (rows->x_bf16 != NULL)
+        op->x = rows->x_bf16;
+    else if (rows->norm != NULL)
+        op->x = norm_rows(exec, rows, op->M, op->K);
+    else
+        op->x = round_rows(exec, rows, op->M, op->K);
 }
 
 static void run_skinny(struct ash_exec *exec, const struct rows_of_x *rows, struct ash_cuda_few *op)
@@ -152,13 +173,12 @@ static void run_skinny(struct ash_exec *exec, const struct rows_of_x *rows, stru
         blocks = ash_round_up(blocks, ASH_CUDA_BATCH_CLUSTER);
     } else {
         make_rows(exec, rows, op);
-        if (ash_cuda_few_run_tiled(exec, op)) return;
     }
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = blocks,
                                         .y = 1,
                                         .threads = kernel->threads,
-                                        .shared_bytes = ash_max(kernel->shared_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN),
+                                        .shared_bytes = ash_max(kernel->shared_bytes, ASH_CUDA_FEW_ALONE_BYTES),
                                         .is_early = true},
                  op);
 }

@@ -186,18 +186,9 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
-#define ASH_CUDA_FEW_ROWS 8  /* most rows of x */
-#define ASH_CUDA_FEW_WARPS 4 /* most warps of a thread block that multiply; as many copy */
-#define ASH_CUDA_FEW_THREADS (2 * ASH_CUDA_FEW_WARPS * 32)
-/* few.cu: k of a tile of 16 rows of weights, its bytes in shared memory, tiles there at most. */
-#define ASH_CUDA_FEW_TILE_K 256
-#define ASH_CUDA_FEW_TILE_BYTES (16 * (ASH_CUDA_FEW_TILE_K * 2 + 16))
-#define ASH_CUDA_FEW_X_TILE_BYTES (ASH_CUDA_FEW_ROWS * (ASH_CUDA_FEW_TILE_K * 2 + 16))
-#define ASH_CUDA_FEW_TILES_MAX (ASH_CUDA_FEW_PLACE_BYTES / ASH_CUDA_FEW_TILE_BYTES)
-/* Shared memory of a thread block whose kernel shares multiprocessors with the next one: half of 228 KB at most, with
- * what the driver and static variables take, and more than a third: so that there is no place for a third one. */
-#define ASH_CUDA_FEW_PLACE_BYTES (112 << 10)
-#define ASH_CUDA_FEW_PLACE_BYTES_MIN (77 << 10)
+#define ASH_CUDA_FEW_ROWS 16                                            /* most rows of x */
+#define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
+#define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
 
 /* few.cu, skinny.cu: one of the products. */
 struct ash_cuda_few_out {
@@ -219,21 +210,7 @@ struct ash_cuda_few {
     float norm_eps;
     int residual, swiglu, out_count;
     unsigned warps, groups; /* that multiply in a thread block; of all outs */
-    unsigned stages;        /* few.cu: tiles of a warp in shared memory */
-    unsigned ahead;         /* few.cu: k beyond them that are fetched to the L2 cache before the kernel waits */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
-};
-
-/* few_rows.cu: rows of float32 to rows of bf16, perhaps normed. */
-#define ASH_CUDA_FEW_ROWS_THREADS 512
-struct ash_cuda_few_rows {
-    size_t M, K; /* K is a multiple of 8 */
-    const void *x;
-    int x_is_bf16; /* 0 */
-    size_t x_stride;
-    const float *norm; /* or NULL */
-    float norm_eps;
-    uint16_t *out; /* [M, K] */
 };
 
 /* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
@@ -269,6 +246,10 @@ struct ash_cuda_batch_x {
 #define ASH_CUDA_FEW_QUANT_ROWS 8
 #define ASH_CUDA_FEW_QUANT_UNITS 4
 #define ASH_CUDA_FEW_QUANT_STAGES_MAX 32
+/* Shared memory of its thread blocks: the kernel shares multiprocessors with the next one. Half of 228 KB at most, with
+ * what the driver and static variables take, and more than a third: so that there is no place for a third one. */
+#define ASH_CUDA_FEW_QUANT_PLACE_BYTES (112 << 10)
+#define ASH_CUDA_FEW_QUANT_PLACE_BYTES_MIN (77 << 10)
 
 struct ash_cuda_few_quant_out {
     const uint8_t *w; /* packed */

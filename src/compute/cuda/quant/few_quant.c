@@ -82,11 +82,11 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     op->panel_bytes = panel_bytes(dtype, op->K);
     op->x_bytes = ash_round_up(op->M * row_x_bytes(dtype, op->K), 16);
     x_bytes = op->x_bytes + (op->norm != NULL ? op->M * op->K * sizeof(float) : 0);
-    stages = ash_min((ASH_CUDA_FEW_PLACE_BYTES - x_bytes) / stage_bytes, ASH_CUDA_FEW_QUANT_STAGES_MAX);
+    stages = ash_min((ASH_CUDA_FEW_QUANT_PLACE_BYTES - x_bytes) / stage_bytes, ASH_CUDA_FEW_QUANT_STAGES_MAX);
     op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups, ash_min(stages / STAGES_MIN, ASH_CUDA_FEW_QUANT_WARPS));
     op->stages = (unsigned)(stages / op->warps);
     grid.x = ash_min((size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, op->groups);
-    grid.shared_bytes = ash_max(op->warps * op->stages * stage_bytes + x_bytes, ASH_CUDA_FEW_PLACE_BYTES_MIN);
+    grid.shared_bytes = ash_max(op->warps * op->stages * stage_bytes + x_bytes, ASH_CUDA_FEW_QUANT_PLACE_BYTES_MIN);
     ash_cuda_run(exec, kernel_of(dtype) + (op->M > 4 ? 2 : op->M > 1 ? 1 : 0), grid, op);
 }
 
