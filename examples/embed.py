@@ -35,6 +35,12 @@ class AnswerOpts(ctypes.Structure):
         ("think_max", ctypes.c_size_t),
         ("think_end", ctypes.c_char_p),
         ("think_more", ctypes.c_char_p),
+        ("presence_penalty", ctypes.c_double),
+        ("frequency_penalty", ctypes.c_double),
+        ("json_schema", ctypes.c_char_p),
+        ("regex", ctypes.c_char_p),
+        ("grammar", ctypes.c_char_p),
+        ("wants_logprobs", ctypes.c_bool),
     ]
 
 

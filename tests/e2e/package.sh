@@ -68,7 +68,7 @@ if grep -q '^VERSION_CODENAME=bookworm' /etc/os-release 2> /dev/null && apt-cach
     packages=$(sed -n '/apt-get install/,/rm -rf/p' "$SOURCE/Dockerfile" | grep -oE '\b(lib[a-z0-9-]+[0-9]|zlib1g)\b' | LC_ALL=C sort -u)
     same "packages of the Dockerfile" "$packages" "$(apt-cache show $packages 2> /dev/null | sed -n 's/^Package: //p' | LC_ALL=C sort -u)"
     readelf -d "$ASHLAR" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | while read -r needed; do
-        owner=$(dpkg -S "*/$needed" 2> /dev/null | grep -v -- -cross | head -1 | cut -d: -f1)
+        owner=$(dpkg -S "*/$needed" 2> /dev/null | grep -v -e -cross -e /lib32/ -e /libx32/ | head -1 | cut -d: -f1)
         case " $(echo $packages) libc6 libasan8 libubsan1 libgcc-s1 " in *" $owner "*) ;; *) echo "$needed of $owner" ;; esac
     done > "$SCRATCH/missing"
     [ ! -s "$SCRATCH/missing" ] || fail "the Dockerfile lacks $(paste -sd, "$SCRATCH/missing")"

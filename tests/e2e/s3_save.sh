@@ -98,7 +98,7 @@ same "what is copied after all" 40 "$(AWS_ENDPOINT_URL=$direct steps_in s3://buc
 
 # ---- a bucket that holds another run: nothing of it is removed, and nothing is mixed -----------------------------------------------
 AWS_ENDPOINT_URL=$direct train another train.seed=21 train.save_every=10 "save.to=$SCRATCH/another_here,s3://bucket/gone"
-expect_error 1 "a new run into another's prefix" "save.to: s3://bucket/gone holds checkpoints already (step 40)" "--resume"
+expect_error 2 "a new run into another's prefix" "save.to: s3://bucket/gone holds checkpoints already (step 40)" "--resume"
 [ -e another ] && fail "a refused run leaves a folder"
 ASHLAR_S3_RETRY_S=0.2 train another train.seed=21 train.save_every=10 "save.to=$SCRATCH/another_here,s3://bucket/later"
 expect 75 "a new run, the server away"
