@@ -315,7 +315,7 @@ const tests = {
         await status("/v1/chat/completions", { model, messages: [{ role: "robot", content: "x" }] }, 400, "messages[0].role");
         await status("/v1/chat/completions", { model, messages: [{ role: "user", content: 5 }] }, 400, "messages[0].content");
         await status("/v1/chat/completions", { model, messages: ask, top_logprobs: 3 }, 400, "top_logprobs");
-        await status("/v1/chat/completions", { model, messages: ask, response_format: { type: "json_schema", json_schema: { schema: { type: "object", unevaluatedItems: {} } } } }, 400);
+        await status("/v1/chat/completions", { model, messages: ask, response_format: { type: "json_schema", json_schema: { strict: true, schema: { type: "object", unevaluatedItems: {} } } } }, 400);
         await status("/v1/messages", { model, messages: ask }, 400);
         await status("/v1/completions", { ...ok, model: "gpt-9" }, 404, "model");
         await status("/v1/nothing", {}, 404);
