@@ -408,6 +408,7 @@ const struct ash_cmd ash_cmd_launch = {"launch", "run a command as several proce
 void ash_cmd_leave_launch(void)
 {
     const char *hold = ash_env_get(HOLD);
+    int64_t fd;
 
-    if (hold != NULL) ash_own_dir_leave(atoi(hold), TEMP, KIND);
+    if (hold != NULL && ash_number_parse_whole(hold, &fd) == 0) ash_own_dir_leave((int)fd, TEMP, KIND);
 }
