@@ -43,6 +43,12 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .seq_count = step->batch->doc_count};
 }
 
+/* Rows that are not there have no address. */
+static const float *row_of(const float *rows, size_t row, size_t stride)
+{
+    return rows != NULL ? rows + row * stride : NULL;
+}
+
 /* Point every document at its own rows of k and v (and their gradients). rounded: q, k and v as rows of bf16, or
  * NULL. */
 static void point_at_batch(const struct ash_pass_step *step, const struct ash_attn_view *view, const uint16_t *rounded)
@@ -56,8 +62,8 @@ static void point_at_batch(const struct ash_pass_step *step, const struct ash_at
         step->seqs[i] = (struct ash_attn_seq){.q_row = doc->row,
                                               .q_count = doc->count,
                                               .pos = doc->pos,
-                                              .k = view->k + doc->row * view->k_stride,
-                                              .v = view->v + doc->row * view->v_stride};
+                                              .k = row_of(view->k, doc->row, view->k_stride),
+                                              .v = row_of(view->v, doc->row, view->v_stride)};
         if (rounded != NULL) {
             step->seqs[i].k = k + doc->row * view->k_stride;
             step->seqs[i].v = v + doc->row * view->v_stride;

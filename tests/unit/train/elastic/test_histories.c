@@ -19,6 +19,7 @@
 #else
 #define HISTORIES 2000
 #endif
+#define PLANT_HISTORIES 2000 /* the first that shows a mistake ends them */
 
 static void begin_action(struct job *job, struct rank *rank);
 
@@ -589,7 +590,7 @@ static void expect_caught(enum plant plant, const char *promise)
 {
     static struct job job;
 
-    for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
+    for (uint64_t seed = 1; seed <= PLANT_HISTORIES; seed++) {
         struct ash_fault_sim_result result = run_history(&job, seed, plant, plant == PLANT_EMPTY ? 0 : FAULTS);
 
         if (!result.is_good && strncmp(result.violation, promise, strlen(promise)) == 0) return;
