@@ -57,7 +57,14 @@ call_figures() {
     echo "orphan_comment_ends $(sources | xargs grep -cE '^ \*/$' | awk -F: '{ n += $2 } END { print n + 0 }')"
 }
 
-figures=$(file_figures; parameter_figures; contract_figures; call_figures; if command -v pmccabe > /dev/null; then function_figures; fi)
+# Figures of speech per 10,000 words of comments, of help texts and errors, and of pages (tests/sentences.awk).
+sentence_figures() {
+    find src include tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs awk -v name=comments -f tests/sentences.awk
+    sources | xargs awk -v name=texts -v want=texts -f tests/sentences.awk
+    find README.md ARCHITECTURE.md CONTRIBUTING.md docs -name '*.md' | LC_ALL=C sort | xargs awk -v name=docs -f tests/sentences.awk
+}
+
+figures=$(file_figures; parameter_figures; contract_figures; call_figures; sentence_figures; if command -v pmccabe > /dev/null; then function_figures; fi)
 if [ "${2:-}" = --write ]; then
     { echo "# Figures that may only fall (tests/ratchets.sh)."; echo "$figures"; } > "$limits"
     exit 0
