@@ -1,4 +1,4 @@
-# Pages and data under src/ become C arrays of the library: src/base/page/board.html is `ash_embed_board_html`, and
+# Pages and data under src/ become C arrays of the library: src/record/page/board.html is `ash_embed_board_html`, and
 # src/infra/catalog/catalog.yaml is `ash_embed_catalog_yaml` (NUL-terminated; its length is `..._bytes`).
 # Included by CMakeLists.txt it sets the rules up; run as a script (-DINPUT -DOUTPUT -DNAME) it converts one file.
 if(DEFINED INPUT)

@@ -186,7 +186,7 @@ def floors(folder):
                    ("observe", "metrics, health", 118)]),
             ("3", [("model", "families, files, pass", 212), ("text", "tokenizer, templates", 200), ("collective", "groups, sums, ranks", 200)]),
             ("2", [("compute", "ops: ref, cpu", 212), ("fabric", "shm, libfabric", 200), ("storage", "safetensors, GGUF", 200)]),
-            ("1", [("infra", "the machine, memory, the catalog of GPUs", 412), ("http", "one server for all", 204)]),
+            ("1", [("infra", "the machine, memory, GPUs", 212), ("http", "one server for all", 200), ("record", "metrics, rings, page", 200)]),
             ("0", [("base", "errors, threads, files, options, JSON, hashes", 620)])]
     figure = Figure(700, 350, "The floors of the source tree")
     for i, (number, rooms) in enumerate(rows):

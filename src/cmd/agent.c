@@ -16,11 +16,11 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/metrics_page.h"
 #include "cmd/node_flags.h"
 #include "observe/agent/agent.h"
 #include "orchestrate/node/leave.h"
 #include "orchestrate/node_action.h"
+#include "record/metrics_page.h"
 
 enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 enum { JOBS_LEAVE, JOBS_STAY };

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/interrupt.h"
-#include "base/metrics_page.h"
 #include "observe/page/board.h"
+#include "record/metrics_page.h"
 
 #define RUNS_MAX 64
 

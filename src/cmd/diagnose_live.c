@@ -13,7 +13,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/metrics_page.h"
 #include "observe/agent/kmsg.h"
 #include "observe/agent/sources.h"
 #include "observe/collect/collector.h"
@@ -23,6 +22,7 @@
 #include "observe/health/rank_health.h"
 #include "observe/health/run_health.h"
 #include "observe/run_id.h"
+#include "record/metrics_page.h"
 
 #define ANSWER_BYTES_MAX ((size_t)256 << 20)
 #define ANSWER_S 10.0

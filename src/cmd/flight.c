@@ -9,8 +9,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/metrics_page.h"
 #include "observe/flight.h"
+#include "record/metrics_page.h"
 
 struct flags {
     const char *job, *torch;

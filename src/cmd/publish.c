@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/flight.h"
 #include "base/log.h"
-#include "base/metrics_page.h"
 #include "base/opts.h"
-#include "base/ring_file.h"
-#include "base/serve_ring.h"
-#include "base/step_ring.h"
 #include "base/str.h"
 #include "observe/run_id.h"
+#include "record/flight.h"
+#include "record/metrics_page.h"
+#include "record/ring_file.h"
+#include "record/serve_ring.h"
+#include "record/step_ring.h"
 
 /* The number that people know the job by: the scheduler's, or ours. */
 static void add_job(const struct ash_launch_env *env, struct ash_str *labels)

@@ -1,5 +1,5 @@
 /* publish - what a process of a job tells its machine: its metrics, its steps and its collective calls, in mapped files
- * that outlive it (base/metrics_page.h, base/ring_file.h). */
+ * that outlive it (record/metrics_page.h, record/ring_file.h). */
 #ifndef ASH_CMD_PUBLISH_H
 #define ASH_CMD_PUBLISH_H
 

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/log.h"
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 #include "base/thread.h"
 #include "cmd/publish.h"
 #include "cmd/jobs_priv.h"

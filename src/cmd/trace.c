@@ -8,10 +8,10 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/metrics_page.h"
 #include "base/number.h"
 #include "observe/serve_trace.h"
 #include "observe/trace.h"
+#include "record/metrics_page.h"
 
 struct flags {
     const char *steps, *out, *job, *request;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "base/thread.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "collective/call_priv.h"
-#include "base/flight.h"
+#include "record/flight.h"
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
 

@@ -4,10 +4,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "base/node_map.h"
 #include "collective/core/coll_ops.h"
-#include "base/flight.h"
+#include "record/flight.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/metrics.h"
 #include "http/http.h"
 #include "observe/process.h"
+#include "record/metrics.h"
 
 #define CONNECTIONS_MAX 32
 #define CONNECTION_SECONDS 10

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "base/flight.h"
-#include "base/ring_file.h"
 #include "base/str.h"
+#include "record/flight.h"
+#include "record/ring_file.h"
 
 struct ash_flight_rank {
     char job[64], run_id[32];

@@ -1,4 +1,4 @@
-/* rank_steps - the last steps of ranks, from the rings that they leave (base/step_ring.h). */
+/* rank_steps - the last steps of ranks, from the rings that they leave (record/step_ring.h). */
 #ifndef ASH_OBSERVE_RANK_STEPS_H
 #define ASH_OBSERVE_RANK_STEPS_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/json.h"
-#include "base/ring_file.h"
-#include "base/step_ring.h"
+#include "record/ring_file.h"
+#include "record/step_ring.h"
 
 /* One rank's steps, in their order. */
 struct ash_rank_steps {

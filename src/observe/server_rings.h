@@ -1,12 +1,12 @@
-/* server_rings - what servers did lately, from the rings that they leave (base/serve_ring.h). */
+/* server_rings - what servers did lately, from the rings that they leave (record/serve_ring.h). */
 #ifndef ASH_OBSERVE_SERVER_RINGS_H
 #define ASH_OBSERVE_SERVER_RINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include "ashlar/err.h"
-#include "base/ring_file.h"
-#include "base/serve_ring.h"
+#include "record/ring_file.h"
+#include "record/serve_ring.h"
 
 /* One server. A ring that is missing is empty. */
 struct ash_server_rings {

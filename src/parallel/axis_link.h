@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 #include "ashlar/err.h"
-#include "base/meter.h"
 #include "collective/group.h"
 #include "model/axis.h"
+#include "record/meter.h"
 
 struct ash_channel;
 

@@ -11,7 +11,7 @@
 #include "collective/group.h"
 #include "train/job/job.h"
 #include "train/memory.h"
-#include "base/meter.h"
+#include "record/meter.h"
 #include "train/layout/stages.h"
 
 struct ash_trainer;

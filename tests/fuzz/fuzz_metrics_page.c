@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

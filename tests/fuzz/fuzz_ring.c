@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

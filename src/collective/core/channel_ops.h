@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "base/flight.h"
+#include "record/flight.h"
 
 struct ash_channel;
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 #define HELP "bytes of all-to-alls that this process sent to others: intra-node, inter-node"
 

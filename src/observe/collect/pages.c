@@ -1,6 +1,6 @@
 /* Mapped pages of Ashlar's processes on this machine, served together: a family's samples of all processes are one
  * block. A page is its owner's word and may hold anything: what is no well-formed sample of ours is left out. */
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/random.h>
 
-#include "base/page/page.h"
+#include "record/page/page.h"
 
 #define NONCE_BYTES 16
 #define POLICY                                                                                                         \

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 
 static bool has_open(unsigned pid, const struct stat *file)
 {

@@ -87,7 +87,7 @@ void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
  * thread. */
 void ash_api_drain(struct ash_api *api);
 
-/* Take the engine's figures over into the metrics, for those who read them without asking (base/metrics_page.h). Any
+/* Take the engine's figures over into the metrics, for those who read them without asking (record/metrics_page.h). Any
  * thread. */
 void ash_api_refresh_metrics(struct ash_api *api);
 

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/metrics.h"
 #include "observe/process.h"
+#include "record/metrics.h"
 
 static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
                                       500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/metrics.h"
 #include "observe/process.h"
+#include "record/metrics.h"
 #include "serve/api/metrics.h"
 
 static bool is_ready(struct ash_api *api)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 
 struct ash_recorder {
     struct ash_ring_file *requests, *passes, *pieces;

@@ -1,11 +1,11 @@
-/* recorder - what an engine does, in rings that outlive it (base/serve_ring.h): requests, passes, and each pass's work
- * for each request. Nothing waits; a record costs tens of nanoseconds. NULL as a recorder records nothing. */
+/* recorder - what an engine does, in rings that outlive it (record/serve_ring.h): requests, passes, and each pass's
+ * work for each request. Nothing waits; a record costs tens of nanoseconds. NULL as a recorder records nothing. */
 #ifndef ASH_SERVE_ENGINE_RECORDER_H
 #define ASH_SERVE_ENGINE_RECORDER_H
 
 #include <stdbool.h>
 #include "ashlar/err.h"
-#include "base/serve_ring.h"
+#include "record/serve_ring.h"
 
 struct ash_recorder;
 

@@ -15,8 +15,8 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/math.h"
-#include "base/metrics.h"
 #include "base/thread.h"
+#include "record/metrics.h"
 #include "storage/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 

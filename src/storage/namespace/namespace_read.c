@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/math.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "storage/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "storage/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 

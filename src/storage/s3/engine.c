@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/math.h"
-#include "base/metrics.h"
 #include "base/rng.h"
+#include "record/metrics.h"
 #include "storage/s3/s3_priv.h"
 
 #define WAIT_FIRST_S 0.05 /* doubled at each attempt */

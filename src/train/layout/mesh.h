@@ -21,7 +21,7 @@
 #include "model/slice.h"
 #include "parallel/axis_link.h"
 #include "train/job/job.h"
-#include "base/meter.h"
+#include "record/meter.h"
 
 enum ash_mesh_axis { ASH_MESH_TP, ASH_MESH_CP, ASH_MESH_EP, ASH_MESH_FSDP, ASH_MESH_DP, ASH_MESH_PP, ASH_MESH_AXES };
 

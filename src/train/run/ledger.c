@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/metrics.h"
-#include "base/step_ring.h"
 #include "base/str.h"
 #include "compute/ops.h"
+#include "record/metrics.h"
+#include "record/step_ring.h"
 
 ASH_GAUGE(rank_step_metric, "ashlar_rank_step", "The last step that this rank finished.");
 ASH_GAUGE(rank_own_metric, "ashlar_rank_own_seconds", "This rank's own work in its last step: computing and data.");

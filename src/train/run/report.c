@@ -1,4 +1,4 @@
-/* report: numbers as JSON inside the page of runs (base/page/). The page draws; this file only thins out. */
+/* report: numbers as JSON inside the page of runs (record/page/). The page draws; this file only thins out. */
 #include "train/run/report.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/page/page.h"
+#include "record/page/page.h"
 #include "base/str.h"
 
 #define BUCKETS_MAX 800

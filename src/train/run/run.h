@@ -26,7 +26,7 @@ struct ash_run_opts {
     bool terminal;       /* screen is a terminal: one live line */
     bool (*stop)(void);  /* asked after each step: end early, saved; NULL: never */
     const char *profile; /* file for a trace of the ops of all steps, on the first rank; NULL: none */
-    const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
+    const char *pages;   /* folder for the ring of this rank's steps (record/step_ring.h); NULL or "": none */
     const char *labels;  /* of the ring: job, rank, run */
     double peak_flops;   /* of one rank's device, per second; 0: the catalog's, where it knows the device */
     const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
-#include "base/metrics.h"
 #include "collective/epoch.h"
+#include "record/metrics.h"
 
 #define LOOK_NS 100000000u /* between two looks for a request */
 #define PROBE_STEPS 20     /* between two looks at links */

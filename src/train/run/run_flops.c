@@ -1,5 +1,5 @@
 /* Operations that a run has done, against what its devices could do: their quotient is the MFU. */
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "compute/backends.h"
 #include "infra/catalog.h"
 #include "train/run/run_priv.h"

@@ -4,7 +4,7 @@
 #define ASH_TRAIN_RUN_PRIV_H
 
 #include <limits.h>
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 #include "train/elastic/elastic.h"
 #include "train/run/control.h"
 #include "train/run/ledger.h"

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "base/metrics.h"
 #include "collective/epoch.h"
+#include "record/metrics.h"
 #include "train/checkpoint.h"
 #include "train/run/control.h"
 

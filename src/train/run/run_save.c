@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "base/log.h"
 #include "base/math.h"
 #include "storage/commit.h"

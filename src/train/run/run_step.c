@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "train/run/rank_steps.h"
 #include "train/run/run_trace.h"
 

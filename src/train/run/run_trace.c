@@ -6,10 +6,10 @@
 #include <stdio.h>
 
 #include "base/file.h"
-#include "base/flight.h"
 #include "base/number.h"
-#include "base/ring_file.h"
 #include "compute/profile/profile.h"
+#include "record/flight.h"
+#include "record/ring_file.h"
 
 void ash_run_trace_begin(struct ash_run *run)
 {

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/metrics.h"
 #include "base/thread.h"
+#include "record/metrics.h"
 #include "train/save/lease.h"
 #include "train/save/place.h"
 

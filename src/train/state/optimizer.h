@@ -4,7 +4,7 @@
 #define ASH_TRAIN_STATE_OPTIMIZER_H
 
 #include "ashlar/err.h"
-#include "base/meter.h"
+#include "record/meter.h"
 #include "train/state/state.h"
 
 enum ash_decay_scope { ASH_DECAY_MATRICES, ASH_DECAY_ALL };

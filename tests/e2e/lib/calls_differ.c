@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/flight.h"
+#include "record/flight.h"
 #include "base/opts.h"
 #include "collective/group.h"
 

@@ -8,12 +8,12 @@
 #include <errno.h>
 
 #include "base/bf16.h"
-#include "base/metrics.h"
 #include "base/rng.h"
 #include "collective/host/window.h"
 #include "collective/net/net.h"
 #include "collective/net/reduce_plan.h"
 #include "harness/group_ranks.h"
+#include "record/metrics.h"
 
 #define COUNT_MAX ((size_t)70001)
 /* A check in a rank: says where it failed and returns from the caller. */

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "base/rng.h"
 #include "harness/fabric_ranks.h"
 

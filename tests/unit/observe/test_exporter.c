@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 ASH_COUNTER(scrapes, "test_scrapes_total", "Scrapes.");
 

@@ -1,6 +1,6 @@
 /* Pages of metrics in a folder where everybody may write: files that somebody else puts there hide no process, and speak
  * for none. */
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "base/metrics.h"
 #include "observe/collect/collector.h"
+#include "record/metrics.h"
 
 ASH_GAUGE(step_metric, "ashlar_rank_step", "A step.");
 

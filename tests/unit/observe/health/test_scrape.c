@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/assert.h"
-#include "base/metrics.h"
 #include "observe/health/scrape.h"
+#include "record/metrics.h"
 
 static struct ash_scrape *parse(const char *text)
 {

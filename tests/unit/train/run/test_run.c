@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 #include "storage/commit.h"
 #include "train/run/run.h"
 #include "unit/sanitized.h"

@@ -1,6 +1,6 @@
 /* Metrics: each instrument is a few atomic words that anyone may bump. Those that were are in an array sorted by name
  * and labels, so that writing all of them is one walk; its lock is taken by the first bump of an instrument only. */
-#include "base/metrics_priv.h"
+#include "record/metrics_priv.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* metrics_priv - where instruments keep their words: in themselves, or in the page of the process. */
-#ifndef ASH_BASE_METRICS_PRIV_H
-#define ASH_BASE_METRICS_PRIV_H
+#ifndef ASH_RECORD_METRICS_PRIV_H
+#define ASH_RECORD_METRICS_PRIV_H
 
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 /* Room in this process's page for an instrument that is about to be registered: its words, all 0, or NULL where there
  * is no page or it is full. The lock of the registry is held. */

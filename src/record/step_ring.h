@@ -1,11 +1,11 @@
-/* step_ring - what one rank did in each of its last steps, as records of a ring (base/ring_file.h): its own work and
+/* step_ring - what one rank did in each of its last steps, as records of a ring (record/ring_file.h): its own work and
  * its waits. Stragglers are found from these, and the page draws them. */
-#ifndef ASH_BASE_STEP_RING_H
-#define ASH_BASE_STEP_RING_H
+#ifndef ASH_RECORD_STEP_RING_H
+#define ASH_RECORD_STEP_RING_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include "base/meter.h"
+#include "record/meter.h"
 
 #define ASH_STEP_RING_KIND "steps"
 #define ASH_STEP_RING_CAPACITY 4096

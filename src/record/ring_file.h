@@ -1,7 +1,7 @@
 /* ring_file - the last records of a process in a mapped file: what it did lately, readable at any time and after it was
  * killed. A record begins with its number, which is written last; so a reader knows a half-written one. */
-#ifndef ASH_BASE_RING_FILE_H
-#define ASH_BASE_RING_FILE_H
+#ifndef ASH_RECORD_RING_FILE_H
+#define ASH_RECORD_RING_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

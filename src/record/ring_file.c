@@ -1,6 +1,6 @@
 /* A header, then the records. A writer takes the next number, marks the place as being written, copies the record and
  * stores the number last. */
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The page: a header, then one entry after the other, each a multiple of 8 bytes: its sizes, the words that are bumped,
  * bounds, name, labels, help. An entry is complete before the header counts it, so a reader never sees half of one,
  * whenever the writer dies. Nothing in it is a pointer. */
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/math.h"
-#include "base/metrics_priv.h"
+#include "record/metrics_priv.h"
 
 #define MAGIC "ashpage1"
 #define NAME_TRIES 100

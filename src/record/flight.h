@@ -1,7 +1,7 @@
-/* flight - the flight recorder: a rank's last collective calls in a mapped ring (base/ring_file.h) that outlives it.
+/* flight - the flight recorder: a rank's last collective calls in a mapped ring (record/ring_file.h) that outlives it.
  * Every group of the process records into one ring; without one, nothing is recorded. */
-#ifndef ASH_BASE_FLIGHT_H
-#define ASH_BASE_FLIGHT_H
+#ifndef ASH_RECORD_FLIGHT_H
+#define ASH_RECORD_FLIGHT_H
 
 #include <stdbool.h>
 #include <stdint.h>

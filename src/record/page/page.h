@@ -1,7 +1,7 @@
 /* page - the page of runs, ranks, nodes and servers, in one file without outside parts. Live, it asks its server;
  * frozen, its data is inside: the report of a run. */
-#ifndef ASH_BASE_PAGE_PAGE_H
-#define ASH_BASE_PAGE_PAGE_H
+#ifndef ASH_RECORD_PAGE_PAGE_H
+#define ASH_RECORD_PAGE_PAGE_H
 
 #include "base/str.h"
 

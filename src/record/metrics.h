@@ -2,8 +2,8 @@
  * An instrument is a static object; the first bump registers it. Where labels are known at run time only, it is a
  * family, and ash_metric_with gives the instrument of one set of labels. `ash_metrics_write` renders all as Prometheus
  * text. */
-#ifndef ASH_BASE_METRICS_H
-#define ASH_BASE_METRICS_H
+#ifndef ASH_RECORD_METRICS_H
+#define ASH_RECORD_METRICS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* serve_ring - what a server did lately, as records of three rings (base/ring_file.h): requests, passes, and what each
- * pass did for each request. Traces and the page are made from them. Times are of ash_clock_ns. */
-#ifndef ASH_BASE_SERVE_RING_H
-#define ASH_BASE_SERVE_RING_H
+/* serve_ring - what a server did lately, as records of three rings (record/ring_file.h): requests, passes, and what
+ * each pass did for each request. Traces and the page are made from them. Times are of ash_clock_ns. */
+#ifndef ASH_RECORD_SERVE_RING_H
+#define ASH_RECORD_SERVE_RING_H
 
 #include <stdint.h>
 

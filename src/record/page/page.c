@@ -1,5 +1,5 @@
 /* The page's parts are files of this folder, joined here: what stands between {{ and }} in board.html is replaced. */
-#include "base/page/page.h"
+#include "record/page/page.h"
 
 #include <string.h>
 

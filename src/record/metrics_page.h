@@ -1,14 +1,14 @@
 /* metrics_page - the instruments of a process in a mapped file, so that others on the machine can read them at any
  * time: while it runs, while it hangs, and after it was killed. Bumping stays an atomic operation in memory. A page
  * belongs to a living process as long as somebody holds its file's lock. */
-#ifndef ASH_BASE_METRICS_PAGE_H
-#define ASH_BASE_METRICS_PAGE_H
+#ifndef ASH_RECORD_METRICS_PAGE_H
+#define ASH_RECORD_METRICS_PAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 #define ASH_METRICS_PAGE_DIR "/dev/shm/ashlar" /* where processes publish unless they are told otherwise */
 #define ASH_METRICS_PAGE_KIND "metrics"        /* the end of their files' names */

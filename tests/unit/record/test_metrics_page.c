@@ -1,5 +1,5 @@
 /* metrics_page: instruments of another process, alive, killed in the middle, and from damaged files. */
-#include "base/metrics_page.h"
+#include "record/metrics_page.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* metrics: exact Prometheus text, and no bump lost between threads. */
-#include "base/metrics.h"
+#include "record/metrics.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

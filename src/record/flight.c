@@ -1,10 +1,10 @@
 /* The process's one ring of calls. */
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include <errno.h>
 #include <stddef.h>
 
-#include "base/ring_file.h"
+#include "record/ring_file.h"
 
 static struct ash_ring_file *ring;
 

@@ -1,7 +1,7 @@
 /* meter - where the time of a step goes on this rank: data, exposed communication, waiting for another pipeline stage,
  * and the rest, which is computing. The four add up to the step. One owner thread. */
-#ifndef ASH_BASE_METER_H
-#define ASH_BASE_METER_H
+#ifndef ASH_RECORD_METER_H
+#define ASH_RECORD_METER_H
 
 #include <stdint.h>
 #include "base/assert.h"
