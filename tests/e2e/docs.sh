@@ -40,6 +40,11 @@ for figure in docs/figures/*.svg; do
     grep -q "(.*${figure##*/})" "${pages[@]}" || fail "no page shows $figure"
 done
 
+# The version is the program's.
+version=$("$ASHLAR" --version | sed -n '1s/^ashlar \([0-9.]*\) .*/\1/p')
+grep -q "^Version ${version:-none}\." README.md || fail "README.md does not name version $version"
+grep -qx "## ${version:-none}" CHANGELOG.md || fail "CHANGELOG.md has no section $version"
+
 # What `make docs` writes.
 bash scripts/reference.sh "$ASHLAR" "$SCRATCH/reference"
 diff -r "$SCRATCH/reference" docs/reference > "$SCRATCH/diff" || fail "the reference is not up to date (make docs): $(head -n 5 "$SCRATCH/diff")"
