@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/cores.h"
 #include "base/rng.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define LIBRARIES 3
 #define BLOCKS 4 /* of each type */

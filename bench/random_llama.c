@@ -10,7 +10,7 @@
 #include "base/bf16.h"
 #include "base/json.h"
 #include "base/rng.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define VOCAB 32000
 #define HIDDEN 2048

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 
-struct ash_remote_file; /* storage/remote_file.h */
+struct ash_remote_file; /* storage/io/remote_file.h */
 
 /* A read-only mapping. The caller owns it and keeps it alive while anything borrows from it. */
 struct ash_map {

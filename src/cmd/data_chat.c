@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "post/chat/file.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/data/examples.h"
 
 #define FILES_MAX 256

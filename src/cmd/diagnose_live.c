@@ -21,7 +21,7 @@
 #include "observe/health/missing.h"
 #include "observe/health/rank_health.h"
 #include "observe/health/run_health.h"
-#include "observe/run_id.h"
+#include "observe/ranks/run_id.h"
 #include "record/metrics_page.h"
 
 #define ANSWER_BYTES_MAX ((size_t)256 << 20)

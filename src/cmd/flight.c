@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "observe/flight.h"
+#include "observe/flight/flight.h"
 #include "record/metrics_page.h"
 
 struct flags {

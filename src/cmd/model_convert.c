@@ -24,7 +24,7 @@
 #include "cmd/remote.h"
 #include "cmd/units.h"
 #include "model/model.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "storage/tier/tier.h"
 
 #define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */

@@ -19,7 +19,7 @@
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/defaults.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -13,7 +13,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/data/tokenizer_files.h"
 
 #define ROWS 64 /* of the comparison */

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "base/str.h"
-#include "observe/run_id.h"
+#include "observe/ranks/run_id.h"
 #include "record/flight.h"
 #include "record/metrics_page.h"
 #include "record/ring_file.h"

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "compute/ops.h"
-#include "storage/gguf.h"
-#include "storage/remote_file.h"
+#include "storage/gguf/gguf.h"
+#include "storage/io/remote_file.h"
 
 static int is_weights(const struct dirent *entry)
 {

@@ -9,8 +9,8 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/number.h"
-#include "observe/serve_trace.h"
-#include "observe/trace.h"
+#include "observe/trace/serve_trace.h"
+#include "observe/trace/trace.h"
 #include "record/metrics_page.h"
 
 struct flags {

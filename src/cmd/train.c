@@ -17,7 +17,7 @@
 #include "record/metrics_page.h"
 #include "record/ring_file.h"
 #include "cmd/publish.h"
-#include "observe/exporter.h"
+#include "observe/exporter/exporter.h"
 #include "orchestrate/node/ends.h"
 #include "orchestrate/node/supervisor.h"
 #include "post/post.h"

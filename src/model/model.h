@@ -56,12 +56,12 @@ struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
 size_t ash_param_full_count(const struct ash_param *param);
 
 /* Open a Hugging Face folder, a PEFT folder with the base that it names, or a GGUF file (its name ends in .gguf;
- * architectures llama, qwen2 and qwen3; the types of storage/gguf.h, and Q8_0 with wide groups, which opens as
+ * architectures llama, qwen2 and qwen3; the types of storage/gguf/gguf.h, and Q8_0 with wide groups, which opens as
  * ASH_Q8_W). Weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file computes; it
  * cannot be owned (trained) or saved. Returns 0, -ENOENT, -EINVAL, -ENOTSUP or -ENOMEM; the caller closes
  * *model_out. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
-/* The same without the matrices of a remote folder (storage/remote_file.h): ash_model_prefetch must follow, before
+/* The same without the matrices of a remote folder (storage/io/remote_file.h): ash_model_prefetch must follow, before
  * anything else reads them. */
 int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on

@@ -6,8 +6,8 @@
 #include "model/family.h"
 #include "model/model.h"
 #include "model/shards.h"
-#include "storage/gguf.h"
-#include "storage/safetensors.h"
+#include "storage/gguf/gguf.h"
+#include "storage/safetensors/safetensors.h"
 
 struct ash_adapter;
 struct ash_load;
@@ -73,7 +73,7 @@ int ash_model_unplace(struct ash_model *model, struct ash_err *err);
 /* place.c: the float32 copy of a vector whose model is in an exec's memory, as ash_model_refresh makes it. */
 void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy);
 
-/* files/bring.c: is any weight in a file that is remote (storage/remote_file.h)? */
+/* files/bring.c: is any weight in a file that is remote (storage/io/remote_file.h)? */
 bool ash_model_is_remote(const struct ash_model *model);
 /* The mapping that a mapped weight lies in, or NULL where it is a copy. */
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);

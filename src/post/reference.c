@@ -15,7 +15,7 @@
 #include "base/math.h"
 #include "model/lora.h"
 #include "model/pass/pass.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/data/feed.h"
 #include "train/job/agree.h"
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/arena.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 
 struct ash_tokenizer;
 struct ash_str;

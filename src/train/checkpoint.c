@@ -12,8 +12,8 @@
 
 #include "base/math.h"
 #include "base/file.h"
-#include "storage/commit.h"
-#include "storage/safetensors.h"
+#include "storage/commit/commit.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/save/place.h"
 #include "train/save/saver.h"
 

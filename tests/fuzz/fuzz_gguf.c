@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "compute/quant_open.h"
 #include "text/tokenizer.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/checkpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

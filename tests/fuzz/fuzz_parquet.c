@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "storage/parquet.h"
+#include "storage/parquet/parquet.h"
 
 #define ROWS_MAX 2000 /* a few bytes can claim billions of nulls */
 

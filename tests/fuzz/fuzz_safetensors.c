@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "observe/page/servers.h"
-#include "observe/serve_trace.h"
+#include "observe/trace/serve_trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

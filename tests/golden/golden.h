@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define LOGITS_LIMIT 2e-4
 #define LOSS_LIMIT 1e-5

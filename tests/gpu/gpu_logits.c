@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define DOCS 64
 #define DOC_ROWS_MAX 32

@@ -4,7 +4,7 @@
 
 #include "base/math.h"
 #include "model/model_priv.h"
-#include "storage/remote_file.h"
+#include "storage/io/remote_file.h"
 
 #define HELD_BYTES ((size_t)64 << 20) /* of parameters that are brought together, about, and how many */
 #define HELD_PARAMS 64

@@ -14,7 +14,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "storage/remote_file.h"
+#include "storage/io/remote_file.h"
 
 #define KEY_BYTES 96
 #define LLAMA3_POSITIONS 8192 /* what Llama 3 was trained on before its frequencies were scaled */

@@ -3,7 +3,7 @@
 #define ASH_MODEL_FILES_GGUF_MODEL_PRIV_H
 
 #include "model/model_priv.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 
 /* How many elements of a row share a scale where blocks of 32 all have theirs (Q8_0): ASH_QUANT_GROUP, or absent. Other
  * programs need not know it: the blocks are valid by themselves. */

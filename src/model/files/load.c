@@ -12,7 +12,7 @@
 #include "infra/cpu.h"
 #include "model/model_priv.h"
 #include "model/weight.h"
-#include "storage/direct_reader.h"
+#include "storage/io/direct_reader.h"
 
 #define CHUNK_BYTES (((size_t)2 << 20) - 8192) /* with the blocks around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)         /* of these, one page is looked at */

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "model/lora_priv.h"
 #include "model/weight.h"
-#include "storage/gguf.h"
-#include "storage/safetensors.h"
+#include "storage/gguf/gguf.h"
+#include "storage/safetensors/safetensors.h"
 
 /* What adapter_config.json says, or a user. */
 struct request {

@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "observe/agent/agent_priv.h"
 #include "observe/agent/parts.h"
+#include "observe/exporter/process.h"
 #include "observe/page/page.h"
 #include "observe/page/servers.h"
-#include "observe/process.h"
-#include "observe/rank_steps.h"
+#include "observe/ranks/rank_steps.h"
 
 #define CONNECTIONS_MAX 600
 #define STEPS_SHOWN 256

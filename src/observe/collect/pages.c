@@ -12,7 +12,7 @@
 #include "base/math.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
-#include "observe/run_id.h"
+#include "observe/ranks/run_id.h"
 
 #define PAGES_MAX 1024
 #define SERIES_MAX 200000

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "observe/flight.h"
+#include "observe/flight/flight.h"
 
 static const struct ash_rule call_rule = {.layer = ASH_HEALTH_STEP,
                                           .kind = ASH_RULE_OTHER,

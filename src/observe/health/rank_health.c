@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "observe/rank_steps.h"
-#include "observe/run_id.h"
-#include "observe/straggler.h"
+#include "observe/ranks/rank_steps.h"
+#include "observe/ranks/run_id.h"
+#include "observe/ranks/straggler.h"
 
 #define STRAGGLERS_MAX 16
 #define STEPS_MAX 4096

@@ -38,7 +38,7 @@ int ash_rank_list_add(struct ash_rank_list *list, const struct ash_rank_record *
 int ash_rank_list_add_dir(struct ash_rank_list *list, const char *dir, const char *node, struct ash_err *err);
 /* Add the ranks of an agent's board (an array, as ash_rank_steps_json writes it). Returns 0 or -ENOMEM. */
 int ash_rank_list_add_board(struct ash_rank_list *list, const json_t *ranks, const char *node);
-/* Keep those of a job and a run (observe/run_id.h); NULL: any. */
+/* Keep those of a job and a run (observe/ranks/run_id.h); NULL: any. */
 void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char *run_id);
 /* Keep those that can be what wrote the run's log, which ends with this step at end_s (since 1970): an earlier try may
  * have left its records too. */

@@ -11,8 +11,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "observe/run_log.h"
-#include "observe/straggler.h"
+#include "observe/ranks/run_log.h"
+#include "observe/ranks/straggler.h"
 
 #define STEPS_KEPT 65536
 #define STEPS_MIN 40

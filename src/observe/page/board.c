@@ -20,8 +20,8 @@
 #include "observe/page/page.h"
 #include "observe/page/run_curves.h"
 #include "observe/page/servers.h"
-#include "observe/rank_steps.h"
-#include "observe/run_id.h"
+#include "observe/ranks/rank_steps.h"
+#include "observe/ranks/run_id.h"
 
 #define ASKERS_MAX 16
 #define ANSWER_S 2.0

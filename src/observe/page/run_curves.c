@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "observe/run_log.h"
+#include "observe/ranks/run_log.h"
 
 #define BLOCK_BYTES 262144
 #define LINE_BYTES_MAX 65536

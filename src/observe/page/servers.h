@@ -1,9 +1,10 @@
-/* servers - what the page draws of servers on this machine, from the rings that they keep (observe/server_rings.h). */
+/* servers - what the page draws of servers on this machine, from the rings that they keep
+ * (observe/trace/server_rings.h). */
 #ifndef ASH_OBSERVE_PAGE_SERVERS_H
 #define ASH_OBSERVE_PAGE_SERVERS_H
 
 #include "base/json.h"
-#include "observe/server_rings.h"
+#include "observe/trace/server_rings.h"
 
 /* Append to servers (an array) what the page draws of each server in dir: how it stands, tokens per second by time, how
  * long requests waited, the last requests. A folder without servers adds nothing. */

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "post/rl/rl_priv.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/data/tokenizer_files.h"
 
 /* What the best evaluation was, by the folder that an earlier part of the run left. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "observe/process.h"
+#include "observe/exporter/process.h"
 #include "record/metrics.h"
 #include "serve/api/metrics.h"
 

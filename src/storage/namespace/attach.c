@@ -11,9 +11,9 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "storage/io/remote_file.h"
 #include "storage/namespace/namespace_priv.h"
 #include "storage/namespace/settings.h"
-#include "storage/remote_file.h"
 
 #define LANES 8
 #define LEAST_BYTES ((uint64_t)1 << 20) /* smaller files are brought whole */

@@ -1,5 +1,5 @@
 /* attach - a remote folder as one on this machine, whose large files stay where they are and are read by ranges when
- * somebody wants them (storage/remote_file.h). For models: weights are used in parts, in an order that is known. */
+ * somebody wants them (storage/io/remote_file.h). For models: weights are used in parts, in an order that is known. */
 #ifndef ASH_STORAGE_NAMESPACE_ATTACH_H
 #define ASH_STORAGE_NAMESPACE_ATTACH_H
 

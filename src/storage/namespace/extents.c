@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 
 #define MAGIC "ashlar extents 1"
 #define RECORD_SEED 0x65787465u

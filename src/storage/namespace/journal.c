@@ -20,7 +20,7 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/str.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 
 #define HASH_DIGITS 16
 #define LINE_MAX_BYTES ((size_t)64 << 10)

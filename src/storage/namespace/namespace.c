@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 #include "storage/s3/url.h"
 #include "storage/tier/dir_priv.h"

@@ -17,7 +17,7 @@
 #include "base/math.h"
 #include "base/thread.h"
 #include "record/metrics.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 
 #define WAIT_NS ((uint64_t)200 * 1000 * 1000)

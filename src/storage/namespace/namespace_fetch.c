@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/math.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 #include "storage/s3/url.h"
 

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/math.h"
 #include "record/metrics.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 
 ASH_COUNTER(hit_metric, "ashlar_namespace_hit_bytes_total", "bytes of remote objects that were read from this machine");

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "record/metrics.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 
 #define LOOK_SHARE 16                    /* room is looked at after this part of the limit has been fetched */

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/s3/s3_priv.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "base/utf8.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/tier/dir_priv.h"
 #include "storage/tier/lustre_priv.h"
 

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/utf8.h"
-#include "storage/io_priv.h"
+#include "storage/io/io_priv.h"
 #include "storage/tier/dir_priv.h"
 
 #define DEPTH_MAX 64

@@ -11,8 +11,8 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
-#include "storage/io_priv.h"
-#include "storage/io_queue.h"
+#include "storage/io/io_priv.h"
+#include "storage/io/io_queue.h"
 #include "storage/tier/dir_priv.h"
 #include "storage/tier/lustre_priv.h"
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "text/chat_template/jinja_priv.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 
 const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/data/examples_priv.h"
 
 struct ash_examples {

@@ -8,8 +8,8 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "storage/commit.h"
-#include "storage/safetensors.h"
+#include "storage/commit/commit.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/data/examples_priv.h"
 #include "train/data/tokenizer_files.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define READ_IDS 4096 /* ids per piece of a verifying pass */
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define SPILL_BYTES ((size_t)256 << 10)
 #define METADATA_MAX 5

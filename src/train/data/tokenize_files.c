@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "storage/parquet.h"
+#include "storage/parquet/parquet.h"
 #include "train/data/text_source.h"
 
 #define FOLDER_DEPTH_MAX 32

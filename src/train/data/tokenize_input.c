@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "storage/parquet.h"
+#include "storage/parquet/parquet.h"
 #include "train/data/text_source.h"
 
 #define READ_BYTES ((size_t)1 << 20)

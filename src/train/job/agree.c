@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "compute/backends.h"
-#include "storage/remote_file.h"
+#include "storage/io/remote_file.h"
 
 #define NAMED_MAX 3 /* settings in the sentence */
 #define SENTENCE_BYTES 400

@@ -10,7 +10,7 @@
 #include "record/metrics.h"
 #include "base/log.h"
 #include "base/math.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/checkpoint.h"
 
 #define STALL_NS 50000000u /* a wait for a save that is worth a word */

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 
 #define PREFIX "step-"
 #define MANIFEST_MAX_BYTES ((uint64_t)64 << 20)

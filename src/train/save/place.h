@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "storage/pieces.h"
+#include "storage/io/pieces.h"
 #include "storage/tier/tier.h"
 
 struct ash_place;

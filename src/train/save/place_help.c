@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/math.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/save/place_priv.h"
 
 #define FILES_MAX 64 /* bits of ash_place_help.done */

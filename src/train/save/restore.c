@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/save/restore_priv.h"
 
 void ash_restored_fini(struct ash_restored *restored)

@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/math.h"
 #include "model/lora.h"
-#include "storage/commit.h"
-#include "storage/io_queue.h"
-#include "storage/safetensors.h"
+#include "storage/commit/commit.h"
+#include "storage/io/io_queue.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/save/saver.h"
 
 #define DEPTH ASH_PLACE_PIECES_MAX /* pieces that are read at a time */

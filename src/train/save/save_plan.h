@@ -3,8 +3,8 @@
 #define ASH_TRAIN_SAVE_PLAN_H
 
 #include "ashlar/err.h"
-#include "storage/piece_writer.h"
-#include "storage/safetensors.h"
+#include "storage/io/piece_writer.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/layout/holdings.h"
 
 enum { ASH_SAVE_WEIGHTS, ASH_SAVE_MOMENTS, ASH_SAVE_FILES };

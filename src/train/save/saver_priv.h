@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "storage/commit.h"
-#include "storage/piece_writer.h"
+#include "storage/commit/commit.h"
+#include "storage/io/piece_writer.h"
 #include "train/layout/holdings.h"
 #include "train/save/save_plan.h"
 #include "train/save/saver.h"

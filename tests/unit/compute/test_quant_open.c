@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "compute/quant_open.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define VALUES_MAX 1024
 

@@ -17,7 +17,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define POST TEST_DATA "/golden/post/"
 #define MODEL POST "models/llama"

@@ -14,7 +14,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "model/model.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 #include "unit/model/golden_models.h"
 
 static char scratch[256];

@@ -1,5 +1,5 @@
 /* exporter: scraped over real sockets; refusals have a cause; closing is total. */
-#include "observe/exporter.h"
+#include "observe/exporter/exporter.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

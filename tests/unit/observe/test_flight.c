@@ -1,5 +1,5 @@
 /* flight: what differs, who is missing and who ended is found from the rings that ranks leave. */
-#include "observe/flight.h"
+#include "observe/flight/flight.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "observe/run_id.h"
-#include "observe/trace.h"
+#include "observe/ranks/run_id.h"
+#include "observe/trace/trace.h"
 
 #define RANKS 4
 

@@ -1,5 +1,5 @@
 /* straggler: slow ranks are named soon and by the right step; noise, jitter and saves name nobody. */
-#include "observe/straggler.h"
+#include "observe/ranks/straggler.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 
 #define MAKER_BYTES_MAX 65536
 

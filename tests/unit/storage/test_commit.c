@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 
 static void put_file(const struct ash_commit *commit, const char *name, const char *text)
 {

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "storage/commit.h"
-#include "storage/piece_writer.h"
-#include "storage/safetensors.h"
+#include "storage/commit/commit.h"
+#include "storage/io/piece_writer.h"
+#include "storage/safetensors/safetensors.h"
 
 #define CALLS_MAX 2000
 

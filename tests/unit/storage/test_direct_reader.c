@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "storage/direct_reader.h"
+#include "storage/io/direct_reader.h"
 
 #define FILE_BYTES ((size_t)3 * 1000 * 1000 + 17)
 #define PARTS 64

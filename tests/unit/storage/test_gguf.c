@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/assert.h"
-#include "storage/gguf.h"
+#include "storage/gguf/gguf.h"
 #include "unit/storage/gguf_maker.h"
 
 /* One value of every type, and one tensor of every dtype. */

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/rng.h"
-#include "storage/parquet_priv.h"
+#include "storage/parquet/parquet_priv.h"
 
 #define FOLDER TEST_DATA "/golden/parquet/"
 #define SUFFIX ".parquet"

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 
 #include "base/rng.h"
-#include "storage/io_queue.h"
-#include "storage/piece_writer.h"
+#include "storage/io/io_queue.h"
+#include "storage/io/piece_writer.h"
 
 #define WRITERS 3
 

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 #define INDEX "model.safetensors.index.json"
 

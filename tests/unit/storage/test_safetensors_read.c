@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/assert.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 #include "unit/storage/sample.h"
 
 static const char good_header[] = "{\"__metadata__\":{\"format\":\"pt\",\"who\":\"me\"},"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 
 static size_t count_files(const char *dir)
 {

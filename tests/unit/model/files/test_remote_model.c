@@ -20,7 +20,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "model/model_priv.h"
-#include "storage/remote_file.h"
+#include "storage/io/remote_file.h"
 #include "unit/model/golden_models.h"
 #include "unit/model/infer_rows.h"
 

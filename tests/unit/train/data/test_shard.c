@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include "base/assert.h"
-#include "storage/safetensors.h"
+#include "storage/safetensors/safetensors.h"
 #include "train/data/shard.h"
 
 static struct ash_err err;

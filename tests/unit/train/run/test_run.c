@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "record/metrics.h"
-#include "storage/commit.h"
+#include "storage/commit/commit.h"
 #include "train/run/run.h"
 #include "unit/sanitized.h"
 
