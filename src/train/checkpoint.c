@@ -1,6 +1,6 @@
 /* checkpoint: a job's state as a committed folder and back. Weights are saved as a model, moments as one more
- * safetensors file next to them (train/save/), counters in the manifest. Whole tensors are written, whoever holds which
- * part, and each rank reads its part of them: a checkpoint knows no layout. */
+ * safetensors file next to them (train/save/), counters in the manifest. Whole tensors are written, however they are
+ * sharded, and each rank reads its part of them: a checkpoint has no layout. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -107,7 +107,7 @@ static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, 
     return *end == '\0' ? 0 : ash_err_set(err, -EBADMSG, "the manifest's %s is not hexadecimal", key);
 }
 
-/* What a manifest says of a state; members that are missing keep what they were. */
+/* The state's members of a manifest; missing members keep their values. */
 struct manifest_state {
     int64_t step, updates;
     const json_t *guard;

@@ -1,5 +1,5 @@
 /* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments
- * next to the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
+ * next to the weights, and a manifest, written last, with the run and the step. A crash or a full disk while
  * saving leaves the earlier checkpoints as they were. One owner thread. */
 #ifndef ASH_TRAIN_CHECKPOINT_H
 #define ASH_TRAIN_CHECKPOINT_H
@@ -12,21 +12,21 @@
 #include "base/json.h"
 #include "train/layout/stages.h"
 
-/* What a checkpoint says about itself. Zero-initialise, free with ash_checkpoint_fini. */
+/* Contents of a checkpoint's manifest. Zero-initialise, free with ash_checkpoint_fini. */
 struct ash_checkpoint {
     char dir[PATH_MAX];
     uint64_t step, updates, state_hash, data_hash;
-    uint64_t run;          /* the run that made it; 0: it does not say */
-    uint64_t weights_hash; /* of state_hash, what the trainer holds: weights, moments and counters */
-    json_t *kept;          /* what was made for later steps (struct ash_trainer_parts); NULL: nothing */
+    uint64_t run;          /* the run that made it; 0: unknown */
+    uint64_t weights_hash; /* state_hash of weights, moments and counters */
+    json_t *kept;          /* precomputed data of later steps (struct ash_trainer_parts); NULL: none */
     struct ash_guard_stats guard;
     char *job_yaml;   /* the effective job that made it */
     char *arithmetic; /* as in struct ash_trainer_facts */
 };
-/* Free what it holds. */
+/* Free the members. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
-/* What a checkpoint's manifest says in addition to the state's counters. */
+/* Members of a checkpoint's manifest other than the state's counters. */
 struct ash_checkpoint_facts {
     const char *job_yaml;
     const char *arithmetic; /* as in struct ash_trainer_facts */
@@ -49,13 +49,13 @@ int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_b
 size_t ash_checkpoint_count(const char *root);
 /* The step of the newest one that looks complete, without reading its files. Returns 0 or -ENOENT. */
 int ash_checkpoint_newest(const char *root, uint64_t *step_out);
-/* What a manifest says of a checkpoint, into one whose dir is set. Returns 0, -EBADMSG or -ENOMEM. */
+/* Decode a manifest into a checkpoint whose dir is set. Returns 0, -EBADMSG or -ENOMEM. */
 int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err);
 /* A run continues from step `step`: newer folders, which were passed over, are in the way of the next saves. Those
  * whose saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
 int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err);
-/* ash_restore_read has brought the values: take over the counters, make what is derived, and hold the state to the
- * saved hash: -EUCLEAN where they differ. All ranks call it. */
+/* After ash_restore_read: take over the counters, compute derived values, and compare the state with the saved hash:
+ * -EUCLEAN if they differ. All ranks call it. */
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
 
 #endif

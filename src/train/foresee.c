@@ -1,5 +1,5 @@
-/* foresee: the stages are opened on a device whose memory is only counted, so that those who allocate are asked; what
- * ops take for themselves while they run follows from the largest matrices. */
+/* foresee: the stages are opened on a device whose memory is only counted, so that the estimate runs the allocating
+ * code; workspaces of ops follow from the largest matrices. */
 #include "train/foresee.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #define HELD_BYTES ((size_t)48 << 20)  /* by an open backend: uploads and the library's room */
 #define SPARE_BYTES ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */
 
-/* Bytes that products of one matrix take, where its rows are rounded and laid out anew. */
+/* Bytes that products of one matrix take if its rows are rounded and repacked. */
 static size_t product_bytes(const struct ash_param *param, size_t rows)
 {
     size_t n = param->dims[0], k = param->dims[1];
@@ -19,8 +19,8 @@ static size_t product_bytes(const struct ash_param *param, size_t rows)
     return ash_max(rows * (n + k), rows * ash_max(n, k) + n * k) * sizeof(uint16_t);
 }
 
-/* What the first product of a shape takes, where a library is tried on drawn operands: those of the weight's gradient,
- * which our own kernel lays out anew, or of the input's. */
+/* Bytes of the first product of a shape if a library is tried on random operands: those of the weight's gradient, which
+ * our own kernel repacks, or of the input's. */
 static size_t trial_bytes(const struct ash_param *param, size_t rows)
 {
     size_t n = param->dims[0], k = param->dims[1];
@@ -92,11 +92,11 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     return 0;
 }
 
-/* ---- what would fit ---------------------------------------------------------------------------------------------- */
+/* ---- settings that fit ------------------------------------------------------------------------------------------- */
 
 #define FIX_BYTES 128
 
-/* What is held already is not free any more. */
+/* Memory in use is not free any more. */
 static bool has_room(const struct ash_train_memory *memory, size_t free_bytes)
 {
     return memory->device - memory->trials - HELD_BYTES + SPARE_BYTES <= free_bytes;

@@ -1,5 +1,5 @@
-/* foresee - what a job takes of a device's memory, known before any of it is allocated, and what of its settings would
- * take less: docs/memory.md. */
+/* foresee - estimate of a job's device memory before any of it is allocated, and settings that take less:
+ * docs/memory.md. */
 #ifndef ASH_TRAIN_FORESEE_H
 #define ASH_TRAIN_FORESEE_H
 
@@ -15,8 +15,8 @@ struct ash_foresee_opts {
 
 /* By kind, into *memory_out, and all together into memory_out->device. Returns 0 or an error of ash_stages_open. */
 int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memory *memory_out, struct ash_err *err);
-/* Does it fit into free_bytes? Returns 0, or -ENOMEM with a sentence: what is needed, what is free, and settings with
- * which it would fit. */
+/* Does it fit into free_bytes? Returns 0, or -ENOMEM with a sentence: bytes needed, bytes free, and settings with which
+ * it would fit. */
 int ash_train_foresee_room(const struct ash_foresee_opts *opts, size_t free_bytes, struct ash_train_memory *memory_out,
                            struct ash_err *err);
 

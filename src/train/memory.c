@@ -1,5 +1,5 @@
-/* memory: the sizes of a run's buffers, from those who hold them, and an allowance for the rest, which does not grow
- * with the model. */
+/* memory: the sizes of a run's buffers, from their owners, and an allowance for the rest, which does not grow with the
+ * model. */
 #include "train/memory.h"
 
 #define PROGRAM_BYTES ((size_t)7 << 20) /* code, libraries, tokenizer, log, the pages of the data that are read */

@@ -9,8 +9,8 @@
 #include "base/fault_point.h"
 #include "model/flops.h"
 
-/* Copies of a new mesh, or of a state that has just been loaded, are filled while the step runs; but what is checked in
- * this step has to be there before it. */
+/* Copies of a new mesh, or of a state that has just been loaded, are filled while the step runs; but if this step
+ * checks them they have to be complete before it. */
 static int begin_copies(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     return ash_trainer_is_checked(trainer, step) ? ash_trainer_fill_copies(trainer, err)
@@ -26,8 +26,8 @@ static int on_layer(void *ctx, struct ash_err *err)
     return trainer->refill != NULL ? 0 : ash_copies_send_some(&trainer->now->copies, &trainer->now->stages, err);
 }
 
-/* The gradients that copies and newcomers need go while the backward pass runs; those of copies not while these are
- * being filled, which takes the same lane. */
+/* Gradients for copies and joining ranks are sent during the backward pass; those of copies not while these are being
+ * filled, which uses the same group. */
 static int begin_sending(struct ash_trainer *trainer, struct ash_stages_task *task, struct ash_err *err)
 {
     struct ash_copies *copies = &trainer->now->copies;
@@ -99,7 +99,7 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
     pending->phase = ASH_PHASE_UPDATED;
 }
 
-/* What has happened to copies that were filled meanwhile. */
+/* Report the result of filling copies during the step. */
 static void tell_refill(struct ash_trainer *trainer, struct ash_step *step)
 {
     step->repeated = trainer->refilled.repeated;
@@ -108,8 +108,8 @@ static void tell_refill(struct ash_trainer *trainer, struct ash_step *step)
     trainer->refilled = (struct ash_exchange_counts){0};
 }
 
-/* What follows from a step that is done. Other ranks get new weights when it is known that the mesh stays
- * (ash_trainer_spread), or before they are read. */
+/* Follow-up of a finished step. Other ranks get new weights once the mesh is known to stay (ash_trainer_spread), or
+ * before they are read. */
 static int follow_step(struct ash_trainer *trainer, struct ash_err *err)
 {
     struct ash_stages *stages = &trainer->now->stages;
@@ -178,7 +178,7 @@ void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx
     trainer->before_update_ctx = ctx;
 }
 
-/* What the parts of the trainer make of every row. */
+/* Validation with the parts' own function of every row. */
 static int validate_rows(struct ash_trainer *trainer, double *loss_out, struct ash_pair_figures *figures_out,
                          struct ash_err *err)
 {

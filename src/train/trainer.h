@@ -16,7 +16,7 @@
 
 struct ash_trainer;
 
-/* What a validation on pairs says besides the loss. */
+/* Figures of a validation on pairs besides the loss. */
 struct ash_pair_figures {
     double accuracy;         /* share of pairs whose chosen answer has the higher reward; NaN: not measured on pairs */
     double chosen, rejected; /* mean rewards */
@@ -24,7 +24,7 @@ struct ash_pair_figures {
 
 #define ASH_NO_PAIRS ((struct ash_pair_figures){NAN, NAN, NAN})
 
-/* What a trainer is put together from, where it is not windows of data.train. All borrowed until close. */
+/* Parts of a trainer that replace windows of data.train. All borrowed until close. */
 struct ash_trainer_parts {
     const struct ash_train_source *train; /* NULL: windows of data.train all the same */
     bool wants_scores;                    /* train a reward model: a score in the place of the output matrix */
@@ -37,21 +37,21 @@ struct ash_trainer_parts {
     const char *cpu_reason;                /* why no GPU may be taken unasked; NULL: one may */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
     const struct ash_teacher *teacher;     /* whose distributions are learned (model/pass/pass.h); NULL: targets */
-    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0, a
-     * negative errno that ends the run, or on all ranks -ENOTRECOVERABLE: the run goes back to its newest checkpoint of
-     * an earlier step, and on from there. */
+    /* Called before each step (from 0), on every rank: produce the source's data. NULL: nothing to do. Returns 0, a
+     * negative errno that ends the run, or on all ranks -ENOTRECOVERABLE: the run rolls back to its newest checkpoint
+     * of an earlier step. */
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
-    /* Called after each step that was counted, on every rank, unless one is lost before. NULL: nobody. */
+    /* Called after each step that was counted, on every rank, unless one is lost before. Optional. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
-    /* Called before the model goes, with each epoch of the ranks: what was made of it must go first. NULL: nothing. */
+    /* Called before the model is closed, in each epoch of the ranks: close all that depends on it. Optional. */
     void (*end)(void *ctx);
-    /* `step` steps are done. Of what was made for later ones: a hash over it and seed (seed itself where there is
-     * nothing), on every rank; what a checkpoint keeps of it (first rank; NULL: nothing); and, on every rank, before
-     * the first step after a checkpoint, what was kept. NULL: nothing is made for later. */
+    /* `step` steps are done. Data prepared for later steps: hash: of the data and seed (seed itself if there is none),
+     * on every rank; save: their form in a checkpoint (first rank; NULL: none); and, on every rank, before the first
+     * step after a checkpoint, load them. NULL: none are prepared. */
     uint64_t (*hash)(void *ctx, uint64_t step, uint64_t seed);
     json_t *(*save)(void *ctx, uint64_t step);
     int (*load)(void *ctx, const json_t *kept, struct ash_err *err);
-    /* What the run's page shows besides (train/run/report.h), for the caller to free. First rank. NULL: nothing. */
+    /* More data for the run's page (train/run/report.h), for the caller to free. First rank. NULL: none. */
     json_t *(*report)(void *ctx);
     void *ctx;
 };
@@ -73,7 +73,7 @@ struct ash_step {
     size_t damaged_from, damaged_to;
 };
 
-/* What a run is made of, for people. */
+/* Facts of a run, for display. */
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
     const struct ash_exec *exec;
@@ -83,22 +83,22 @@ struct ash_trainer_facts {
     bool whole; /* every rank holds all of the state */
     size_t weights, layers, hidden, heads, vocab;
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
-    struct ash_train_memory memory;                                    /* what the run needs at its peak */
+    struct ash_train_memory memory;                                    /* the run's peak */
     double token_flops; /* operations of a token of data.seq, forward and backward (model/flops.h) */
     uint64_t data_hash;
     /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order of sums changed */
     const char *arithmetic;
 };
 
-/* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a
- * checkpoint's folder, whose model it is; its values are read next (train/save/restore.h). NULL: those of job->model.
- * group: the ranks that share each step, all of which open the same job; NULL: this process is alone. Borrows job and
- * group until close. Where ranks have different jobs, data, weights or arithmetic, or the model cannot be laid
- * out as the mesh says, all of them get -EBADE and a sentence that names what is wrong. */
+/* Build everything that a resolved job needs. parts: NULL, or the replacement of data.train. weights_dir: the folder of
+ * the checkpoint whose model it is; its values are read next (train/save/restore.h). NULL: those of job->model. group:
+ * the ranks that share each step, all of which open the same job; NULL: this process is alone. Borrows job and group
+ * until close. If ranks have different jobs, data, weights or arithmetic, or the mesh does not fit the model, all of
+ * them get -EBADE and a sentence that names the cause. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
-/* The same for a process that asks a running job for a place: everything that needs no other rank, so that the others
- * wait for little once it has one. here: processes of the job on this machine, which share its cores. Then
+/* The same for a process that joins a running job: everything that needs no other rank, so that the others wait for
+ * little once it has joined. here: processes of the job on this machine, which share its cores. Then
  * ash_trainer_resume, with the group that it has joined. */
 int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struct ash_trainer_parts *parts,
                              struct ash_trainer **trainer_out, struct ash_err *err);
@@ -107,7 +107,7 @@ void ash_trainer_close(struct ash_trainer *trainer);
 
 /* ---- when ranks are lost or join --------------------------------------------------------------------------------- */
 
-/* What it took to get from one epoch to the next, on this rank. */
+/* Figures of a change of epochs, on this rank. */
 struct ash_recovery {
     uint64_t step;                   /* steps done: the next one follows */
     uint64_t moved_bytes;            /* between processes, of all ranks */
@@ -125,17 +125,17 @@ struct ash_recovery {
 /* The ranks of the group are not complete any more: leave it, which the caller then closes or re-forms. The state stays
  * in memory. Also after an error of ash_trainer_resume. */
 void ash_trainer_suspend(struct ash_trainer *trainer);
-/* From the next ash_trainer_resume on this rank is in no mesh, though it gives what it holds: it is about to leave. */
+/* From the next ash_trainer_resume on this rank is in no mesh, but sends its shard to others: it is about to leave. */
 void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
-/* Go on with the ranks of another group, or of the same one, of which all call it: the step that was being made is
- * finished, or will be made again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares.
- * Returns 0, the group's error (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state
- * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). has_finished and finished of
- * recovery_out are set after an error, too. */
+/* Continue with the ranks of another group, or of the same one, of which all call it: the interrupted step is finished,
+ * or will be redone. The mesh is the wanted one or the largest that fits; ranks beyond it are spares. Returns 0, the
+ * group's error (suspend, and resume with the remaining ranks), -ENODATA on all ranks (a part of the state is nowhere:
+ * suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). has_finished and finished of recovery_out are set
+ * after an error, too. */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
-/* Newcomers are not given their parts at once, where all others stay as they are: the mesh stays, and a larger one is
- * opened next to it, which they are fed for in the next step. Is that under way? The same on all ranks. */
+/* If all other ranks stay, joining ranks do not get their shards at once: the mesh stays, and a larger one is opened
+ * next to it, whose state they receive during the next step. Is that under way? The same on all ranks. */
 bool ash_trainer_is_growing(const struct ash_trainer *trainer);
 /* Has that step been made? Then ash_trainer_grow is next. */
 bool ash_trainer_is_fed(const struct ash_trainer *trainer);
@@ -151,31 +151,32 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bo
 const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer);
 /* Is this rank beyond the mesh? Then it makes no steps. */
 bool ash_trainer_is_spare(const struct ash_trainer *trainer);
-/* A spare hears that the others have made `step`: what it still had of an earlier one is of no use any more. */
+/* On a spare: the mesh has made `step`, so data of an earlier one are obsolete. */
 void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step);
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before), the group's error,
- * or -EILSEQ on a rank whose memory has changed by itself, or whose results are not those of others: they have to be
- * told (ash_group_abort). After that ash_trainer_resume takes what has changed from other ranks. */
+ * or -EILSEQ on a rank with memory corruption, or whose results differ from those of others: notify them by
+ * ash_group_abort. After that ash_trainer_resume takes the corrupted parts from other ranks. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
-/* Where the mesh stays as it is after a step: begin to bring its new weights to all ranks. Otherwise nobody would use
- * them; whoever needs them waits for it by itself. All ranks of the mesh call it. Returns 0 or the group's error. */
+/* If the mesh stays as it is after a step: begin to send its new weights to all ranks. Otherwise they would not be
+ * used. Readers of the weights wait for it by themselves. All ranks of the mesh call it. Returns 0 or the group's
+ * error. */
 int ash_trainer_spread(struct ash_trainer *trainer, struct ash_err *err);
-/* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
- * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
+/* Have `before` called in each step, on the calling thread, when the gradients are complete and before any rank changes
+ * weights or moments: readers of these must be done when it returns. NULL: none. */
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx);
-/* Mean loss over the validation sequences, the same ones each time; figures_out (may be NULL): of pairs. Only
- * where facts say that there are some. All ranks call it. Returns as ash_trainer_step. */
+/* Mean loss over the validation sequences, the same ones each time; figures_out (may be NULL): of pairs. Only if facts
+ * has validation data. All ranks call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_pair_figures *figures_out,
                          struct ash_err *err);
 
 /* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, -EILSEQ
  * (as ash_trainer_step), or on all ranks -EUCLEAN naming a rank, its copy's and the tensor. */
 int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
-/* Change a bit of this rank's memory, or of what it sends when the state next moves, for tests of all that finds and
- * repairs it. */
+/* Injected fault: change a bit of this rank's memory, or of the next block of state that it sends, to test detection
+ * and repair. */
 enum ash_trainer_flip {
     ASH_TRAINER_FLIP_STATE,
     ASH_TRAINER_FLIP_COPY,
@@ -189,13 +190,13 @@ bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip whi
 void ash_trainer_compute_wrongly(struct ash_trainer *trainer, bool stays);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
-/* What it computes with; the trainer's. */
+/* The trainer's device; borrowed. */
 struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer);
-/* The state after the last step: its counters, and of the weights and moments what this rank holds first. */
+/* The state after the last step: its counters, and this rank's first chunk of weights and moments. */
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
 /* All that this rank holds; a checkpoint is saved from it and loaded into it. */
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer);
-/* What the run is made of. Strings are borrowed until close. */
+/* The run's facts. Strings are borrowed until close. */
 struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer);
 
 #endif

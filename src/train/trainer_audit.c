@@ -1,6 +1,6 @@
 /* trainer: does every machine compute the same bits? In steps that recover.audit_every names, ranks first compute the
- * gradients of their neighbours' grains, then their own; before the update the bits are compared. Where they differ, a
- * third opinion says who is wrong. That rank tells the others, and the step is made again. */
+ * gradients of their neighbours' grains, then their own; before the update the bits are compared. If they differ, a
+ * third rank's result decides which one is wrong. That rank notifies the others, and the step is redone. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static int describe_grains(const struct ash_trainer *trainer, struct ash_grain_a
     return 0;
 }
 
-/* Everyone's sums of a try [ranks, rounds]. */
+/* All ranks' sums of a try [ranks, rounds]. */
 static int gather(struct ash_trainer *trainer, enum ash_audit_try which, uint64_t *all, struct ash_err *err)
 {
     const struct ash_leaf_sums *sums = &trainer->audit[which];
@@ -104,7 +104,7 @@ static int gather(struct ash_trainer *trainer, enum ash_audit_try which, uint64_
     return ash_group_all_gather(trainer->now->group, sums->sums, all, sums->rounds * sizeof(*all), err);
 }
 
-/* This rank is, or may be, wrong; or others are, and will say so. */
+/* This rank is, or may be, wrong; or others are, and will abort. */
 static int answer(struct ash_trainer *trainer, const struct ash_grain_audit *audit,
                   const struct ash_grain_verdict *verdict, struct ash_err *err)
 {

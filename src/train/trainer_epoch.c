@@ -23,7 +23,7 @@ static int split_spares(const struct ash_trainer *trainer, struct ash_trainer_ep
                            err);
 }
 
-/* A device's memory is taken when it is asked for, so what does not fit is said before. Part by part into *memory. */
+/* A device's memory is taken when it is allocated, so the estimate is checked before. Part by part into *memory. */
 static int check_room(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
                       const struct ash_stages_source *source, struct ash_train_memory *memory, struct ash_err *err)
 {

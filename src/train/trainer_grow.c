@@ -1,10 +1,10 @@
-/* trainer: newcomers are fed while steps run, and join at a step's edge. First they are spares of the mesh that there
- * is. Next to it the larger one is opened, empty. While a step is computed the state before it travels there, on a
- * thread and in a group of its own: it does not change before that step's update. The step's gradients follow, 4 bytes
- * a parameter instead of 12, those of a layer as soon as they are complete, and the update is made there, too, with the
- * same bits. At the edge after it the larger mesh takes the place of the other, whose memory stays until the new one's
- * copies are filled. Until then the larger mesh counts for nothing: whoever is lost, it is dropped, and the others
- * recover as they always do. */
+/* trainer: scale-up. Joining ranks receive the state while steps run, and join at a step boundary. First they are
+ * spares of the present mesh. Next to it the larger one is opened, empty. While a step is computed the state before it
+ * is streamed there, on a separate thread and group: it does not change before that step's update. The step's gradients
+ * follow, 4 bytes a parameter instead of 12, those of a layer as soon as they are complete, and the update is made
+ * there, too, with the same bits. At the next step boundary the larger mesh replaces the other, whose memory stays
+ * until the new one's copies are filled. Until then any loss drops the larger mesh, and the others recover as
+ * always. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>
@@ -23,22 +23,22 @@ struct ash_growth {
     struct ash_trainer_epoch *epoch; /* of the larger mesh */
     struct ash_group *group;         /* all ranks; the thread's while it runs */
     const struct ash_model *outline;
-    struct ash_patches have, need; /* the state: of the mesh that runs, and what this rank gets in the larger one */
-    float *grads;                  /* of what it updates there, one trained patch of need after the other */
+    struct ash_patches have, need; /* the state: of the running mesh, and this rank's part of the larger one */
+    float *grads;                  /* of its part there, one trained patch of need after the other */
     size_t grads_bytes;
     struct ash_patches grads_have, grads_need; /* of the step, as patches without moments */
-    pthread_mutex_t lock;                      /* of what follows */
+    pthread_mutex_t lock;                      /* of the members below */
     pthread_cond_t changed;
     size_t offered;   /* of grads_have, from the last one on: those that have their values */
     bool is_canceled; /* no more will come */
     pthread_t thread;
-    bool is_running, is_fed; /* fed: its values are those of the last step */
+    bool is_running, is_fed; /* is_fed: its values are those of the last step */
     int rc;
     struct ash_err err;
-    struct ash_recovery told; /* what it has taken so far; step: of its values */
+    struct ash_recovery told; /* figures so far; step: of its values */
 };
 
-/* What a rank has to know of a step that it has not computed. Plain data. */
+/* Inputs of an update in a rank that has not computed the step. Plain data. */
 struct update_note {
     double norm, lr;
     uint64_t step, updates; /* after it */
@@ -182,7 +182,7 @@ static void *run_feed(void *arg)
     return NULL;
 }
 
-/* The gradients of what this rank updates; as patches without moments, whose values come later. */
+/* The gradients of this rank's part; as patches without moments, whose values come later. */
 static int list_grads(const struct ash_stages *stages, const struct ash_model *outline, struct ash_patches *grads,
                       struct ash_err *err)
 {
@@ -266,7 +266,7 @@ void ash_trainer_offer_growth(struct ash_trainer *trainer, bool is_over)
     pthread_mutex_unlock(&growth->lock);
 }
 
-/* Ranks wait for each other in every step; what newcomers take begins when all are there. */
+/* Ranks wait for each other in every step; the time of joining begins when all have arrived. */
 static int meet(const struct ash_trainer *trainer, struct ash_err *err)
 {
     return ash_trainer_is_spare(trainer) ? 0 : ash_group_barrier(trainer->now->group, err);

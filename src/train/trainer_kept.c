@@ -1,6 +1,6 @@
-/* trainer: grains that an interrupted step had finished are not computed again. Who is left says which subtrees of the
- * grains it has sums of. Those that are whole, with their losses, are kept: they move to the ranks that need them in
- * the new mesh, checksummed like the state, and the step computes the others. Whatever is not sure is computed. */
+/* trainer: grains that an interrupted step had finished are not computed again. The remaining ranks list the subtrees
+ * of grains that they have sums of. Complete ones, with their losses, are salvaged: they move to the ranks that need
+ * them in the new mesh, checksummed like the state, and the step computes the others. In doubt a grain is computed. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "train/recover/range_index.h"
 #include "train/recover/rank_lists.h"
 
-/* What a rank says of a subtree that it has. Plain data. */
+/* A rank's entry for a subtree that it has. Plain data. */
 struct note {
     uint64_t first, count;
     uint32_t has_losses;
@@ -34,14 +34,14 @@ struct keeper {
     struct held *held; /* [held_count] */
     size_t held_count;
     struct ash_rank_lists notes;
-    struct ash_grain_offer *offers; /* [offer_count]: all subtrees that anybody has, each once */
+    struct ash_grain_offer *offers; /* [offer_count]: all subtrees on any rank, each once */
     size_t offer_count;
     struct ash_grain_plan plan;
     const struct ash_stage *stage; /* being listed */
     bool reports;
 };
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- subtrees of all ranks--------------------------------------------------------------------------------------- */
 
 static int add_held(void *ctx, struct ash_range span, const float *sums, const double *losses)
 {
@@ -102,7 +102,7 @@ static size_t find_offer(const struct keeper *keeper, const struct note *note)
     return SIZE_MAX;
 }
 
-/* All that anybody has, once each. */
+/* The subtrees of all ranks, once each. */
 static int list_offers(struct keeper *keeper, struct ash_err *err)
 {
     struct ash_group *root = keeper->trainer->root;
@@ -127,9 +127,9 @@ static int list_offers(struct keeper *keeper, struct ash_err *err)
     return 0;
 }
 
-/* ---- what is whole ----------------------------------------------------------------------------------------------- */
+/* ---- complete subtrees ------------------------------------------------------------------------------------------- */
 
-/* A list of what this process has of the sums of all offers. */
+/* A list of this process's ranges of the sums of all offers. */
 static int list_sums(const struct keeper *keeper, struct ash_patches *have, struct ash_err *err)
 {
     int rc = 0;
@@ -159,7 +159,7 @@ static bool is_whole(const struct ash_range_index *index, uint32_t param, size_t
     return end >= count;
 }
 
-/* Somebody has its losses, and together they have all of its sums. */
+/* A rank has its losses, and together the ranks have all of its sums. */
 static bool is_complete(const struct keeper *keeper, const struct ash_range_index *index, size_t offer)
 {
     const struct ash_model *outline = keeper->trainer->outline;
@@ -208,9 +208,9 @@ static int check_offers(struct keeper *keeper, struct ash_err *err)
     return rc;
 }
 
-/* ---- to where it is needed --------------------------------------------------------------------------------------- */
+/* ---- move to the new mesh ---------------------------------------------------------------------------------------- */
 
-/* Room in the new mesh; *agreed_out: everybody can take its part. */
+/* Memory in the new mesh; *agreed_out: all ranks have allocated theirs. */
 static int open_kept(struct keeper *keeper, bool *agreed_out, struct ash_err *err)
 {
     struct ash_trainer *trainer = keeper->trainer;
@@ -233,7 +233,7 @@ static int open_kept(struct keeper *keeper, bool *agreed_out, struct ash_err *er
     return rc;
 }
 
-/* From now on the offers are what the plan keeps. */
+/* From now on the offers are the planned ones. */
 static int move_sums(struct keeper *keeper, struct ash_exchange_counts *counts, struct ash_err *err)
 {
     struct ash_trainer *trainer = keeper->trainer;
@@ -255,7 +255,7 @@ static int move_sums(struct keeper *keeper, struct ash_exchange_counts *counts, 
     return rc;
 }
 
-/* The first rank that has the losses of a subtree tells them; of others its bits are zeros. */
+/* The first rank that has the losses of a subtree contributes them; the others add zeros. */
 static int share_losses(const struct keeper *keeper, int64_t *bits, struct ash_err *err)
 {
     struct ash_group *root = keeper->trainer->root;

@@ -60,8 +60,7 @@ static int open_data(struct ash_trainer *trainer, const struct ash_group *group,
     return 0;
 }
 
-/* Bring a folder that a setting names here, where it is in S3; its weights stay there until they are read. path
- * NULL: it is not set. */
+/* Fetch a setting's folder if it is in S3; its weights stay there until they are read. path NULL: it is not set. */
 static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
 {
     int rc;
@@ -140,7 +139,7 @@ static size_t needed_vocab(const struct ash_trainer *trainer)
     return ash_max(trainer->tokenizer_vocab, vocab);
 }
 
-/* The model that the job asks for, as a config: of a folder, or of the sizes in the job. */
+/* The job's model as a config: of a folder, or of the sizes in the job. */
 static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_model_config *config_out,
                        struct ash_err *err)
 {
@@ -188,8 +187,8 @@ static int check_fit(const struct ash_trainer *trainer, const struct ash_model_c
     return 0;
 }
 
-/* The mesh that the job asks for; ranks beyond it are spares (recover.spares). Where the model cannot be laid out like
- * that, all ranks find it here, each by itself: as where their jobs differ, nobody has to be told. */
+/* The job's mesh; ranks beyond it are spares (recover.spares). If it does not fit the model, each rank detects that by
+ * itself, as with different jobs: no message is needed. */
 static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
 {
     size_t spares = (size_t)trainer->job->recover.spares;
@@ -280,7 +279,7 @@ static int open_exec(struct ash_trainer *trainer, const struct ash_group *group,
     int rc;
 
     ash_job_choose_backend(job, ranks, trainer->parts.cpu_reason, &trainer->choice);
-    trainer->parts.cpu_reason = NULL; /* the caller's, and said */
+    trainer->parts.cpu_reason = NULL; /* the caller's, and reported */
     rc = ash_backend_start(&trainer->exec, &trainer->choice, thread_count(trainer, here), err);
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);

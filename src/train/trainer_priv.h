@@ -13,19 +13,19 @@
 #include "train/recover/seals.h"
 #include "train/trainer.h"
 
-/* How far a step has come in this process. What was computed is kept when its ranks are lost, so it matters. */
+/* Phase of a step in this process. Results are salvaged when ranks are lost, so it matters. */
 enum ash_step_phase {
     ASH_PHASE_NONE,    /* between two steps: the state is that of the last one */
     ASH_PHASE_RUNNING, /* gradients are not complete: the state is that of the last step */
     ASH_PHASE_SUMMED,  /* this process's sums are complete, and so are those that its copies need */
-    ASH_PHASE_UPDATED  /* the norm is known and this process has made its update, which nobody has counted yet */
+    ASH_PHASE_UPDATED  /* the norm is known and this process has made its update, which is not counted yet */
 };
 
 /* The step that is being made. */
 struct ash_pending_step {
     enum ash_step_phase phase;
     bool is_updated;      /* not skipped */
-    struct ash_step step; /* what is known of it */
+    struct ash_step step; /* its figures so far */
     /* of the last step that got that far; the step before it, plus 1: 0 is none */
     double norm;
     uint64_t norm_step;
@@ -76,21 +76,21 @@ struct ash_trainer {
     struct ash_model_config config;        /* source NULL: not known yet */
     struct ash_model *outline;             /* of the whole model */
     double *losses;                        /* of the grains of a step */
-    char arithmetic[ASH_ARITHMETIC_BYTES]; /* what a resume must share to continue with the same bits */
+    char arithmetic[ASH_ARITHMETIC_BYTES]; /* must be equal on resume to continue with the same bits */
     size_t weights;                        /* of the whole model */
     struct ash_pending_step pending;
-    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: none */
     void *before_update_ctx;
     bool stays_out;              /* see ash_trainer_stay_out */
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
-    struct ash_damages damages; /* of what is kept: not to be given to others */
+    struct ash_damages damages; /* corrupted ranges of `kept`: not to be sent to others */
     struct ash_leaf_sums audit[ASH_AUDIT_TRIES];
     uint64_t wrong_notes; /* of the next computation (leaf_sums.h); UINT64_MAX: of all that follow */
 
     /* with an epoch */
     struct ash_group *root;              /* all ranks; borrowed; NULL: this process is alone, or between epochs */
-    struct ash_trainer_epoch epochs[2];  /* the present one, and room for the one that newcomers are fed for */
+    struct ash_trainer_epoch epochs[2];  /* the present one, and room for the larger one of joining ranks */
     struct ash_trainer_epoch *now;       /* of those */
     struct ash_refill *refill;           /* that fills its copies; NULL: none is under way */
     struct ash_exchange_counts refilled; /* what that has done since the last step */
@@ -114,7 +114,7 @@ void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps);
 /* Free what earlier epochs left. */
 void ash_trainer_drop_kept(struct ash_trainer *trainer);
 /* Have all ranks the same job, data, weights and arithmetic? All ranks of group call it. dir: of the weights, or NULL;
- * name: what they are. */
+ * name: of the weights. */
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
                                 const char *dir, struct ash_err *err);
 
@@ -122,22 +122,22 @@ int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_gr
 
 /* Are there copies without values? The same on all ranks of the mesh. */
 bool ash_trainer_needs_refill(const struct ash_trainer *trainer);
-/* Begin to fill them, where there are some, while the next step runs: the state must not change before it ends. All
+/* Begin to fill them, if there are some, while the next step runs: the state must not change before it ends. All
  * ranks of the mesh call it. Returns 0, -ENOMEM, -EAGAIN or the group's error. */
 int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err);
 /* Wait until they are there, if they are being filled. Returns as ash_exchange_run. */
 int ash_trainer_end_refill(struct ash_trainer *trainer, struct ash_err *err);
-/* Both, for whoever needs the copies at once. */
+/* Both, if the copies are needed at once. */
 int ash_trainer_fill_copies(struct ash_trainer *trainer, struct ash_err *err);
 
 /* ---- trainer_grow.c ---------------------------------------------------------------------------------------------- */
 
-/* Open a mesh of these sizes, larger than the one that runs, which is to take its place when newcomers have been fed.
- * All ranks of the root call it. On error it is for ash_trainer_drop_growth. */
+/* Open a mesh of these sizes, larger than the running one, which replaces it when joining ranks have received the
+ * state. All ranks of the root call it. On error it is for ash_trainer_drop_growth. */
 int ash_trainer_open_growth(struct ash_trainer *trainer, const struct ash_job_mesh *sizes, struct ash_err *err);
-/* Forget it; nothing is fine. */
+/* Drop it, if there is one. */
 void ash_trainer_drop_growth(struct ash_trainer *trainer);
-/* A step begins: so does the state's way to the larger mesh, where there is one. The state must not change until
+/* A step begins: start streaming the state to the larger mesh, if there is one. The state must not change until
  * ash_trainer_send_growth. Returns 0, -ENOMEM or -EAGAIN. */
 int ash_trainer_begin_growth(struct ash_trainer *trainer, struct ash_err *err);
 /* More gradients of the step may be complete (is_over: all are): they follow. */
@@ -165,21 +165,22 @@ int ash_trainer_keep_grains(struct ash_trainer *trainer, uint64_t step, struct a
 
 /* ---- trainer_seals.c --------------------------------------------------------------------------------------------- */
 
-/* Is the state checked in a step (recover.check_every)? Alone there is nobody to get a good part from. */
+/* Is the state checked in a step (recover.check_every)? Not on one rank: there is no other copy. */
 bool ash_trainer_is_checked(const struct ash_trainer *trainer, uint64_t step);
-/* Before step `step` begins, and when the one before it is done: seal the state, where that step checks it
- * (recover.check_every) and it is not sealed yet. Returns 0 or -ENOMEM. */
+/* Before step `step` begins, and when the one before it is done: checksum the state if that step checks it
+ * (recover.check_every) and it has no checksums yet. Returns 0 or -ENOMEM. */
 int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
-/* Is the state what was sealed? Returns 0, or -EILSEQ naming what is not, which is then in trainer->damages. */
+/* Does the state match its checksums? Returns 0, or -EILSEQ naming the corrupted part, which is then in
+ * trainer->damages. */
 int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err);
-/* Take away from a list of this process's own parts (is_copy: of its copies of others'), from the patch `from` on, what
- * is not to be trusted. all [ranks of group]: everybody's damages. */
+/* Take away from a list of this process's own parts (is_copy: of its copies of others'), from the patch `from` on, the
+ * corrupted ranges. all [ranks of group]: all ranks' damages. */
 void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct ash_group *group,
                               const struct ash_damages *all, struct ash_patches *have, size_t from, bool is_copy);
 
 /* ---- trainer_audit.c --------------------------------------------------------------------------------------------- */
 
-/* Is a step audited (recover.audit_every)? Alone there is nobody to compare with. */
+/* Is a step audited (recover.audit_every)? Not on one rank: there is no other result. */
 bool ash_trainer_audits(const struct ash_trainer *trainer, uint64_t step);
 /* Room for the checksums of a try, zeroed; the trainer's. Returns 0 or -ENOMEM. */
 int ash_trainer_begin_sums(struct ash_trainer *trainer, enum ash_audit_try which, struct ash_leaf_sums **sums_out,

@@ -1,6 +1,6 @@
-/* trainer: from one epoch to the next. Survivors keep their memory. First they say how far each has come: if one knows
- * the norm of the last step, all sums of it are complete, and everyone finishes it; else it is made again. So all are
- * at one step. Then the new mesh is opened empty and an exchange fills it from what is left of the old one. */
+/* trainer: from one epoch to the next. The remaining ranks keep their memory. First they exchange their phases: if one
+ * has the norm of the last step, all sums of it are complete, and all ranks finish it; else it is redone. So all are at
+ * one step. Then the new mesh is opened empty and an exchange fills it from the rest of the old one. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ void ash_trainer_suspend(struct ash_trainer *trainer)
     ash_trainer_end_epoch(trainer, true);
 }
 
-/* What a process says of itself when an epoch begins. Plain data. */
+/* A process's status when an epoch begins. Plain data. */
 struct standing {
     uint32_t has_state, stays_out, is_damaged;
     uint32_t has_grains, drops_grains; /* of the next step: are there sums, and must they not be used? */
@@ -31,7 +31,7 @@ struct standing {
     struct ash_guard_stats guard;
 };
 
-/* What all of them together say. */
+/* The state agreed by all of them. */
 struct settled {
     struct standing now; /* counters of the step that all come to */
     size_t newest;       /* a rank that holds it */
@@ -58,8 +58,8 @@ void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step)
     if (state != NULL && state->step < step) ash_trainer_drop_kept(trainer);
 }
 
-/* Are gradients not what a step of this job would compute by itself: in an audit, where results are wrong on purpose,
- * where an objective looks at every sequence, on a device? */
+/* May partial sums of grains not be salvaged? In an audit, with injected faults, with an objective that reads every
+ * sequence, on a device. */
 static bool drops_grains(const struct ash_trainer *trainer)
 {
     return trainer->damages.count > 0 || trainer->wrong_notes > 0 || trainer->job->recover.audit_every > 0 ||
@@ -86,7 +86,7 @@ static struct standing own_standing(const struct ash_trainer *trainer)
     return own;
 }
 
-/* Everyone's standing, by rank; the caller frees *all_out. */
+/* All ranks' status, by rank; the caller frees *all_out. */
 static int share_standing(const struct ash_trainer *trainer, struct ash_group *group, struct standing **all_out,
                           struct ash_err *err)
 {
@@ -103,7 +103,7 @@ static int share_standing(const struct ash_trainer *trainer, struct ash_group *g
     return 0;
 }
 
-/* The last step, if anyone knows its norm. Nobody else is asked: all that it takes is here. */
+/* Finish the last step, if any rank has its norm. No communication: all inputs are local. */
 static void finish_step(struct ash_trainer *trainer, const struct standing *all, size_t ranks,
                         struct ash_recovery *recovery)
 {
@@ -119,7 +119,7 @@ static void finish_step(struct ash_trainer *trainer, const struct standing *all,
         ash_trainer_finish_update(trainer, kept);
     }
     if (pending->phase != ASH_PHASE_UPDATED) goto out;
-    /* node replicas: in their memory is what all of them have made of it; what the lost ones had to do is not sure */
+    /* node replicas: their shared memory has the updates of all of them; those of lost ones may be incomplete */
     if (pending->is_updated && state->mates > 0)
         ash_stages_update_alone(&kept->stages, pending->norm, ash_lr_schedule_at(&trainer->schedule, state->step));
     recovery->finished = pending->step;
@@ -130,7 +130,7 @@ out:
     pending->phase = ASH_PHASE_NONE;
 }
 
-/* The newest step of all, and whose. SIZE_MAX: nobody has a state. */
+/* The rank with the newest step. SIZE_MAX: no rank has a state. */
 static size_t newest(const struct standing *all, size_t ranks)
 {
     size_t best = SIZE_MAX;
@@ -153,7 +153,7 @@ static void find_place(struct ash_trainer *trainer, const struct ash_group *grou
     trainer->now->place = all[rank].stays_out == 0 ? before : SIZE_MAX;
 }
 
-/* Can the mesh that was there just go on, and ranks beyond it be fed while it does? */
+/* Can the previous mesh continue, while ranks beyond it receive the state? */
 static bool is_whole(const struct standing *all, size_t ranks, const struct standing *now)
 {
     size_t mesh_ranks = now->has_state != 0 ? ash_shape_ranks(&now->mesh) : 0;
@@ -179,7 +179,7 @@ static bool are_grains_left(const struct standing *all, size_t ranks)
     return some && !dropped;
 }
 
-/* Bring everyone to one step. */
+/* Bring all ranks to one step. */
 static int settle_step(struct ash_trainer *trainer, struct ash_group *group, struct settled *settled,
                        struct ash_recovery *recovery, struct ash_err *err)
 {
@@ -208,8 +208,8 @@ static int settle_step(struct ash_trainer *trainer, struct ash_group *group, str
     return rc;
 }
 
-/* Newcomers learn which mesh is wanted: their settings may leave it to the number of ranks at the start. Then they are
- * held to what the others train. */
+/* Joining ranks get the wanted mesh: their settings may leave it to the number of ranks at the start. Then their job is
+ * compared with the others'. */
 static int admit_newcomers(struct ash_trainer *trainer, struct ash_group *group, const struct settled *settled,
                            struct ash_err *err)
 {
@@ -229,12 +229,12 @@ static void take_kept(struct ash_trainer *trainer, uint64_t step)
         if (!ash_trainer_is_spare(trainer) && !trainer->now->has_values && !kept->is_taken &&
             ash_stages_take(&trainer->now->stages, &kept->stages))
             trainer->now->has_values = kept->is_taken = true;
-        /* without values the new epoch would not be kept, and what it has taken neither */
+        /* without values the new epoch would be dropped, with the copies that it has taken */
         if (trainer->now->has_values) ash_copies_take(&trainer->now->copies, &kept->copies);
     }
 }
 
-/* The same for what the new mesh has already. */
+/* The same for the values that the new mesh has already. */
 static int list_taken(const struct ash_trainer *trainer, struct ash_patches *have, struct ash_err *err)
 {
     int rc =
@@ -243,7 +243,7 @@ static int list_taken(const struct ash_trainer *trainer, struct ash_patches *hav
     return rc < 0 ? rc : ash_copies_add_patches(&trainer->now->copies, true, have, err);
 }
 
-/* What this process has, as far as it is of that step and has not changed by itself. damages: everybody's. */
+/* This process's ranges of that step that are not corrupted. damages: of all ranks. */
 static int list_kept(const struct ash_trainer *trainer, uint64_t step, const struct ash_damages *damages,
                      struct ash_patches *have, struct ash_err *err)
 {
@@ -263,7 +263,7 @@ static int list_kept(const struct ash_trainer *trainer, uint64_t step, const str
     return rc;
 }
 
-/* What it has to get: nothing where it has taken it over; with_copies: before anything else, copies too. */
+/* The ranges to receive: none if they were taken over; with_copies: before anything else, copies too. */
 static int list_needed(const struct ash_trainer *trainer, bool with_copies, struct ash_patches *need,
                        struct ash_err *err)
 {
@@ -283,8 +283,8 @@ static bool has_damages(const struct ash_damages *all, size_t ranks)
     return some;
 }
 
-/* Copies are filled later (trainer_refill.c), unless ranks are about to leave with what they hold, or are not to be
- * trusted. */
+/* Copies are filled later (trainer_refill.c), unless ranks are about to leave with their shards, or have corrupted
+ * ones. */
 static int fill(struct ash_trainer *trainer, const struct settled *settled, struct ash_recovery *recovery,
                 struct ash_err *err)
 {
@@ -335,8 +335,8 @@ int ash_trainer_take_up(struct ash_trainer *trainer, struct ash_err *err)
     return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->now->stages, err);
 }
 
-/* The layout that is wanted now. Where the mesh that was there can go on, it does, and the wanted one, if it is larger,
- * follows when newcomers have been fed (trainer_grow.c). */
+/* The layout that is wanted now. If the previous mesh can continue, it does, and the wanted one, if it is larger,
+ * follows when joining ranks have received the state (trainer_grow.c). */
 static int choose_mesh(struct ash_trainer *trainer, const struct settled *settled, struct ash_job_mesh *wanted,
                        bool *grows_out, struct ash_err *err)
 {

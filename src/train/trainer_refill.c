@@ -1,7 +1,6 @@
-/* trainer: copies that a new mesh has not got yet are filled while its first step runs, on a thread and in the lane of
- * the copies. The state does not change before that step's update, which waits for it. What an earlier mesh has left
- * stays in memory until the norm is known, so until all ranks have their copies: whoever is lost meanwhile, nothing is
- * missing. */
+/* trainer: peer replicas that a new mesh lacks are filled while its first step runs, on a thread and in the group of
+ * the copies. The state does not change before that step's update, which waits for it. The memory of the previous mesh
+ * stays until the norm is known, so until all ranks have their copies: a loss in between loses no data. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>

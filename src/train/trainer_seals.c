@@ -1,5 +1,5 @@
-/* trainer: has the state in this process's memory changed by itself? Steps that recover.check_every names find it
- * before anything follows from it: the rank that has it tells the others, and gets its part from them. */
+/* trainer: memory corruption. Steps set by recover.check_every detect it before the state is used: the rank with the
+ * corruption notifies the others, and gets its part from them. */
 #include "train/trainer_priv.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err)
     struct ash_stages *stages = &trainer->now->stages;
     int rc = ash_seals_check(&trainer->seals, stages, trainer->outline, &trainer->damages, err);
 
-    /* it may be bf16 weights that have changed, of good ones: they are to be made again */
+    /* it may be only bf16 weights that have changed: convert them again */
     for (size_t i = 0; rc < 0 && i < stages->chunk_count; i++)
         stages->chunks[i].state.is_rounded = false;
     return rc;

@@ -176,7 +176,7 @@ static int64_t part_of(const struct draw *draw, int64_t place)
     return draw->op == '+' ? left + right : draw->op == '-' ? left - right : draw->left * right;
 }
 
-/* The parts that are not zero, and "=". Where there is only one, it is the answer: nothing. */
+/* The parts that are not zero, and "=". A single part is the answer, so nothing is written. */
 static void write_work(const struct draw *draw, char *work, size_t work_bytes)
 {
     size_t used = 0, parts = 0;

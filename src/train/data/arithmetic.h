@@ -31,11 +31,10 @@ struct ash_arithmetic_opts {
     bool work;                      /* do answers show how they were found? */
 };
 
-/* Section "arithmetic" over struct ash_arithmetic_opts. A command that wants plain flags makes a table of its own from
- * its opts. */
+/* Section "arithmetic" over struct ash_arithmetic_opts. A command with plain flags builds its table from these opts. */
 extern const struct ash_opt_table ash_arithmetic_table;
 
-/* The checked form of the options; copies what it needs. */
+/* The checked form of the options; a copy. */
 struct ash_arithmetic {
     uint64_t seed;
     char ops[ASH_ARITHMETIC_OPS_MAX]; /* '+', '-', '*' */
@@ -52,7 +51,7 @@ struct ash_problem {
     char prompt[ASH_ARITHMETIC_TEXT_BYTES]; /* "37+58=" */
     char work[ASH_ARITHMETIC_WORK_BYTES];   /* "80+15=": comes before the answer; empty: nothing does */
     char answer[ASH_ARITHMETIC_TEXT_BYTES]; /* "95" */
-    bool may_have_work;                     /* only what follows the last "=" of an answer is checked */
+    bool may_have_work;                     /* only the text after the last "=" of an answer is checked */
 };
 
 /* Check opts. -EINVAL for an unknown operator, limits that contradict each other, or limits so narrow that the split is

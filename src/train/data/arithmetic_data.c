@@ -1,4 +1,4 @@
-/* Arithmetic problems as a data folder. It takes seconds, so an interrupted run starts anew; a finished one is
+/* Arithmetic problems as a data folder. It takes seconds, so an interrupted run starts over; a finished one is
  * recognised. */
 #include "train/data/arithmetic.h"
 
@@ -105,10 +105,10 @@ static void change_digit(const struct ash_arithmetic *arithmetic, uint64_t index
     *digit = (char)('0' + value + (value >= (uint64_t)(*digit - '0')));
 }
 
-/* A wrong answer to problem index, where it is to have one: three in four forget what is carried or borrowed,
- * where something is; in the others a digit is another one. With three in four wrong, the forgotten carry is more than
- * twice as frequent as the right answer. A model that learns from them gets sums without carries right, and says the
- * right answers of the others often enough to learn from rewards. */
+/* A wrong answer to problem index, if it gets one: three in four drop the carry or borrow, if there is one; the others
+ * change a digit. With three in four wrong, the forgotten carry is more than twice as frequent as the right answer. A
+ * model trained on them gets sums without carries right, and samples right answers to the others often enough to learn
+ * from rewards. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
     bool forgets = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, 4) > 0;
@@ -144,7 +144,7 @@ static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *a
     return ash_folder_add(folder, ids, count, err);
 }
 
-/* What is being written, for the steps below. */
+/* The folder that is being written. */
 struct job {
     const struct ash_arithmetic *arithmetic;
     const char *dir;
@@ -178,7 +178,7 @@ static int fill(const struct job *job, struct ash_err *err)
     return rc;
 }
 
-/* 1: the folder holds exactly what is to be written. 0: it is empty now, and ours. */
+/* 1: the folder is complete already. 0: it is empty now, and ours. */
 static int claim(const struct job *job, bool overwrite, struct ash_err *err)
 {
     const struct ash_data_manifest *manifest = ash_folder_manifest(job->folder);

@@ -1,5 +1,5 @@
 /* Token shards as windows in a random order. Nothing is shuffled in memory: window numbers go through a permutation
- * that is a pure function, and a window is cut out of the mapped shards when it is asked for. */
+ * that is a pure function, and a window is cut out of the mapped shards when it is read. */
 #include "train/data/dataset.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* dataset - token shards as an endless, randomly ordered, directly addressable sequence of training samples.
  * Which tokens sample (step, slot) holds is a pure function of (seed, step, slot) and the data: it does not depend on
- * who reads it, in what order, or on what was read before. Thread-safe after open. */
+ * the reader, the order of reads, or earlier reads. Thread-safe after open. */
 #ifndef ASH_TRAIN_DATASET_H
 #define ASH_TRAIN_DATASET_H
 

@@ -16,7 +16,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 
-/* Files that only `ashlar data` writes. Those of the tokenizer are not removed: they may be what the run reads. */
+/* Files that only `ashlar data` writes. The tokenizer's files are not removed: the run may read them. */
 static bool is_shard(const char *name, size_t length)
 {
     static const char ending[] = ".safetensors";
@@ -39,7 +39,7 @@ static int select_shards(const struct dirent *entry)
     return is_shard(entry->d_name, length);
 }
 
-/* What a killed process leaves next to a file that it was replacing. */
+/* Temporary files that a killed process left next to a file that it was replacing. */
 static int select_leftovers(const struct dirent *entry)
 {
     const char *name = entry->d_name, *end = strstr(name, ".tmp-");

@@ -1,5 +1,5 @@
 /* dataset_folder - a data folder: shard-00000.safetensors ..., tokenizer.json, and manifest.json, which is written last
- * and so says that all the rest is there. Building one (shards that roll over at a size) and reading its manifest. */
+ * and so marks a complete folder. Building one (shards that roll over at a size) and reading its manifest. */
 #ifndef ASH_TRAIN_DATASET_FOLDER_H
 #define ASH_TRAIN_DATASET_FOLDER_H
 
@@ -23,7 +23,7 @@ struct ash_folder_shard {
     uint64_t hash;
 };
 
-/* What manifest.json says. Zero-initialise, free with ash_data_manifest_fini. */
+/* Contents of manifest.json. Zero-initialise, free with ash_data_manifest_fini. */
 struct ash_data_manifest {
     size_t vocab_size;
     uint64_t tokenizer_hash;
@@ -33,7 +33,7 @@ struct ash_data_manifest {
     json_t *source; /* where the tokens come from, for people and for the next run; owned, may be NULL */
 };
 
-/* Free what it holds and leave it empty. */
+/* Free the members and zero them. */
 void ash_data_manifest_fini(struct ash_data_manifest *manifest);
 /* Append a shard named by its number. Returns 0, -ENOMEM, or -EFBIG beyond ASH_FOLDER_SHARDS_MAX. */
 int ash_data_manifest_add(struct ash_data_manifest *manifest, const struct ash_shard_info *info);
@@ -43,9 +43,9 @@ int ash_data_manifest_load(const char *dir, struct ash_data_manifest *manifest_o
 int ash_data_manifest_save(const char *dir, const struct ash_data_manifest *manifest, struct ash_err *err);
 /* The list of shards as JSON: manifest.json and state.json share it. NULL when out of memory. */
 json_t *ash_data_manifest_shards_json(const struct ash_data_manifest *manifest);
-/* Append the shards of such a list. -EINVAL where it is broken. */
+/* Append the shards of such a list. -EINVAL if it is malformed. */
 int ash_data_manifest_parse_shards(struct ash_data_manifest *manifest, const json_t *shards, struct ash_err *err);
-/* Is shard, open from path, what line index of manifest says? -EINVAL when not. */
+/* Does shard, open from path, match entry index of manifest? -EINVAL if not. */
 int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t index, const struct ash_shard *shard,
                             const char *path, struct ash_err *err);
 /* The same for every shard of dir that has not been moved away. */
@@ -55,14 +55,14 @@ int ash_data_manifest_check_all(const struct ash_data_manifest *manifest, const 
 
 struct ash_folder; /* one owner thread, and one builder at a time: dir is locked against other processes */
 
-/* Lock dir (made when missing) for building. -EBUSY when another process does. What is in it stays, except for the
- * temporary files of a process that was killed. */
+/* Lock dir (created if missing) for building. -EBUSY if another process holds it. Its files stay, except for the
+ * temporary files of a killed process. */
 int ash_folder_open(const char *dir, struct ash_folder **folder_out, struct ash_err *err);
 /* Unlock; a shard that is not complete is dropped, complete ones stay. NULL is a no-op. */
 void ash_folder_close(struct ash_folder *folder);
 
 /* Make the folder that of the run that key (an object, borrowed until close) describes: everything that decides the
- * output. Returns 0 when the run begins here, and 1 when it began earlier: *state_out is then what it last saved
+ * output. Returns 0 when the run begins here, and 1 when it began earlier: *state_out is then its last saved state
  * (json_decref), or NULL. A folder of another run or with other data is -EEXIST and err names what differs, unless
  * overwrite: then manifest, state and shards are removed, and nothing else. A folder that is no data folder and has a
  * file which would be replaced (a model with its tokenizer, a checkpoint) is -EEXIST in any case. */

@@ -7,7 +7,7 @@
 struct ash_folder {
     char *dir, *description;
     int lock_fd;
-    json_t *key; /* what the claimed run is */
+    json_t *key; /* identity of the claimed run */
     bool complete;
     struct ash_data_manifest manifest;
     struct ash_shard_writer *writer; /* the shard being filled, or NULL between two */

@@ -39,8 +39,8 @@ static int read_range(void *ctx, uint64_t offset, size_t size_bytes, void *data,
     return ash_ahead_read(source->remote->ahead, &range, data, err);
 }
 
-/* Bring a file that every checkpoint gets a copy of, and keep it: a cache that is smaller than the data would release
- * it as what was read longest ago. */
+/* Fetch a file that every checkpoint gets a copy of, and pin it: a cache smaller than the data would evict it as least
+ * recently read. */
 static int fetch_kept(struct ash_namespace *space, const char *key, struct ash_err *err)
 {
     int rc = ash_namespace_fetch(space, key, NULL, NULL, err);

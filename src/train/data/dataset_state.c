@@ -69,7 +69,7 @@ static int resume(struct ash_folder *folder, const char *path, json_t *key, json
     return rc < 0 ? rc : 1;
 }
 
-/* Does the folder's file of that name say that it is one of ours? */
+/* Does the folder's file of that name have our format field? */
 static bool has_format(const struct ash_folder *folder, const char *name, const char *format)
 {
     char path[PATH_MAX];

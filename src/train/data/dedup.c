@@ -16,7 +16,7 @@
 #define WORDS_MAX 64
 #define TABLE_FIRST 1024
 
-/* Hashes and what they belong to, in an open table; a hash may be there several times. */
+/* Hashes and their owners in an open-addressing table; a hash may occur several times. */
 struct entry {
     uint64_t key, check; /* check: a second hash of the same, or 0 */
     size_t value;

@@ -24,8 +24,8 @@ enum ash_dedup_verdict { ASH_DEDUP_NEW, ASH_DEDUP_EQUAL, ASH_DEDUP_NEAR };
 int ash_dedup_open(const struct ash_dedup_opts *opts, struct ash_dedup **dedup_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_dedup_close(struct ash_dedup *dedup);
-/* Look at the next text; a new one is remembered. *verdict_out says what it is, *like_out (where it is not new) which
- * new one, counted from 0, it is like. Returns 0 or -ENOMEM. */
+/* Look at the next text; a new one is remembered. *verdict_out is the verdict, *like_out (if it is not new) the number,
+ * from 0, of the new text that it resembles. Returns 0 or -ENOMEM. */
 int ash_dedup_add(struct ash_dedup *dedup, const char *text, size_t size_bytes, enum ash_dedup_verdict *verdict_out,
                   size_t *like_out);
 

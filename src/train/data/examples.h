@@ -39,7 +39,7 @@ enum ash_examples_kind ash_examples_get_kind(const struct ash_examples *examples
 size_t ash_examples_count(const struct ash_examples *examples);
 /* Example index (< count). */
 struct ash_example ash_examples_at(const struct ash_examples *examples, size_t index);
-/* What a pair's reward should differ by at least; 0 where the data says nothing. */
+/* What a pair's reward should differ by at least; 0 if the data has none. */
 float ash_examples_margin(const struct ash_examples *examples, size_t pair);
 /* A hash of ids, marks, starts and margins. */
 uint64_t ash_examples_hash(const struct ash_examples *examples);
@@ -68,8 +68,8 @@ struct ash_examples_tokenizer {
     uint64_t hash;
     size_t vocab_size;
 };
-/* Write the folder, whole or not at all, with a copy of the tokenizer and its chat template. source (borrowed) says
- * where the examples come from. Returns 0 or an error with a sentence. */
+/* Write the folder, whole or not at all, with a copy of the tokenizer and its chat template. source (borrowed) records
+ * the examples' origin. Returns 0 or an error with a sentence. */
 int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir,
                              const struct ash_examples_tokenizer *tokenizer, json_t *source, struct ash_err *err);
 
@@ -84,14 +84,14 @@ struct ash_packed_opts {
     size_t seq_tokens;
     uint64_t seed;
     bool packing;               /* several in a sequence; else one each */
-    enum ash_truncate truncate; /* what is done with an example longer than seq_tokens */
+    enum ash_truncate truncate; /* handling of examples longer than seq_tokens */
     enum ash_learn learn;       /* which tokens of an example */
 };
 
 struct ash_packed; /* examples, and the plan of the epoch that was read last */
 
-/* A plan over examples, which are borrowed until close. -EINVAL where an example is longer than seq_tokens and truncate
- * does not say what to do (err names it), where a target is lost by cutting, or where nothing is left. */
+/* A plan over examples, which are borrowed until close. -EINVAL if an example is longer than seq_tokens and truncate is
+ * unset (err names it), if a target is lost by cutting, or if nothing is left. */
 int ash_packed_open(const struct ash_examples *examples, const struct ash_packed_opts *opts,
                     struct ash_packed **packed_out, struct ash_err *err);
 /* NULL is a no-op. */

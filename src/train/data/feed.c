@@ -54,7 +54,7 @@ void ash_feed_fini(struct ash_feed *feed)
     memset(feed, 0, sizeof(*feed));
 }
 
-/* Say what will be read: this slice, and the same of the next steps, or what follows it where there are none. */
+/* Prefetch this slice, and the same slice of the next steps, or, after the last step, the data after it. */
 static void want_ahead(const struct ash_feed_slice *slice)
 {
     uint64_t steps = ash_min(slice->more_steps, AHEAD_STEPS), slots = slice->count;

@@ -21,7 +21,7 @@ struct ash_feed {
     float *scales, *entropy_scales; /* likewise, filled by an objective */
     uint64_t *slots;                /* [max_sequences]: of the sequences that the last read gave */
     size_t sequences;               /* how many those are: empty slots give none */
-    struct ash_batch batch;         /* what the last read gave */
+    struct ash_batch batch;         /* of the last read */
 };
 
 /* A batch of consecutive slots of one step. */

@@ -30,7 +30,7 @@ struct mix {
     const char *dir;
     json_t *key;
     struct ash_folder *folder;
-    int32_t *ids; /* of the document at hand */
+    int32_t *ids; /* of the current document */
     size_t capacity;
 };
 
@@ -161,7 +161,7 @@ static int open_all(struct mix *mix, struct ash_err *err)
     return rc;
 }
 
-/* Claim the folder: 1 where it holds exactly this. */
+/* Claim the folder: 1 if it is complete already. */
 static int claim(struct mix *mix, struct ash_err *err)
 {
     json_t *state = NULL;

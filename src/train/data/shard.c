@@ -1,5 +1,5 @@
 /* Reading token shards. Bounds are few and are checked at open; ids are many and are checked when they are copied out,
- * where it costs nothing next to the copy, so that opening terabytes takes no time. */
+ * which costs nothing next to the copy, so that opening terabytes takes no time. */
 #include "train/data/shard.h"
 #include "train/data/shard_priv.h"
 
@@ -189,7 +189,7 @@ static int64_t fill_header(const struct ash_shard_source *source, uint8_t *base,
     if (rc < 0) return rc;
     memcpy(&length, base, sizeof(length));
     if (length > ASH_SAFETENSORS_HEADER_MAX || length + LENGTH_BYTES > source->size_bytes)
-        return (int64_t)first; /* the parser says what is wrong with it */
+        return (int64_t)first; /* the parser reports the error */
     if (length + LENGTH_BYTES <= first) return (int64_t)first;
     rc = fill(source, base, first, (size_t)length + LENGTH_BYTES - first, err);
     return rc < 0 ? rc : (int64_t)length + LENGTH_BYTES;

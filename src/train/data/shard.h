@@ -31,7 +31,7 @@ struct ash_shard_source {
     uint64_t size_bytes;
 };
 
-/* The same of such a file: its header and bounds are read here, ids when they are asked for. name is for messages. */
+/* The same of such a file: its header and bounds are read here, ids on demand. name is for messages. */
 int ash_shard_open_source(const struct ash_shard_source *source, const char *name, struct ash_shard **shard_out,
                           struct ash_err *err);
 /* The same over bytes in memory, borrowed until close. name is for messages. */
@@ -42,7 +42,7 @@ void ash_shard_close(struct ash_shard *shard);
 
 /* Where ids [first, first + count) lie in the file: the first byte, and in *size_out how many. */
 uint64_t ash_shard_bytes_of(const struct ash_shard *shard, size_t first, size_t count, size_t *size_out);
-/* What it holds; borrowed until close. */
+/* The shard's description; borrowed until close. */
 const struct ash_shard_info *ash_shard_get_info(const struct ash_shard *shard);
 /* How generated data was made, or NULL. Borrowed. */
 const char *ash_shard_description(const struct ash_shard *shard);
@@ -59,13 +59,13 @@ int ash_shard_verify(const struct ash_shard *shard, struct ash_err *err);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* One owner thread. Memory does not grow with the shard: what is added waits in a nameless file. */
+/* One owner thread. Memory does not grow with the shard: added documents go to an unlinked file. */
 struct ash_shard_writer;
 
 /* Start a shard that will be path. description may be NULL; strings are copied. */
 int ash_shard_writer_open(const char *path, size_t vocab_size, uint64_t tokenizer_hash, const char *description,
                           struct ash_shard_writer **writer_out, struct ash_err *err);
-/* Drop what was not finished; NULL is a no-op. */
+/* Drop an unfinished shard; NULL is a no-op. */
 void ash_shard_writer_close(struct ash_shard_writer *writer);
 /* Add one document of count (> 0) ids. -EINVAL for an id that is negative or not below vocab_size; -ENOSPC and the
  * like. After an error only close is left. */

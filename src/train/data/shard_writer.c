@@ -35,7 +35,7 @@ struct ash_shard_writer {
     struct ash_shard_info info;
 };
 
-/* mkstemp and unlink rather than O_TMPFILE: network file systems know the former. */
+/* mkstemp and unlink rather than O_TMPFILE: network file systems support the former. */
 static int spill_open(struct spill *spill, const char *path, struct ash_err *err)
 {
     char *name = NULL;

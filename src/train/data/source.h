@@ -1,5 +1,5 @@
-/* source - where the sequences of a step come from, and what is learned from them.
- * A source gives sequence (step, slot) as a pure function of what it holds: nobody's earlier reads change it. An
+/* source - the sequences of a step, and the objective on them.
+ * A source gives sequence (step, slot) as a pure function of its data: earlier reads do not change it. An
  * objective, a pure function too, turns the losses of a sequence's rows into a scale for each row's gradient. A trainer
  * is put together from both: windows of a stream, or whole examples, pairs, answers. */
 #ifndef ASH_TRAIN_SOURCE_H
@@ -18,7 +18,7 @@ struct ash_source_ops {
                 struct ash_err *err);
     /* Rows of it with a target. */
     uint64_t (*count)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
-    /* It will be read: what is not here is fetched ahead. NULL: all is here. */
+    /* Prefetch hint: it will be read. NULL: all data are local. */
     void (*want)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
 };
 
@@ -47,11 +47,10 @@ struct ash_objective_rows {
 };
 
 struct ash_objective {
-    /* Write the scales of the gradient of this sequence's rows, and add to *loss_out what the sequence adds to the loss
-     * of the step: both with the step's own denominators. Returns 0 or a negative errno that ends the run. */
+    /* Write the scales of the gradient of this sequence's rows, and add the sequence's part of the step's loss to
+     * *loss_out: both with the step's own denominators. Returns 0 or a negative errno that ends the run. */
     int (*weigh)(void *ctx, const struct ash_objective_rows *rows, double *loss_out, struct ash_err *err);
-    /* The losses of a sequence whose scales did not need them, after the backward pass. NULL: nobody looks. Returns as
-     * weigh. */
+    /* The losses of a sequence whose scales did not need them, after the backward pass. Optional. Returns as weigh. */
     int (*look)(void *ctx, const struct ash_objective_rows *rows, struct ash_err *err);
     void *ctx;
     bool needs_losses; /* does weigh read losses? They cost a product with the output matrix more */

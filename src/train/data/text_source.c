@@ -60,7 +60,7 @@ static int fill_raw(struct ash_text_source *source, struct ash_err *err)
     return 0;
 }
 
-/* What do the first bytes say? */
+/* Detect the format from the first bytes. */
 static int look_at_head(struct ash_text_source *source, struct ash_err *err)
 {
     size_t count = source->raw_end;

@@ -9,8 +9,8 @@
 
 struct ash_text_source; /* one owner thread */
 
-/* Open path ("-": standard input) and look at its first bytes. What is known to be no text (Parquet, archives, UTF-16)
- * is -EINVAL, a compression that this build lacks -ENOTSUP, and err says what to do instead. */
+/* Open path ("-": standard input) and look at its first bytes. Known formats that are not text (Parquet, archives,
+ * UTF-16) are -EINVAL, a compression that this build lacks -ENOTSUP; err has the remedy. */
 int ash_text_source_open(const char *path, struct ash_text_source **source_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_text_source_close(struct ash_text_source *source);
@@ -22,7 +22,7 @@ int ash_text_source_read(struct ash_text_source *source, char *buf, size_t capac
 /* Go forward to byte offset of the plain bytes; nothing may have been read yet. Beyond the end is -ESTALE. */
 int ash_text_source_skip(struct ash_text_source *source, uint64_t offset, struct ash_err *err);
 
-/* Is what is read other than what the file holds? */
+/* Is the file compressed? */
 bool ash_text_source_is_packed(const struct ash_text_source *source);
 /* How much of the file itself was read: for progress. */
 uint64_t ash_text_source_file_bytes(const struct ash_text_source *source);

@@ -1,6 +1,6 @@
 /* The tokenizing run: read a batch of documents, encode it on all threads, write it in order; after each shard note
- * where the next one begins. A run is a loop over step, so that whoever drives it can show progress and stop between
- * two steps. */
+ * where the next one begins. A run is a loop over step, so that the caller can show progress and stop between two
+ * steps. */
 #include "train/data/tokenize.h"
 #include "train/data/tokenize_priv.h"
 
@@ -201,7 +201,7 @@ static int load_state(struct ash_tokenize *job, const json_t *state, struct ash_
     return ash_input_seek(job->input, &job->pos, err);
 }
 
-/* Count what is on disk, and continue after it. */
+/* Count the shards on disk, and continue after them. */
 static int resume(struct ash_tokenize *job, const json_t *state, struct ash_err *err)
 {
     const struct ash_data_manifest *manifest = ash_folder_manifest(job->folder);

@@ -34,7 +34,7 @@ struct ash_tokenize_status {
     bool complete;                    /* the manifest is written */
     int32_t eos_id;
     const char *eos;           /* its content, or NULL; borrowed from the job */
-    const char *first_skipped; /* what was wrong with the first document that this run skipped, or NULL; borrowed */
+    const char *first_skipped; /* error of the first document that this run skipped, or NULL; borrowed */
 };
 
 struct ash_tokenize; /* a run; one owner thread, which its worker threads help inside step */

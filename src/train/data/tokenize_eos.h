@@ -6,9 +6,9 @@
 #include "ashlar/err.h"
 #include "text/tokenizer.h"
 
-/* The id of the token that ends a document: eos is its content, "none" (-1), or "auto" (or NULL): what
- * generation_config.json, config.json or tokenizer_config.json in dir name, else the first of the usual ones that the
- * vocabulary has. -EINVAL when there is no such token; err says what to do. */
+/* The id of the token that ends a document: eos is its content, "none" (-1), or "auto" (or NULL): the one in
+ * generation_config.json, config.json or tokenizer_config.json of dir, else the first of the usual ones that the
+ * vocabulary has. -EINVAL if there is no such token; err has the remedy. */
 int ash_tokenizer_find_eos(const char *dir, const struct ash_tokenizer *tokenizer, const char *eos, int32_t *id_out,
                            struct ash_err *err);
 

@@ -1,5 +1,5 @@
-/* Which files a tokenizing run reads, and what each holds: folders become the files in them, in the order of their
- * names; a file's ending, or else its beginning, says whether it is text, JSON lines or Parquet. */
+/* Input files of a tokenizing run and their formats: folders become the files in them, in the order of their names; a
+ * file's ending, or else its beginning, decides between text, JSON lines and Parquet. */
 #include "train/data/tokenize_priv.h"
 
 #include <dirent.h>
@@ -20,9 +20,9 @@
 #define FOLDER_DEPTH_MAX 32
 #define FIRST_LINE_BYTES ((size_t)64 << 10)
 
-/* What an ending says of a file's content. */
+/* A file's content by its ending. */
 enum content {
-    CONTENT_UNKNOWN, /* the first line tells */
+    CONTENT_UNKNOWN, /* decided by the first line */
     CONTENT_TEXT,
     CONTENT_JSONL,
     CONTENT_JSON, /* JSON lines, or a document that cannot be read */
@@ -61,8 +61,8 @@ static enum content content_of(const char *name)
 
 /* ---- one file ---------------------------------------------------------------------------------------------------- */
 
-/* Is the first line a JSON object (field NULL), or one with a text of that name? A line that continues beyond what is
- * there counts where it begins as one. */
+/* Is the first line a JSON object (field NULL), or one with a text of that name? A line that continues beyond
+ * size_bytes counts if it begins as one. */
 static bool is_json_line(const char *head, size_t size_bytes, const char *field)
 {
     const char *end;
@@ -99,7 +99,7 @@ int ash_input_file_settle(struct ash_input_file *file, const char *head, size_t 
     return 0;
 }
 
-/* Read the beginning of a file and settle what it holds. */
+/* Read the beginning of a file and detect its format. */
 static int look_inside(struct ash_input_file *file, const struct ash_input_opts *opts, struct ash_err *err)
 {
     struct ash_text_source *source = NULL;
@@ -198,17 +198,17 @@ static int select_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* What a walk over folders takes. */
+/* State of a walk over folders. */
 struct walk {
     struct ash_input_files *files;
     const struct ash_input_opts *opts;
-    bool wants_parquet; /* only these; else only what is none */
+    bool wants_parquet; /* only Parquet files; else only others */
     size_t left_out;    /* files of other endings */
 };
 
 static int add_folder(struct walk *walk, const char *dir, int depth, struct ash_err *err);
 
-/* One entry of a folder: what is below a folder, or a file that its ending says to take. */
+/* One entry of a folder: the files below a subfolder, or a file with a fitting ending. */
 static int add_entry(struct walk *walk, const char *dir, const char *name, int depth, struct ash_err *err)
 {
     enum content content = content_of(name);

@@ -157,7 +157,7 @@ static const struct ash_input_file *current(const struct ash_input *input)
     return ash_input_file_at(input, input->pos.file);
 }
 
-/* Bytes of a file count as they lie on disk: what comes out of a compressed one has another length. Rows of a Parquet
+/* Bytes of a file are counted on disk: the decompressed length is unknown. Rows of a Parquet
  * file count as if all were equally long. */
 uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos)
 {
@@ -206,7 +206,7 @@ static int refuse_size(const struct ash_input *input, struct ash_err *err)
                        current(input)->path, input->pos.line, input->opts.document_bytes_max);
 }
 
-/* Make room after what is filled: move it to the front, or double the buffer. */
+/* Make room after the filled part: move it to the front, or double the buffer. */
 static int make_room(struct ash_input *input, struct ash_err *err)
 {
     char *buf;
@@ -243,7 +243,7 @@ static int fill(struct ash_input *input, struct ash_err *err)
     return 0;
 }
 
-/* Open the present file where the position says, with its first bytes in the buffer. */
+/* Open the current file at the position, with its first bytes in the buffer. */
 static int open_file(struct ash_input *input, struct ash_err *err)
 {
     struct ash_input_file *file = &input->files.items[input->pos.file];

@@ -16,9 +16,9 @@ struct ash_input_file {
     bool jsonl;          /* a JSON object per line; else text, or: */
     bool is_parquet;     /* a document per row; offsets count rows */
     uint64_t rows;       /* of a Parquet file */
-    bool is_settled;     /* what it is, is certain: for a stream only after its beginning was read */
+    bool is_settled;     /* the format is known: for a stream only after its beginning was read */
     bool is_stream;      /* a pipe: it can be read once */
-    bool is_packed;      /* compressed: offsets count what comes out */
+    bool is_packed;      /* compressed: offsets count decompressed bytes */
 };
 
 struct ash_input_opts {
@@ -36,15 +36,15 @@ struct ash_input_files {
 /* Free the list. */
 void ash_input_files_fini(struct ash_input_files *files);
 /* Add a file, a pipe, "-" for standard input, or the files below a folder in the order of their names: its Parquet
- * files where it has some, else its text files. Regular files are opened: what is no text is -EINVAL. */
+ * files if it has some, else its text files. Regular files are opened: -EINVAL if not text. */
 int ash_input_files_add(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
                         struct ash_err *err);
 /* Decide between text and JSON lines by the file's name and its first bytes. */
 int ash_input_file_settle(struct ash_input_file *file, const char *head, size_t size_bytes, const char *field,
                           struct ash_err *err);
 
-/* A place between two documents. Offsets count plain bytes: of a compressed file, what comes out of it. Of a Parquet
- * file both count rows. */
+/* A place between two documents. Offsets count plain bytes: of a compressed file, decompressed ones. Of a Parquet file
+ * both count rows. */
 struct ash_input_pos {
     size_t file;
     uint64_t offset, line; /* bytes from 0, lines from 1 */
@@ -86,7 +86,7 @@ void ash_input_close(struct ash_input *input);
 const struct ash_input_file *ash_input_file_at(const struct ash_input *input, size_t index);
 /* Files, with those that were found in folders. */
 size_t ash_input_file_count(const struct ash_input *input);
-/* How many bytes of the files lie before pos: for progress. Of a compressed file, and of a stream, what was read. */
+/* How many bytes of the files lie before pos: for progress. Of a compressed file, and of a stream, the bytes read. */
 uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos);
 /* Continue at a place that a document gave as next. -EINVAL when the files have no such place. */
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err);
@@ -127,7 +127,7 @@ int ash_encoder_open(const struct ash_encoder_opts *opts, struct ash_encoder **e
 /* NULL is a no-op. */
 void ash_encoder_close(struct ash_encoder *encoder);
 /* Encode every document of batch, which came from input, on all threads. Without skip the first broken one, in order,
- * is the error; with it err keeps what was wrong with the first one, and 0 is returned. */
+ * is the error; with it err is set by the first broken one, and 0 is returned. */
 int ash_encoder_run(struct ash_encoder *encoder, const struct ash_input *input, const struct ash_input_batch *batch,
                     struct ash_err *err);
 /* The result for document index of the last run. */

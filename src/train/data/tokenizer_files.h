@@ -16,7 +16,7 @@ const char *ash_tokenizer_files_first(const char *dir);
 /* The name of file index that a tokenizer may have, or NULL from the count on. */
 const char *ash_tokenizer_files_at(size_t index);
 
-/* Copy tokenizer.json, vocabulary, chat template and so on from one folder to another. Where there is no
+/* Copy tokenizer.json, vocabulary, chat template and so on from one folder to another. If there is no
  * tokenizer_config.json (data folders have none), one is written that names the end token of config, so that the
  * transformers library loads the result. from_dir NULL copies nothing. config NULL: plain copies. */
 int ash_tokenizer_files_copy(const char *from_dir, const char *to_dir, const struct ash_model_config *config,

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 
-/* What a step may read and where it may write; both move on. */
+/* Input and output of a step; both advance. */
 struct ash_unpack_io {
     const uint8_t *in;
     size_t in_bytes;
@@ -17,12 +17,12 @@ struct ash_unpack_io {
 
 struct ash_unpack_ops {
     const char *name; /* "gzip" */
-    uint8_t magic[4]; /* what a file of it begins with */
+    uint8_t magic[4]; /* first bytes of such a file */
     size_t magic_bytes;
     /* Begin a stream; *state_out goes to the others. Returns 0, -ENOMEM, or -ENOTSUP where the build lacks it. */
     int (*open)(void **state_out);
-    /* Unpack until io has nothing left to read or to write. *ended_out: what was read so far is a whole stream; more
-     * may follow it. Returns 0, or -EBADMSG for damaged data. */
+    /* Unpack until io has nothing left to read or to write. *ended_out: a whole stream was read; another may follow it.
+     * Returns 0, or -EBADMSG for damaged data. */
     int (*step)(void *state, struct ash_unpack_io *io, bool *ended_out);
     void (*close)(void *state);
 };

@@ -1,4 +1,4 @@
-/* Zstandard through libzstd; unpack_zstd_none.c is what a build without it has. */
+/* Zstandard through libzstd; builds without it have unpack_zstd_none.c. */
 #include "train/data/unpack.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@ struct ash_elastic_votes ash_elastic_vote(const struct ash_elastic *machine, uin
     return votes;
 }
 
-/* How many ranks a resize asks for, and which of them stay. */
+/* The number of ranks after a resize, and which of them stay. */
 static void hear_resize(struct ash_elastic *machine, const struct ash_elastic_votes *sum)
 {
     int64_t all = (int64_t)machine->ranks;
@@ -33,7 +33,7 @@ static void hear_told(struct ash_elastic *machine, const struct ash_elastic_vote
     if (sum->told > 0 && machine->told_ns == 0) machine->told_ns = now_ns;
 }
 
-/* Does the run end here? If those that were told to stop left, too few would remain. */
+/* Does the run end here? Without the ranks that were stopped, too few would remain. */
 static bool wants_stop(const struct ash_elastic *machine, const struct ash_elastic_votes *sum)
 {
     if (sum->stop != 0 || sum->told == (int64_t)machine->mesh_ranks) return true;
@@ -44,7 +44,7 @@ static enum ash_elastic_change change_of(const struct ash_elastic *machine, bool
 {
     if (machine->growth == ASH_ELASTIC_GROWTH_FED) return ASH_ELASTIC_CHANGE_GROW;
     if (machine->growth == ASH_ELASTIC_GROWTH_OPEN || !ranks_change)
-        return ASH_ELASTIC_CHANGE_NONE; /* they ask again */
+        return ASH_ELASTIC_CHANGE_NONE; /* they try again */
     return from_mesh ? ASH_ELASTIC_CHANGE_HAND_OVER : ASH_ELASTIC_CHANGE_REFORM;
 }
 

@@ -1,5 +1,5 @@
-/* elastic: from the result of an action to the next one. Each action has a function that says what follows from its
- * success; what follows from an error is the same for all of them. */
+/* elastic: from the result of an action to the next one. Each action has a function for its success; an error is
+ * handled alike for all of them. */
 #include "train/elastic/elastic_priv.h"
 
 #include "base/assert.h"
@@ -24,7 +24,7 @@ static void drain(struct ash_elastic *machine, bool is_stopped)
     go(machine, ASH_ELASTIC_DRAINING, ASH_ELASTIC_SAVE_LAST);
 }
 
-/* A rank of the mesh goes on: with what follows from the last step, else with the next one. */
+/* A rank of the mesh continues: with the follow-up of the last step, else with the next one. */
 static void run(struct ash_elastic *machine)
 {
     if (machine->is_open)
@@ -201,7 +201,7 @@ static void done_take_up(struct ash_elastic *machine, const struct ash_elastic_e
 
 /* ---- spares, the end --------------------------------------------------------------------------------------------- */
 
-/* CHANGE says which ranks leave; a spare that was told to stop leaves with them. */
+/* CHANGE says which ranks leave; a spare that was stopped leaves with them. */
 static void done_listen(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
     static const enum ash_elastic_change changes[] = {ASH_ELASTIC_CHANGE_REFORM, ASH_ELASTIC_CHANGE_HAND_OVER};
@@ -262,7 +262,7 @@ static void (*const done[ASH_ELASTIC_DOS])(struct ash_elastic *machine, const st
     [ASH_ELASTIC_FINISH] = done_finish,
 };
 
-/* A spare may leave at any loss. What a rank of the mesh holds may be needed now; it can ask again. */
+/* A spare may leave at any loss. The shard of a rank of the mesh may be needed now; it can try again later. */
 static void lose(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
     bool is_spare = machine->state == ASH_ELASTIC_SPARE;

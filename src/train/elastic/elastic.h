@@ -5,7 +5,7 @@
  *     state           actions                                        next state
  *     RUNNING         STEP MEET WATCH FOLLOW RECORD NOTIFY, again    ranks change: LEAVING, REFORMING, TRANSFERRING
  *                                                                    the run ends: DRAINING
- *     SPARE           LISTEN FEED, again                             as RUNNING, when the first rank says so
+ *     SPARE           LISTEN FEED, again                             as RUNNING, when the first rank sends it
  *     LEAVING         HAND_OVER REFORM                               ENDED
  *     REFORMING       REFORM (before it ABORT, if this rank is       TRANSFERRING
  *                     the reason)
@@ -21,8 +21,8 @@
  *      then; a rank that has not made it is sent its results (claims).
  *   3. A loss in any action leads to REFORM. A loss in the recovery leads to REFORM again.
  *   4. A checkpoint is loaded only if a part of the state is missing or wrong on all ranks.
- *   5. A rank that leaves on purpose gives what it holds before it goes. If another rank is lost meanwhile it stays,
- *      since its memory may be needed.
+ *   5. A rank that leaves on purpose hands over its shard first. If another rank is lost meanwhile it stays, since its
+ * memory may be needed.
  *
  * One owner thread. Fields are read by the owner and written by the machine. */
 #ifndef ASH_TRAIN_ELASTIC_ELASTIC_H
@@ -37,12 +37,12 @@
 #define ASH_ELASTIC_TOGETHER_NS 200000000u /* stop requests within this time are one request, for all ranks */
 
 enum ash_elastic_state {
-    ASH_ELASTIC_RUNNING,      /* in the mesh: steps and what follows from them */
+    ASH_ELASTIC_RUNNING,      /* in the mesh: steps and their follow-up */
     ASH_ELASTIC_SPARE,        /* beyond the mesh: waits for messages of the first rank */
     ASH_ELASTIC_JOINING,      /* admitted to the group, without a state */
     ASH_ELASTIC_REFORMING,    /* forms the group of the next epoch */
     ASH_ELASTIC_TRANSFERRING, /* the state moves to the next mesh */
-    ASH_ELASTIC_LEAVING,      /* gives what it holds to the others, then goes */
+    ASH_ELASTIC_LEAVING,      /* hands its shard over to the others, then ends */
     ASH_ELASTIC_DRAINING,     /* the run ends at this step: last save, finished model */
     ASH_ELASTIC_ENDED,
     ASH_ELASTIC_STATES
@@ -76,7 +76,7 @@ enum ash_elastic_do {
 enum ash_elastic_end {
     ASH_ELASTIC_END_NONE,
     ASH_ELASTIC_END_FINISHED, /* all steps */
-    ASH_ELASTIC_END_STOPPED,  /* before, as asked */
+    ASH_ELASTIC_END_STOPPED,  /* before, by a stop request */
     ASH_ELASTIC_END_LEFT,     /* the others continue without it */
     ASH_ELASTIC_END_FAILED,   /* an error that no rank can overcome; the executor has its sentence */
     ASH_ELASTIC_END_TOO_FEW,  /* fewer than min_ranks are left */
@@ -116,33 +116,33 @@ struct ash_elastic_opts {
     bool replaces_slow;
 };
 
-/* What follows from a step. */
+/* Follow-up of a step. */
 struct ash_elastic_due {
     bool last, stop, valid, save, hash, check;
 };
 
 /* The sum over the mesh. int64_t only: it is added up as an array. */
 struct ash_elastic_votes {
-    int64_t told;             /* ranks that were told to stop */
+    int64_t told;             /* ranks with a stop request */
     int64_t joiners, leavers; /* first rank: processes that wait for a place, spares that want to leave */
     int64_t stop;             /* first rank: the run is to end */
     int64_t wanted;           /* first rank: a resize to this many ranks; 0: none */
     int64_t keep;             /* first rank: ranks below this number stay; 0: all */
-    int64_t settled;          /* first rank: some ranks were told to stop, and the others will not be */
+    int64_t settled;          /* first rank: some ranks got a stop request, and the others will not */
     int64_t slow;             /* ranks that are slower than their peers, for some steps */
 };
 
 /* The maximum over the mesh. int64_t only. */
 struct ash_elastic_claims {
-    int64_t is_open; /* a rank knows that the last step is open */
+    int64_t is_open; /* a rank has the last step open */
     int64_t knows;   /* ranks minus the lowest rank that has the results of the last step; 0: none has */
-    int64_t goes_on; /* a rank was not told to stop */
-    int64_t stops;   /* a rank knows that all had decided to stop */
+    int64_t goes_on; /* a rank without a stop request */
+    int64_t stops;   /* on a rank all had decided to stop */
 };
 
 enum ash_elastic_event_kind {
     /* News: they count at the next MEET. */
-    ASH_ELASTIC_STOP,     /* this process was told to stop */
+    ASH_ELASTIC_STOP,     /* this process got a stop request */
     ASH_ELASTIC_STOP_ALL, /* first rank: the run is to end */
     ASH_ELASTIC_JOIN,     /* first rank: `count` processes wait for a place */
     ASH_ELASTIC_LEAVE,    /* first rank: `count` spares want to leave */
@@ -159,7 +159,7 @@ enum ash_elastic_event_kind {
     ASH_ELASTIC_FAILURE, /* any other error */
 };
 
-/* Zero but for what the kind, and of DONE the action, needs. */
+/* Zero but for the members of the kind and, for DONE, of the action. */
 struct ash_elastic_event {
     enum ash_elastic_event_kind kind;
     int64_t count;     /* JOIN, LEAVE, RESIZE */
@@ -174,10 +174,10 @@ struct ash_elastic_event {
     int64_t behind;                   /* MEET: ranks behind a slow link that spares replace; is_behind: among them */
     bool is_behind, gives_up;         /* MEET: the guard ends the run after this step */
     bool is_logged;                   /* TAKE_OVER: the log has the present step; */
-    int64_t wanted_ranks, resizes;    /* and what the lost first rank was asked for */
+    int64_t wanted_ranks, resizes;    /* and the requests to the lost first rank */
     enum ash_elastic_word word;       /* LISTEN, with step, kept, hands_over */
     int64_t kept;
-    bool hands_over, is_told; /* LISTEN: this process was told to stop */
+    bool hands_over, is_told; /* LISTEN: this process got a stop request */
 };
 
 struct ash_elastic {
@@ -198,13 +198,13 @@ struct ash_elastic {
     int64_t resizes;        /* how many there were */
     int64_t kept_ranks;     /* ranks from this one on leave at this boundary */
     int64_t joining, going; /* processes that join and ranks that leave at this boundary */
-    uint64_t told_ns;       /* when some ranks, but not all, were told to stop; 0: not */
+    uint64_t told_ns;       /* when some ranks, but not all, got a stop request; 0: not */
     unsigned tries, corruptions;
     bool is_first;   /* this process has the folder */
-    bool is_open;    /* what follows from the last step is still to be done */
+    bool is_open;    /* the last step's follow-up is still to be done */
     bool leaves;     /* this rank leaves at this boundary */
     bool is_refused; /* RELOAD: the present step must not be loaded */
-    bool ends_here;  /* ranks were lost after all were told to stop: no other step begins */
+    bool ends_here;  /* ranks were lost after all got a stop request: no other step begins */
     bool gives_up;   /* the guard ends the run after this step */
     bool is_stopped; /* the run ends before its last step */
 };
@@ -217,9 +217,9 @@ void ash_elastic_start_joining(struct ash_elastic *machine, const struct ash_ela
                                size_t ranks);
 /* News, or the result of the action that machine->todo names; afterwards todo names the next one. */
 void ash_elastic_take(struct ash_elastic *machine, const struct ash_elastic_event *event);
-/* What this rank adds to the sum of a MEET. */
+/* This rank's votes in the sum of a MEET. */
 struct ash_elastic_votes ash_elastic_vote(const struct ash_elastic *machine, uint64_t now_ns);
-/* What this rank of the mesh claims in an AGREE. */
+/* The claims of this rank of the mesh in an AGREE. */
 struct ash_elastic_claims ash_elastic_claim(const struct ash_elastic *machine, size_t mesh_rank, bool is_told);
 /* Is a step open, after the maximum of all claims? Then *source_out is the rank of the mesh to send its results. */
 bool ash_elastic_is_claimed(const struct ash_elastic_claims *claims, size_t mesh_ranks, size_t *source_out);

@@ -1,5 +1,5 @@
-/* agree: one hash per rank, all-gathered. Where a rank's differs from the first one's, everybody gets both texts and
- * writes the same sentence, so that each log says what is wrong. */
+/* agree: one hash per rank, all-gathered. If a rank's differs from the first one's, all ranks get both texts and report
+ * the same error, so that each log has the cause. */
 #include "train/job/agree.h"
 
 #include <dirent.h>
@@ -24,9 +24,9 @@
 #define HEADER_BYTES ((size_t)1 << 20) /* of a weights file: names and shapes of its tensors */
 #define SAMPLES 64                     /* pages of a weights file */
 
-/* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
- * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too.
- * 4: norms, losses and activations by blocks and rounded as a GPU does it (docs/same-bits.md). */
+/* Version of the order of bf16 sums if it is not that of "ref". 2: weight gradients sum over tokens in groups that
+ * restart with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. 4:
+ * norms, losses and activations by blocks and rounded as a GPU does it (docs/same-bits.md). */
 #define TOKEN_ORDER "/2"
 #define GPU_ORDER "/4"
 
@@ -44,7 +44,7 @@ static uint64_t hash_file(const struct ash_map *map, const char *name, bool is_w
     return hash;
 }
 
-/* Is it one of the files that make the weights what they are? */
+/* Is it one of the files that decide the weights? */
 static bool is_hashed(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -53,7 +53,7 @@ static bool is_hashed(const char *name)
            (dot != NULL && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".gguf") == 0));
 }
 
-/* Add a file's hash to *sum: of a remote one, its version says what it holds. */
+/* Add a file's hash to *sum: a remote one is identified by its version. */
 static int hash_named(const char *path, const char *name, bool is_whole, uint64_t *sum, struct ash_err *err)
 {
     const struct ash_remote_file *remote = ash_remote_file_find(path);
@@ -167,7 +167,7 @@ static void name_differences(const struct ash_group *group, const char *const te
     }
 }
 
-/* The text of rank `root`, in everyone's new *text_out. */
+/* Broadcast the text of rank `root` into a new *text_out. */
 static int share_text(struct ash_group *group, size_t root, const struct ash_str *own, char **text_out,
                       struct ash_err *err)
 {

@@ -1,5 +1,5 @@
-/* agree - ranks that were started with different settings, data or weights must not train together. What has to be
- * equal is written down as lines; ranks compare one hash of them, and only where it differs exchange the lines. */
+/* agree - ranks that were started with different settings, data or weights must not train together. All that must be
+ * equal is written as lines; ranks compare one hash of them, and exchange the lines only if it differs. */
 #ifndef ASH_TRAIN_JOB_AGREE_H
 #define ASH_TRAIN_JOB_AGREE_H
 
@@ -12,7 +12,7 @@
 #include "train/job/job.h"
 
 /* Append every setting of a resolved job that all ranks must share, one line "section.name value" each. Left out are
- * paths, which may differ between machines (compare a hash of what they lead to), and section runtime. Returns 0 or
+ * paths, which may differ between machines (compare a hash of their files), and section runtime. Returns 0 or
  * -ENOMEM. */
 int ash_agree_add_job(struct ash_str *lines, const struct ash_job *job);
 /* Append "name HASH", or "name none" for 0. name must not contain a space. Returns 0 or -ENOMEM. */

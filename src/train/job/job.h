@@ -26,7 +26,7 @@ enum ash_job_quant { ASH_JOB_QUANT_NONE, ASH_JOB_QUANT_Q8, ASH_JOB_QUANT_Q4, ASH
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
     int type;         /* index into ash_job_model_types */
-    int quant;        /* enum ash_job_quant: with adapters, what the base is held as */
+    int quant;        /* enum ash_job_quant: with adapters, the base's format */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     int64_t experts, experts_per_token, expert_ffn;
     bool tied;
@@ -54,11 +54,11 @@ struct ash_job_train {
 struct ash_job_save {
     struct ash_opt_list to;   /* places: folders and s3://...; none: the run's folder */
     struct ash_opt_list keep; /* of each place: newest checkpoints that are kept; missing: train.keep */
-    int64_t memory_bytes;     /* of a process, for copies of what is being written */
+    int64_t memory_bytes;     /* of a process, for copies of data being written */
 };
 
 struct ash_job_mesh {
-    int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
+    int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: the remaining ranks */
     int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
     int64_t interleave;               /* chunks of layers per stage */
 };
@@ -117,13 +117,12 @@ struct ash_job {
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
-/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers
- * where a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or
- * -EINVAL naming the settings. */
+/* Checks between table rows (divisibility, required paths), and numbers for settings of "choose": train.steps, grains,
+ * micro_batch, schedule.warmup, decay_steps. Returns 0 or -EINVAL naming the settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
 
 /* Settings of a new model, other than the defaults, that have no effect because of model.from: "model.layers=3, ...",
- * or "" where there are none. Returns buf. */
+ * or "" if there are none. Returns buf. */
 const char *ash_job_unused(const struct ash_job *job, char *buf, size_t buf_bytes);
 
 /* The job as a YAML job file with every setting; the caller frees *yaml_out. Returns 0 or -ENOMEM. */
@@ -140,8 +139,8 @@ int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos,
 
 /* The learning rate over time, of a resolved job. */
 struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job);
-/* Where it computes: runtime.backend, or a GPU where one is here and the job can use it. rank_count: that train
- * together. cpu_reason: why it must be the CPU unless asked otherwise; NULL: it need not. */
+/* The device: runtime.backend, or a GPU if there is one and the job can use it. rank_count: that train together.
+ * cpu_reason: why the default must be the CPU; NULL: it need not. */
 void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const char *cpu_reason,
                             struct ash_backend_choice *choice_out);
 /* Its guard. */

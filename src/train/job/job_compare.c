@@ -14,7 +14,7 @@
 #define VALUE_BYTES 64
 
 /* Which settings a comparison leaves out: names, or a whole section ("mesh."). Paths are always among them, because the
- * hashes of what they lead to are compared instead. */
+ * hashes of their files are compared instead. */
 struct exceptions {
     const char *const *keys;
     size_t count;
@@ -56,7 +56,7 @@ static const char *const free_on_resume[] = {
     "rollout.keep_best",
 };
 
-/* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */
+/* Between the ranks of a job: settings of a process. All others decide results or the order of collectives. */
 static const char *const free_per_rank[] = {"model.from",     "data.train",  "data.valid",
                                             "data.tokenizer", "save.memory", "runtime."};
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "base/opts.h"
 
-/* What a run learns from: train.method. */
+/* The training method: train.method. */
 enum ash_job_method {
     ASH_METHOD_PRETRAIN,
     ASH_METHOD_SFT,
@@ -69,7 +69,7 @@ enum ash_rl_ratio { ASH_RL_RATIO_TOKEN, ASH_RL_RATIO_SEQUENCE };
 enum ash_rl_estimator { ASH_RL_K1, ASH_RL_K2, ASH_RL_K3 };
 enum ash_rl_kl_in { ASH_RL_KL_LOSS, ASH_RL_KL_REWARD };
 
-/* What a run does whose policy has collapsed. */
+/* Action when the policy has collapsed. */
 enum ash_job_collapse { ASH_JOB_COLLAPSE_STOP, ASH_JOB_COLLAPSE_BACK };
 #define ASH_JOB_BACKS_MAX 64
 

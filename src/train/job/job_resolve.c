@@ -1,4 +1,4 @@
-/* job: checks between settings, and numbers where a setting says "choose". */
+/* job: checks between settings, and numbers for settings of "choose". */
 #include "train/job/job.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static int resolve_batch(struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
-/* A warm-up that nobody asked for is as long as the run has room for. */
+/* The default warm-up, shortened to fit the run. */
 static int64_t choose_warmup(const struct ash_job *job)
 {
     int64_t room = job->train.steps;

@@ -1,4 +1,4 @@
-/* job: a job as YAML text and back, so that a run's folder says exactly what made it. */
+/* job: a job as YAML text and back, so that a run's folder records its exact settings. */
 #include "train/job/job.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@ struct ash_collect {
     struct ash_group *group; /* NULL: the state is whole */
     struct ash_model *outline;
     bool moments;
-    size_t next;   /* the first tensor of the order that nobody has asked for yet */
+    size_t next;   /* the first tensor of the order that was not requested yet */
     size_t total;  /* tensors in the order */
     size_t staged; /* 1 + the one that is in `tensor` from a device; 0: none */
     size_t *order; /* [total]: 3 * parameter + kind */
@@ -84,7 +84,7 @@ static const float *own_values(const struct ash_state *state, const struct ash_p
     return (const float *)(kind == ASH_COLLECT_M ? state->m.data : state->v.data) + part->at;
 }
 
-/* Copy what this chunk counts for into its place in the whole tensor. */
+/* Copy the parts that this chunk is counted for into the whole tensor. */
 static void put_parts(const struct ash_state *state, const char *name, enum ash_collect_kind kind, float *tensor)
 {
     const struct ash_param *param = ash_model_find(state->model, name);
@@ -121,7 +121,7 @@ static int gather_next(struct ash_collect *collect, struct ash_err *err)
                                 err);
 }
 
-/* Copy a whole tensor out of memory that the host cannot read, once however often parts of it are asked for. */
+/* Copy a whole tensor out of memory that the host cannot read, once however often parts of it are requested. */
 static int stage(struct ash_collect *collect, size_t wanted, const struct ash_param *param, const float **values,
                  size_t count, struct ash_err *err)
 {

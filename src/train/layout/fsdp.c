@@ -32,8 +32,8 @@ static size_t largest_unit(const struct ash_shards *shards)
 }
 
 /* Slots that all tp peers see: reductions through shared memory read their weights there (model/axis.h). Every unit has
- * a barrier of tp, so no peer is further back than the unit before this rank's, and nobody still reads the slot that it
- * fills next. */
+ * a barrier of tp, so no peer is further back than the unit before this rank's, and no peer still reads the slot that
+ * it fills next. */
 static int open_shared_slots(struct ash_fsdp *fsdp, struct ash_group *tp_peers, size_t count, struct ash_err *err)
 {
     int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_weight_bytes(fsdp)); /* may differ */
@@ -178,7 +178,7 @@ static struct ash_fsdp_slot *slot_with(struct ash_fsdp *fsdp, const struct ash_s
     return NULL;
 }
 
-/* The slot that was asked for longest ago. All ranks ask for the same units, so all choose the same slot. */
+/* The least recently used slot. All ranks use the same units, so all choose the same slot. */
 static struct ash_fsdp_slot *oldest(struct ash_fsdp *fsdp)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
@@ -329,7 +329,7 @@ void ash_fsdp_store_param(struct ash_fsdp *fsdp, const struct ash_param *param, 
            part.count * width);
 }
 
-/* zero 3: what the slots hold is out of date; prefetch the first units of the next pass. */
+/* zero 3: the slots are out of date; prefetch the first units of the next pass. */
 static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     for (size_t i = 0; i < fsdp->slot_count; i++) {

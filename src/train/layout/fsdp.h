@@ -6,9 +6,9 @@
  *     3           + weights       to their owners after each layer           all-gather of a layer before it is used
  *
  * Under zero 2 and 3 ranks take grains in turn, so that after each round of them the owner of a shard has neighbouring
- * grains of it from everyone and adds them to its tree of sums at once; experts that serve several ranks (mesh.ep) have
- * a strand of sums for each. A layer's gradients go to their owners as soon as the backward pass of the grain's last
- * micro-batch has left it; where a grain has one micro-batch, a ring of a few slots serves all layers.
+ * grains of it from all ranks and adds them to its tree of sums at once; experts that serve several ranks (mesh.ep)
+ * have a partial-sum stack for each. A layer's gradients go to their owners as soon as the backward pass of the grain's
+ * last micro-batch has left it; where a grain has one micro-batch, a ring of a few slots serves all layers.
  *
  * Ranks of one node keep one working copy of the weights in shared memory (train/state/state.h) and read each other's
  * gradients there, so nothing is gathered or sent. Across nodes zero 1 and 2 prefetch weights after an update,
@@ -38,7 +38,7 @@ struct ash_fsdp_slot {
     struct ash_buffer data;            /* [ranks, unit->part] weights */
     const struct ash_shard_unit *unit; /* NULL: empty */
     struct ash_call *call;             /* the all-gather in flight; NULL: the data are here */
-    uint64_t used;                     /* when it was last asked for */
+    uint64_t used;                     /* when it was last used */
 };
 
 #define ASH_FSDP_REQUESTS 2 /* units whose gradients are in flight between nodes */
@@ -48,7 +48,7 @@ struct ash_fsdp_delivery {
     const struct ash_shard_unit *unit;
     const struct ash_buffer *from; /* gradients of a grain: the unit's from element `first` on */
     size_t first;
-    struct ash_grains *sums; /* the owner's: its part from element `at` of a strand on */
+    struct ash_grains *sums; /* the owner's: its part of a partial-sum stack from element `at` on */
     size_t strand, at;
     bool releases; /* the memory of `from` is not needed once they are sent */
 };
@@ -93,16 +93,16 @@ struct ash_fsdp {
     size_t published_count;
     uint64_t published_number;              /* counts published units */
     uint64_t ring_published[ASH_FSDP_RING]; /* the number of the last one in each slot of the ring */
-    const float **grad_parts;               /* [ranks]: everyone's gradients of a part of this rank's */
+    const float **grad_parts;               /* [ranks]: all ranks' gradients of a part of this rank's */
     bool round_ended;                       /* all gradients of the round have been published or sent */
     struct ash_fsdp_request requests[ASH_FSDP_REQUESTS];
     struct ash_fsdp_request *queue[ASH_FSDP_REQUESTS]; /* in flight: entries received ... sent - 1, modulo its size */
     uint64_t sent, received;
     struct ash_grains sums;                 /* of the shard, over the grains that these ranks share */
-    struct ash_grains experts;              /* the same of experts that serve several ranks: a strand for each */
+    struct ash_grains experts;              /* the same of experts that serve several ranks: a stack for each */
     struct ash_buffer *expert_grad_buffers; /* [strands]: as grad_buffer */
     size_t dense;                           /* elements of the shard that are no expert's */
-    struct ash_leaf_sums *leaf_sums;        /* of the step, while it is computed; NULL: nobody asks */
+    struct ash_leaf_sums *leaf_sums;        /* of the step, while it is computed; NULL: not recorded */
     size_t round;
 };
 
@@ -110,14 +110,14 @@ struct ash_fsdp {
  * of the mesh call it. Returns 0, -ENOMEM or the group's error. */
 int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mesh *mesh, size_t grain_count,
                   size_t grain_micros, struct ash_err *err);
-/* Wait for what is in flight and free; a zeroed struct is a no-op. */
+/* Wait for requests in flight and free; a zeroed struct is a no-op. */
 void ash_fsdp_fini(struct ash_fsdp *fsdp);
-/* Wait for what is in flight, and drop it; its group may then be closed before it. */
+/* Wait for requests in flight, and drop them; its group may then be closed before it. */
 void ash_fsdp_settle(struct ash_fsdp *fsdp);
 /* Bytes that gathered weights, gradients and their sums take; 0 where nothing is sharded. */
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp);
 
-/* zero 2 and 3: rounds of grains in a step, the same for all who share weights or experts. */
+/* zero 2 and 3: rounds of grains in a step, the same for all ranks that share weights or experts. */
 size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count);
 /* This rank's grain of a round, or SIZE_MAX: none is left for it. */
 size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t round);
@@ -153,7 +153,7 @@ void ash_fsdp_reset(struct ash_fsdp *fsdp);
 /* Begin a round: the buffers that the grain's gradients are added to, in *grad_buffer_out and, of the experts of the
  * ranks that this one serves, in expert_grad_buffers [ep]. Returns 0 or the group's error. */
 int ash_fsdp_begin(struct ash_fsdp *fsdp, float **grad_buffer_out, float **expert_grad_buffers, struct ash_err *err);
-/* The round's gradients are complete: what has not gone to its owners yet goes now. */
+/* The round's gradients are complete: send the units that were not sent yet. */
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err);
 /* After the last round: the sum over all grains of this rank's shard, in *sum_out [shards->total], until the next
  * reset. Returns 0 or the group's error. */

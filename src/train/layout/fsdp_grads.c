@@ -1,10 +1,10 @@
-/* fsdp: the gradients of a grain until their owners have reduced them. Where layers are sent as soon as the backward
- * pass has left them, a ring of a few slots serves all layers; the embedding and the head have memory of their own.
+/* fsdp: the gradients of a grain until their owners have reduced them. If layers are sent as soon as the backward pass
+ * has left them, a ring of a few slots serves all layers; the embedding and the head have memory of their own.
  *
  *     grad_buffer   | ring slot 0 | ring slot 1 | ring slot 2 | rest: embedding, head, a tied matrix's gradient |
  *
  * Ranks of one node have their buffers in shared memory: a rank publishes a unit's gradients, continues, and reduces
- * its own part of everyone's when it publishes the next; nobody waits unless another is more than a layer late. Across
+ * its part of all ranks' when it publishes the next; a rank waits only if another is more than a layer late. Across
  * nodes parts are sent (fsdp_send.c). */
 #include "train/layout/fsdp_priv.h"
 
@@ -135,7 +135,7 @@ static int wait_counter(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uin
     return rc;
 }
 
-/* Clear for a grain's gradients, once everyone has reduced its part of what was here. */
+/* Clear for a grain's gradients, once all ranks have reduced their parts of the previous ones. */
 static int clear(struct ash_fsdp *fsdp, struct ash_range run, uint64_t number, struct ash_err *err)
 {
     int rc = fsdp->window != NULL ? wait_counter(fsdp, fsdp->shards->size, REDUCED, number, err) : 0;

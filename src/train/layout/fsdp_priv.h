@@ -24,7 +24,7 @@ void ash_fsdp_bind(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, con
 bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp);
 /* Allocate the lists of units. Returns 0 or -ENOMEM. */
 int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err);
-/* Wait for what is in flight and drop it. */
+/* Wait for requests in flight and drop them. */
 void ash_fsdp_drop_prefetch(struct ash_fsdp *fsdp);
 /* The same, and free. */
 void ash_fsdp_close_prefetch(struct ash_fsdp *fsdp);
@@ -52,7 +52,7 @@ int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery 
 
 /* Allocate the requests' inboxes. */
 int ash_fsdp_open_requests(struct ash_fsdp *fsdp, struct ash_err *err);
-/* Wait for what is in flight and free. */
+/* Wait for requests in flight and free. */
 void ash_fsdp_close_requests(struct ash_fsdp *fsdp);
 /* Bytes of the inboxes. */
 size_t ash_fsdp_request_bytes(const struct ash_fsdp *fsdp);
@@ -73,13 +73,13 @@ int ash_fsdp_open_grad_buffer(struct ash_fsdp *fsdp, struct ash_err *err);
 void ash_fsdp_close_grad_buffer(struct ash_fsdp *fsdp);
 /* The element of grad_buffer at which a unit's gradients begin. */
 size_t ash_fsdp_grad_offset(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-/* Clear a layer's slot of the ring, once everyone has read what was there. */
+/* Clear a layer's slot of the ring, once all ranks have read it. */
 int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err);
-/* The same for what is not in the ring. */
+/* The same for units outside the ring. */
 int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err);
 /* On one node: signal that a unit's gradients are complete. */
 void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-/* On one node: wait for everyone's gradients of the published units and add this rank's parts to its sums. */
+/* On one node: wait for all ranks' gradients of the published units and add this rank's parts to its sums. */
 int ash_fsdp_reduce_published(struct ash_fsdp *fsdp, struct ash_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* fsdp: gradients in flight between nodes. The parts of a unit go to their owners in an all-to-all that overlaps with
- * the next layer; what has arrived is reduced when its inbox is needed for another unit, or when the round is over.
+ * the next layer; arrived parts are reduced when their inbox is needed for another unit, or when the round is over.
  * Experts that serve several ranks send a unit for each. */
 #include "train/layout/fsdp_priv.h"
 
@@ -29,7 +29,7 @@ int ash_fsdp_open_requests(struct ash_fsdp *fsdp, struct ash_err *err)
 
     for (size_t i = 0; i < ASH_FSDP_REQUESTS; i++) {
         struct ash_fsdp_request *request = &fsdp->requests[i];
-        size_t part = largest_part(fsdp, i > 0); /* what is no layer uses the first */
+        size_t part = largest_part(fsdp, i > 0); /* units outside layers use the first */
         int rc =
             ash_buffer_init(&request->inbox, fsdp->state->exec->memory, size * part * sizeof(float), "gradients", err);
 
@@ -72,7 +72,7 @@ size_t ash_fsdp_request_bytes(const struct ash_fsdp *fsdp)
 
 /* ---- in flight --------------------------------------------------------------------------------------------------- */
 
-/* What is rank r's of a unit. */
+/* Rank r's part of a unit. */
 static size_t part_count(const struct ash_shard_unit *unit, size_t r)
 {
     size_t first = r * unit->part;

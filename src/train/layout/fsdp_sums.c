@@ -13,7 +13,7 @@
 
 /* ---- which grain when -------------------------------------------------------------------------------------------- */
 
-/* Grains of those who share a slice with the rank at ep of this replica. */
+/* Grains of the ranks that share a slice with the rank at ep of this replica. */
 static struct ash_range block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
 {
     size_t strands = mesh->size[ASH_MESH_EP];
@@ -139,7 +139,7 @@ static void advance(const struct ash_fsdp *fsdp, struct ash_grains *sums)
         ash_grains_advance(sums, strand, ash_fsdp_round_grains(fsdp, ash_grains_of(sums, strand)));
 }
 
-/* Reduce what the last round has published and sent; if it has ended, go to the next. */
+/* Reduce the published and sent units of the last round; if it has ended, go to the next. */
 static int end_round(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     int rc = ash_fsdp_reduce_published(fsdp, err);
@@ -178,7 +178,7 @@ int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery 
     return ash_grains_start_reduce(to->sums, run, 0, err);
 }
 
-/* Tell what a unit's gradients are, for audits. */
+/* Record a unit's gradients for audits. */
 static void note_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, bool expert)
 {
     const struct ash_exec *exec = fsdp->state->exec;

@@ -266,7 +266,7 @@ void ash_grains_add_on_top(const struct ash_grains *grains, const struct ash_gra
     }
 }
 
-/* The next leaf is in a strand's sums: add elements `run` of what has become a subtree. */
+/* The next leaf is in a strand's sums: add elements `run` of the subtrees that it completes. */
 static void add_leaf(const struct ash_grains *grains, const struct ash_grains_strand *strand,
                      struct ash_grains_stack *stack, struct ash_range run)
 {
@@ -283,8 +283,8 @@ void ash_grains_end(struct ash_grains *grains, size_t strand)
     ash_grains_take_kept(grains);
 }
 
-/* Sums below a leaf that comes by ranges can stay as they are: what it makes of them goes where it is itself. Not where
- * peers have to find it, or one copy of floats that no leaf has. */
+/* Sums below a leaf that comes by ranges can stay unchanged: the result goes into the leaf's buffer. Not if peers have
+ * to find it, or if one copy has floats that no leaf has. */
 static bool can_stay_below(const struct ash_grains *grains)
 {
     return grains->opts.peers == NULL && grains->opts.unused.count == 0;
@@ -343,7 +343,7 @@ void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
     struct ash_grains_strand *taken = &grains->strands[strand];
 
     ash_assert(strand < grains->opts.strand_count);
-    if (grains->is_by_range) return; /* the stack is what is below */
+    if (grains->is_by_range) return; /* the stack holds the sums below */
     for (size_t i = 0; i < count; i++)
         add_leaf(grains, taken, &taken->stack, (struct ash_range){0});
 }
@@ -407,7 +407,7 @@ int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err
         ash_assert(out == NULL);
         return wait_requests(grains, err);
     }
-    if (grains->windows[0] != NULL) { /* whoever is lost before all have come has changed nobody's sums */
+    if (grains->windows[0] != NULL) { /* a rank lost before this barrier has changed no sums */
         int rc = ash_group_barrier(opts->group, err);
         if (rc < 0) return rc;
     }

@@ -1,4 +1,5 @@
-/* grains - sums over the grains of a global batch in one fixed binary tree, whoever computes which grain.
+/* grains - sums over the grains of a global batch in one fixed binary tree, independent of which rank computes which
+ * grain.
  *
  *     grains     0   1   2   3   4        a tree over n leaves splits at the largest power of two below n
  *                 \ /     \ /    |        (collective/core/sum.h): here 0..3 left, 4 right
@@ -8,12 +9,12 @@
  *                       \       /         that are the halves of a subtree are added as soon as both are there.
  *                        --+----
  *
- * A process has one strand for its own grains, or one for each rank whose gradients it sums. What the strands of all
- * ranks hold at the end is reduced by a collective. One owner thread.
+ * A process has one strand for its own grains, or one for each rank whose gradients it sums. The partial sums of all
+ * ranks' strands are reduced by a collective at the end. One owner thread.
  *
  * Ranks of a node that compute a leaf together (opts.peers) have one set of sums. All of them call begin, end and
- * advance; each clears and adds its share of the elements, so they need a barrier after begin and around end. What
- * reduces over the ranks of the group (start_reduce, end_range, reduce) is for the first of them alone. */
+ * advance; each clears and adds its share of the elements, so they need a barrier after begin and around end.
+ * Reductions over the ranks of the group (start_reduce, end_range, reduce) are for the first of them alone. */
 #ifndef ASH_TRAIN_GRAINS_H
 #define ASH_TRAIN_GRAINS_H
 
@@ -34,7 +35,7 @@
 struct ash_grains_opts {
     struct ash_exec *exec;   /* borrowed */
     struct ash_group *group; /* borrowed; NULL: alone */
-    struct ash_group *peers; /* ranks of a node that add to the same leaves and have one sum; borrowed; NULL: nobody */
+    struct ash_group *peers; /* ranks of a node that add to the same leaves and have one sum; borrowed; NULL: none */
     size_t grain_count, strand_count;
     size_t add_count;        /* leaves that ash_grains_add gets at a time (the last time fewer); 0: it is not called */
     size_t sum_size;         /* floats that are summed: the first ones of a leaf */
@@ -49,7 +50,7 @@ struct ash_grains_opts {
 
 /* A range of elements whose reduction is in flight. */
 struct ash_grains_request {
-    struct ash_call *call; /* NULL: there is nobody to reduce with */
+    struct ash_call *call; /* NULL: one rank, nothing to reduce */
     struct ash_range range;
     const void *parts[ASH_GRAINS_DEPTH_MAX]; /* [depth] partial sums, of [range.count] floats each */
 };
@@ -69,7 +70,8 @@ struct ash_grains_strand {
     float *sums[ASH_GRAINS_DEPTH_MAX];               /* the partial sums [leaf_size], in one or the other */
 };
 
-/* Subtrees of a step whose sums are known before it begins. Such a step may give ranks other grains than opts say. */
+/* Subtrees of a step whose sums are known before it begins. In such a step ranks may have other grains than opts gives
+ * them. */
 struct ash_grains_kept {
     const struct ash_range *parts; /* [ranks of the group] grains of each rank in that step, in order */
     const struct ash_range *spans; /* [count] the subtrees, in order; each lies in one rank's grains */
@@ -139,15 +141,15 @@ size_t ash_grains_finished(const struct ash_grains *grains, struct ash_range *sp
  * r * part on, which together are the range; 0: all need all. All ranks start the same ranges in the same order, each
  * once, until they cover the sum. Returns 0 or the group's error. */
 int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range range, size_t part, struct ash_err *err);
-/* Is the sum of elements `range`, as far as this rank needs them, where ash_grains_sum says? Of what was started, until
- * ash_grains_reduce. Does not wait; where a reduction has failed, ash_grains_reduce says so. */
+/* Is the sum of elements `range`, as far as this rank needs them, at ash_grains_sum? For started ranges, until
+ * ash_grains_reduce. Does not wait; a failed reduction is reported by ash_grains_reduce. */
 bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range);
-/* Before a start, of the strand's last leaf, which begin gave: put elements `range` into the tree, of which what is
- * there already stays as it was. ash_grains_advance follows when all have been. */
+/* Before a start, of the strand's last leaf, which begin gave: put elements `range` into the tree; elements that are in
+ * it already stay unchanged. ash_grains_advance follows when all have been. */
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range range);
 
 /* After the last grain: reduce the root over all ranks' grains into out[sum_size] (not with windows or started ranges),
- * or (NULL) in place, where ash_grains_sum says, until the next reset. Waits for what was started. Returns 0 or the
+ * or (NULL) in place, at ash_grains_sum, until the next reset. Waits for started ranges. Returns 0 or the
  * group's error. */
 int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err);
 /* Where the sum [sum_size] is after ash_grains_reduce(NULL). */

@@ -1,5 +1,5 @@
-/* grains: sums of subtrees that an interrupted step has left. A step that is made again has them put into the tree when
- * their turn comes, as if their grains had just been computed. */
+/* grains: sums of subtrees that an interrupted step has left. When the step is redone they are put into the tree in
+ * order, as if their grains had just been computed. */
 #include "train/layout/grains_priv.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* grains: which grains a strand's partial sums cover, and how many it has at a time. */
+/* grains: the grains that a strand's partial sums cover, and the number of sums at a time. */
 #include "train/layout/grains_priv.h"
 
 #include "base/assert.h"

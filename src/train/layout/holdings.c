@@ -168,7 +168,7 @@ struct walk {
     void *ctx;
 };
 
-/* Who else has just these. Experts of ep ranks differ; what is not an expert's lies alike with all of them. */
+/* The replicas of a holding. Experts of ep ranks differ; all other parameters are the same on all of them. */
 static void set_replica(const struct ash_mesh *place, const struct ash_param *param, struct ash_holding *holding)
 {
     holding->replica = ash_mesh_replica(place);

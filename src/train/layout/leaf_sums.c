@@ -11,14 +11,14 @@
 #define PIECE_COUNT ((size_t)1 << 20)
 #define SPOILT_BIT 12
 
-/* A processor that computes wrongly, as somebody has asked for. */
+/* Injected fault: a processor that computes wrongly. */
 static void spoil(const struct ash_exec *exec, float *value)
 {
     uint32_t bits;
 
     ash_backend_read(exec, &bits, value, sizeof(bits));
     bits ^= 1u << SPOILT_BIT;
-    exec->memory->copy(value, &bits, sizeof(bits)); /* where that fails, nobody reads it any more */
+    exec->memory->copy(value, &bits, sizeof(bits)); /* after a failure the value is never read */
 }
 
 void ash_leaf_sums_note(struct ash_leaf_sums *sums, const struct ash_exec *exec, uint64_t place, float *values,

@@ -22,7 +22,7 @@ static void sizes_of(const struct ash_job_mesh *job, size_t sizes[ASH_MESH_AXES]
 
 #define SIZES_BYTES 160
 
-/* The sizes above 1, as they are set; where there is none, that of dp. */
+/* The sizes above 1, as they are set; if there is none, that of dp. */
 static const char *name_sizes(const size_t sizes[ASH_MESH_AXES], char *buf, size_t buf_bytes)
 {
     size_t used = 0;
@@ -84,7 +84,7 @@ static int64_t color_without(const struct ash_mesh *mesh, unsigned mask)
     return color;
 }
 
-/* The group of those who differ along the axes of mask; NULL where that is nobody. Keeps the world's order. */
+/* The group of ranks that differ along the axes of mask; NULL if there are none. Keeps the world's order. */
 static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_out, struct ash_err *err)
 {
     size_t members = 1;
@@ -96,7 +96,7 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
                            err);
 }
 
-/* Teams of `ranks` neighbours whose ranks are all on one node: the same number for everybody, wherever it is. */
+/* Teams of `ranks` neighbours whose ranks are all on one node: the same number on all ranks. */
 static size_t count_node_teams(const struct ash_mesh *mesh, size_t ranks)
 {
     size_t split = SIZE_MAX, count = ash_group_size(mesh->world) / ranks;
@@ -112,9 +112,9 @@ static size_t count_node_teams(const struct ash_mesh *mesh, size_t ranks)
     return count;
 }
 
-/* All ranks must come to the same answers: those of tp, and of tp and cp, are neighbours. Ranks of tp on one node show
- * each other the memory that they share with others, so either all have some or none has. Where nodes cut some teams of
- * tp and not others, one rank of a team may have mates on its node and another none. Then nobody shares. */
+/* All ranks must decide alike: those of tp, and of tp and cp, are neighbours. Ranks of tp on one node map each other's
+ * shared memory, so either all have some or none has. If nodes split some teams of tp and not others, one rank of a
+ * team may have peers on its node and another none. Then no rank shares. */
 static void find_shared(struct ash_mesh *mesh)
 {
     size_t tp = mesh->size[ASH_MESH_TP], team = tp * mesh->size[ASH_MESH_CP], ranks = ash_group_size(mesh->world),

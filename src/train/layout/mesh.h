@@ -4,7 +4,7 @@
  *     tp     the same tokens                    heads, feed-forward columns, vocabulary
  *     cp     the same sequences                 the tokens of a sequence
  *     ep     other sequences                    experts
- *     fsdp   other sequences                    the state (mesh.zero says what of it)
+ *     fsdp   other sequences                    the state (as much as mesh.zero sets)
  *     dp     other sequences                    nothing: replicas
  *     pp     the same sequences                 layers (pipeline stages)
  *
@@ -30,11 +30,11 @@ struct ash_mesh {
     struct ash_group *world; /* borrowed; NULL: alone */
     size_t size[ASH_MESH_AXES], at[ASH_MESH_AXES];
     int zero;                                /* what fsdp shards: 0 nothing (its size is 1), else as mesh.zero */
-    struct ash_group *groups[ASH_MESH_AXES]; /* who differs along one axis only; NULL where its size is 1 */
-    struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
-    struct ash_group *experts; /* who holds the same experts; NULL: nobody */
-    struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
-    struct ash_group *node_replicas; /* replicas (dp, cp) on this node, where no state is sharded; NULL: nobody */
+    struct ash_group *groups[ASH_MESH_AXES]; /* ranks that differ along one axis only; NULL if its size is 1 */
+    struct ash_group *data;    /* ranks with the same slice (experts apart) for other sequences; NULL: none */
+    struct ash_group *experts; /* ranks with the same experts; NULL: none */
+    struct ash_group *blocks;  /* zero 2 and 3: ranks with the same shard (experts apart) for other grains (dp, ep) */
+    struct ash_group *node_replicas; /* replicas (dp, cp) on this node, if no state is sharded; NULL: none */
     struct ash_axis_link links[ASH_MESH_EP + 1];
     struct ash_group *tp_cp; /* those along tp and cp, where both have several ranks and all are on one node */
     struct ash_axis_link tp_cp_link;
@@ -51,7 +51,7 @@ struct ash_mesh {
 
 /* A job of this mesh starts with a multiple of this many ranks, with mesh.dp set with just this many. */
 size_t ash_mesh_unit(const struct ash_job_mesh *job);
-/* Fill in mesh.dp where it says "choose". Returns 0, or -EINVAL saying what would be possible with that many ranks. */
+/* Fill in mesh.dp if it is "choose". Returns 0, or -EINVAL with the sizes that fit that many ranks. */
 int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err);
 /* Split world (borrowed until close; NULL: alone) into the groups of the axes. All its ranks call it with the same
  * resolved sizes. Returns 0, -ENOMEM or the group's error. */

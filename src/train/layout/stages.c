@@ -1,5 +1,5 @@
-/* stages: opening and closing the chunks of a rank. Micro-batches are in stages_run.c, what follows the backward pass
- * in stages_update.c. */
+/* stages: opening and closing the chunks of a rank. Micro-batches are in stages_run.c, reduction and update in
+ * stages_update.c. */
 #include "train/layout/stages.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
-    if (ash_model_get_config(stage->state.model)->lora != NULL) /* the base is in nobody's shared memory */
+    if (ash_model_get_config(stage->state.model)->lora != NULL) /* the base is not in shared memory */
         opts.tp.same_node = opts.node.same_node = false;
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
     if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
@@ -113,7 +113,7 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
                                   model_out, err);
 }
 
-/* Has every rank of the sum a part of its own, which no other needs? */
+/* Has every rank of the sum a part that no other rank needs? */
 static bool parts_differ(const struct ash_stages *stages, const struct ash_stage *stage)
 {
     const struct ash_mesh *mesh = stages->mesh;
@@ -139,7 +139,7 @@ static int list_wanted(const struct ash_stages *stages, struct ash_stage *stage,
     return 0;
 }
 
-/* Where gradients are not sharded. Every rank's batches are grains of their own, so experts that serve several ranks
+/* For gradients that are not sharded. Every rank's batches are separate grains, so experts that serve several ranks
  * have a strand of sums for each. */
 static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
@@ -195,7 +195,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     struct ash_mesh *mesh = stages->mesh;
     struct ash_stage *stage = &stages->chunks[chunk];
     size_t grains = (size_t)stages->job->train.grains;
-    struct ash_state_part part = {.is_counted = ash_mesh_is_whole(mesh) || /* then nobody sums over ranks */
+    struct ash_state_part part = {.is_counted = ash_mesh_is_whole(mesh) || /* then there is no sum over ranks */
                                                 (mesh->at[ASH_MESH_DP] == 0 && mesh->at[ASH_MESH_CP] == 0),
                                   .is_dense_counted = mesh->at[ASH_MESH_EP] == 0,
                                   .replica = ash_mesh_replica(mesh),

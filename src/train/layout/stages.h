@@ -20,8 +20,8 @@ struct ash_stage_slot {
     struct ash_feed feed;
 };
 
-/* Who wants to know that more sums of a step may be complete (ash_stages_sum), while the backward passes of the last
- * micro-batch run. Zeroed: nobody. */
+/* Callback when more sums of a step may be complete (ash_stages_sum), while the backward passes of the last micro-batch
+ * run. Zeroed: none. */
 struct ash_stages_listener {
     int (*on_layer)(void *ctx, struct ash_err *err); /* a layer is done */
     void *ctx;
@@ -45,12 +45,12 @@ struct ash_stage {
     struct ash_grains experts;       /* sums of experts that serve several ranks: a strand for each */
     float *grad_buffer;              /* of the grain in the backward pass: [ash_model_grad_size] */
     float **expert_grad_buffers;     /* [ep]: of experts, for the grains of the ranks that are served */
-    float *grads;                    /* of the whole step, reduced: the shard's (optimizer.flat says in which layout) */
-    struct ash_leaf_sums *leaf_sums; /* of the step, while it is computed; NULL: nobody asks */
+    float *grads;                    /* of the whole step, reduced: the shard's (layout: optimizer.flat) */
+    struct ash_leaf_sums *leaf_sums; /* of the step, while it is computed; NULL: not recorded */
     struct ash_stages_listener listener;
 };
 
-/* P2p channels to the neighbours in the pipeline; NULL where there is none. */
+/* P2p channels to the neighbours in the pipeline; NULL if there is none. */
 struct ash_stage_channels {
     struct ash_channel *forward_to, *forward_from, *backward_to, *backward_from;
     struct ash_channel *tie_to, *tie_from; /* between the embedding and a tied output matrix on another stage */
@@ -113,20 +113,20 @@ void ash_stages_close(struct ash_stages *stages);
 /* Rows whose logits exist at once, on a device. 0: as the pass likes it. */
 size_t ash_stages_logit_rows(const struct ash_stages *stages);
 
-/* What a step learns. */
+/* Input of a training step. */
 struct ash_stages_task {
     const struct ash_train_source *source;
     const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
     const struct ash_teacher *teacher;     /* rows learn its distributions, without objective; NULL: their targets */
     float scale;
     size_t shift;               /* compute the grains of the rank this many dp places on; 0: this rank's own */
-    struct ash_leaf_sums *sums; /* gets the bits of each grain's gradients; NULL: nobody asks */
+    struct ash_leaf_sums *sums; /* gets checksums of each grain's gradients; NULL: not recorded */
     struct ash_stages_listener listener;
 };
 /* The grain that a data-parallel place (dp, fsdp) computes in a round with this rank's of ep; SIZE_MAX: none. */
 size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t ep, size_t round);
 /* Compute the gradients over all sequences of a step and reduce them over all ranks. losses [grains] gets the sums of
- * all grains (of the objective's, where there is one), on every rank. Returns 0, -EBADMSG for damaged data, or the
+ * all grains (the objective's, if there is one), on every rank. Returns 0, -EBADMSG for damaged data, or the
  * objective's or the group's error. */
 int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
                      struct ash_err *err);
@@ -159,28 +159,28 @@ void ash_stages_drop_kept(struct ash_stages *stages);
 const float *ash_stages_sum(const struct ash_stages *stages, size_t chunk, struct ash_range range);
 /* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err);
-/* Clip and update what this process does of the state, with the gradients that it has: nothing is sent or waited for.
- * Whatever was there before has been overwritten afterwards, unless node replicas keep it. */
+/* Clip and update this process's part of the state, with the gradients that it has: nothing is sent or waited for. The
+ * previous values are overwritten, unless node replicas keep them. */
 void ash_stages_update(struct ash_stages *stages, double norm, double lr);
 /* The step is done here; updated: not skipped. Node replicas and node shard groups wait for each other first: on error
  * the step has not been counted. Returns 0 or the group's error. */
 int ash_stages_commit(struct ash_stages *stages, bool updated, struct ash_err *err);
-/* Count a step without waiting for anyone. */
+/* Count a step without waiting for other ranks. */
 void ash_stages_count_step(struct ash_stages *stages, bool updated);
 /* After an update: bring every copy of the weights up to date. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_spread(struct ash_stages *stages, struct ash_err *err);
-/* That, where it is due. Passes begin with it. */
+/* ash_stages_spread, if it is due. Passes begin with it. */
 int ash_stages_catch_up(struct ash_stages *stages, struct ash_err *err);
-/* The values of all states have been written from elsewhere: make what is derived from them; ash_stages_spread is due
- * then. All ranks call it. Returns 0 or the group's error. */
+/* The values of all states have been written from elsewhere: compute the values derived from them; ash_stages_spread is
+ * due then. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_renew(struct ash_stages *stages, struct ash_err *err);
 
-/* The groups of the mesh are about to be closed: waits for what is in flight and closes all but state and gradients,
+/* The groups of the mesh are about to be closed: waits for requests in flight and closes all but state and gradients,
  * which ash_stages_close frees. */
 void ash_stages_detach(struct ash_stages *stages);
-/* Take over the values of `old`, which is detached, where each of its chunks is the same part of the model, in memory
- * of its own: nothing is copied, and old is of no use afterwards. ash_stages_renew follows. Returns false where it is
- * not so: then nothing is done. */
+/* Take over the values of `old`, which is detached, if each of its chunks is the same part of the model, in private
+ * memory: nothing is copied, and old must not be used afterwards. ash_stages_renew follows. Returns false if they
+ * differ: then nothing is done. */
 bool ash_stages_take(struct ash_stages *stages, struct ash_stages *old);
 /* Detached: ash_stages_update of all that is in this process's reach, also of what lost node replicas had to do. The
  * norm must be known: then all sums are complete. */

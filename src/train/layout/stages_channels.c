@@ -1,5 +1,5 @@
 /* stages: messages between the stages of a pipeline: activations forward, their gradients backward, and between the
- * first and the last stage what a tied embedding shares. */
+ * first and the last stage the tied embedding's weights and gradients. */
 #include "train/layout/stages_priv.h"
 
 /* The first stage has the embedding, the last a copy of it. */
@@ -8,7 +8,7 @@ static bool is_tied(const struct ash_stages *stages, const struct ash_model_conf
     return config->tied && config->lora == NULL && stages->order.ranks > 1; /* a frozen embedding stays as it is */
 }
 
-/* What a channel carries. */
+/* A channel's messages. */
 struct cargo {
     const char *name; /* for the flight recorder */
     size_t bytes;     /* of a slot */
@@ -25,7 +25,7 @@ static int open_channel(const struct ash_stages *stages, size_t from, size_t to,
     return rc;
 }
 
-/* Sending ends are opened first: nobody waits for those. */
+/* Sending ends are opened first: that never blocks. */
 static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *err)
 {
     const struct ash_stage_order *p = &stages->order;
@@ -162,7 +162,7 @@ int ash_stages_send_gradient(struct ash_stages *stages, struct ash_stage_slot *s
 
 /* ---- a tied embedding -------------------------------------------------------------------------------------------- */
 
-/* This chunk's embedding, or its copy; NULL where it has none or nobody shares it. */
+/* This chunk's embedding, or its copy; NULL if it has none or does not share it. */
 static const struct ash_param *tied_param(const struct ash_stages *stages, const struct ash_stage *stage)
 {
     const struct ash_slice *slice = ash_model_slice(stage->state.model);

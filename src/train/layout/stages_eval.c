@@ -57,7 +57,7 @@ static int eval_all(struct ash_stages *stages, const struct ash_train_source *so
     struct ash_feed_slice slice = {.source = source, .slots_per_step = count};
     int rc = ash_stages_catch_up(stages, err);
 
-    /* not all ranks may have a pass that asks for weights */
+    /* not all ranks may have a pass that gathers weights */
     for (size_t i = 0; rc == 0 && i < stages->chunk_count; i++)
         rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
     if (rc < 0) return rc;

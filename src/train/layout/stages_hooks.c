@@ -1,7 +1,7 @@
-/* stages: what happens between the layers of a pass. Sharded weights and gradients come and go there (fsdp); and where
- * gradients are reduced between nodes, those of a layer start as soon as the backward pass of the rank's last
- * micro-batch has left it, overlapped with the layers before it. Where there is nobody to reduce with they are complete
- * then, and can go to those who hold copies (recover.copies). */
+/* stages: hooks between the layers of a pass. Sharded weights are gathered and gradients sent there (fsdp); and if
+ * gradients are reduced between nodes, a layer's reduction starts as soon as the backward pass of the rank's last
+ * micro-batch has left it, overlapped with the layers before it. On one rank they are complete then, and can be sent to
+ * the holders of peer replicas (recover.copies). */
 #include "train/layout/stages_priv.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ static int need(void *ctx, int unit, bool backward, struct ash_err *err)
     return ash_fsdp_need(&stage->fsdp, unit, backward, err);
 }
 
-/* Start to reduce the gradients of a layer, or of what is around them, where that overlaps. */
+/* Start to reduce the gradients of a layer, or of the parameters outside layers, if that overlaps. */
 static int reduce_layer(struct ash_stage *stage, int unit, struct ash_err *err)
 {
     int rc = 0;

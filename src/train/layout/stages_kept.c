@@ -1,6 +1,6 @@
-/* stages: grains that an interrupted step had finished. Their sums outlive the mesh that made them: whoever makes the
- * step again takes them into its tree, and computes the other grains only. So that none waits for another, that step
- * gives ranks other grains than usual. */
+/* stages: grains that an interrupted step had finished. Their sums outlive the mesh that made them: the ranks that redo
+ * the step put them into their trees, and compute the other grains only. To balance the work, ranks have other grains
+ * than usual in that step. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -25,11 +25,11 @@ int ash_stages_update_tied(struct ash_stages *stages, struct ash_err *err);
 
 /* ---- stages_hooks.c ---------------------------------------------------------------------------------------------- */
 
-/* What a pass calls around its layers; empty where nothing has to be done there. */
+/* Hooks of a pass around its layers; empty if there is nothing to do. */
 struct ash_pass_hooks ash_stages_hooks(struct ash_stage *stage);
 /* Find out whether reductions overlap with the backward pass. Before the hooks and the sums are made. */
 int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
-/* A grain's gradients are complete, and not in the tree yet: tell what they are, where somebody asks. */
+/* A grain's gradients are complete, and not in the tree yet: record them if leaf sums are on. */
 void ash_stages_note_grain(struct ash_stage *stage, size_t round);
 /* The rank's last grain is done: start the reductions that no layer has started. */
 int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err);
@@ -44,8 +44,8 @@ int ash_stages_share_losses(const struct ash_stages *stages, double *losses, siz
 
 /* ---- stages_kept.c ----------------------------------------------------------------------------------------------- */
 
-/* A step begins, with all sums reset: take what is kept of it, where there is something (then true), with its losses.
- * What was kept of another step is dropped. */
+/* A step begins, with all sums reset: take its salvaged sums, if there are any (then true), with its losses. Those of
+ * another step are dropped. */
 bool ash_stages_begin_kept(struct ash_stages *stages, uint64_t step, double *losses);
 
 /* ---- stages.c ---------------------------------------------------------------------------------------------------- */

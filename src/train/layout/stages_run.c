@@ -86,7 +86,7 @@ static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_
     return rc;
 }
 
-/* Has nobody anything to do for a micro-batch without sequences? Ranks that serve others take part in any. */
+/* Can all ranks skip a micro-batch without sequences? Ranks that serve others take part in any. */
 static bool is_empty(const struct ash_stages *stages, const struct ash_stage_slot *slot)
 {
     return slot->feed.batch.rows == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero <= 1;
@@ -145,7 +145,7 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
     return ash_mesh_cp_barrier(stages->mesh, err);
 }
 
-/* Add to the embedding's gradient what a tied output matrix, here or on another stage, has for it. */
+/* Add the gradient of a tied output matrix, here or on another stage, to the embedding's. */
 static int fold_grain(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     const struct ash_mesh *mesh = stages->mesh;
@@ -246,7 +246,7 @@ static int weigh(struct step *now, struct ash_stage_slot *slot, size_t grain, st
     return 0;
 }
 
-/* After the backward pass: what the losses were. */
+/* After the backward pass: record the losses. */
 static int note_losses(struct step *now, struct ash_stage_slot *slot, size_t grain, struct ash_err *err)
 {
     const struct ash_objective *objective = now->task->objective;
@@ -338,7 +338,7 @@ static size_t count_grains(const struct step *now)
     return count;
 }
 
-/* Drop what is left of an earlier step, and take what is left of this one. */
+/* Drop salvaged sums of an earlier step, and take those of this one. */
 static int begin_step(struct step *now, struct ash_err *err)
 {
     struct ash_stages *stages = now->stages;
@@ -360,7 +360,7 @@ static int begin_step(struct step *now, struct ash_err *err)
     if (!ash_stages_begin_kept(stages, now->step, now->losses)) return 0;
     stages->todo = stages->kept.todo;
     now->order.micros = stages->kept.todo_count * stages->grain_micros;
-    /* not all ranks may have a pass that asks for weights */
+    /* not all ranks may have a pass that gathers weights */
     for (size_t i = 0; rc == 0 && i < stages->chunk_count; i++)
         rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
     return rc;
@@ -378,7 +378,7 @@ static int end_step(struct step *now, struct ash_err *err)
     if (rc < 0) return rc;
     ash_stages_drop_kept(stages); /* it is in the sums */
     rc = ash_stages_share_losses(stages, now->losses, (size_t)stages->job->train.grains, err);
-    if (rc < 0) stages->summed_step = 0; /* losses are not what they were */
+    if (rc < 0) stages->summed_step = 0; /* the losses were overwritten */
     return rc;
 }
 

@@ -1,4 +1,4 @@
-/* stages: what follows the backward pass: reduction, norm, update; and what is left of them when their groups end. */
+/* stages: after the backward pass: reduction, norm, update; and detaching when their groups end. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -172,8 +172,8 @@ bool ash_stages_take(struct ash_stages *stages, struct ash_stages *old)
     return false;
 }
 
-/* Node replicas each have the sums of their own part: bring those of all together. They lie in memory that is mapped
- * here, whoever has been lost. */
+/* Node replicas each have the sums of their own part: gather all parts. They are in shared memory that stays mapped
+ * here after a loss. */
 static void join_sums(struct ash_stage *stage)
 {
     for (size_t mate = 0; stage->wanted_count > 0 && mate < stage->state.mates; mate++) {

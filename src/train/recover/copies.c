@@ -99,7 +99,7 @@ static int open_held(struct ash_copies *copies, const struct ash_patch_range *ra
     return 0;
 }
 
-/* Everyone learns what the others update. */
+/* All-gather the lists of updated parameters. */
 static int share_lists(struct ash_copies *copies, struct ash_err *err)
 {
     size_t ranks = copies->map.ranks, most = 1;

@@ -14,19 +14,19 @@
 /* Where the copies of all ranks of a mesh are. */
 struct ash_copies_map {
     size_t ranks, copies;
-    uint32_t *holders; /* [ranks * copies]: who has the k-th copy of a rank; ASH_COPIES_NOBODY: none, or free */
+    uint32_t *holders; /* [ranks * copies]: holder of the k-th copy of a rank; ASH_COPIES_NOBODY: none, or free */
 };
 #define ASH_COPIES_NOBODY UINT32_MAX
 
-/* Who holds copies of whom: a pure function. nodes [ranks]: the node of each; slices [ranks]: ranks with equal ones are
- * replicas of each other. In another failure domain where there is one, in
- * another process always, not on a replica, as evenly as possible. Returns 0 or -ENOMEM. */
+/* Holders of all ranks' copies: a pure function. nodes [ranks]: the node of each; slices [ranks]: ranks with equal ones
+ * are replicas of each other. In another failure domain if there is one, in another process always, not on a replica,
+ * as evenly as possible. Returns 0 or -ENOMEM. */
 int ash_copies_map_init(struct ash_copies_map *map, size_t ranks, size_t copies, const uint32_t *nodes,
                         const uint32_t *slices);
 /* Free; a zeroed struct is a no-op. */
 void ash_copies_map_fini(struct ash_copies_map *map);
 
-/* Gradients that are sent together: those of a layer, or of what comes before or after all layers. */
+/* Gradients that are sent together: those of a layer, or of the parameters before or after all layers. */
 struct ash_copies_message {
     size_t first, count;     /* of the trained elements of a list of patches */
     size_t chunk, grad_at;   /* the owner's: where they are in the gradients of a chunk, */
@@ -50,28 +50,28 @@ struct ash_held_copy {
 };
 
 struct ash_copies {
-    struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or nobody has copies */
+    struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or without copies */
     struct ash_copies_map map;
     struct ash_held_copy *held; /* [held_count] */
     size_t held_count;
-    struct ash_patches own; /* of this rank: what it sends gradients of */
+    struct ash_patches own; /* of this rank: the source of the sent gradients */
     struct ash_copies_messages messages;
     float *scattered; /* room for those of its gradients that do not lie one after the other; NULL: all do */
     size_t scattered_count;
-    struct ash_group *lane;  /* the same ranks as group, for what is sent while others call that one; NULL: not yet */
+    struct ash_group *lane;  /* the same ranks as group, for sends concurrent with calls of that one; NULL: not yet */
     struct ash_call **calls; /* [call_count] under way, of room for calls_max */
     size_t call_count, calls_max;
 };
 
-/* Make room for the copies that this rank holds in the mesh of stages. outline lists the whole model. All ranks of the
- * mesh call it. Their values are not there yet: ash_copies_add_patches says where they belong. Returns 0, -ENOMEM or
+/* Allocate the copies that this rank holds in the mesh of stages. outline lists the whole model. All ranks of the
+ * mesh call it. Their values are missing still: ash_copies_add_patches lists their addresses. Returns 0, -ENOMEM or
  * the group's error. */
 int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                     size_t count, struct ash_err *err);
 /* A group of the same ranks for what happens next to their calls: lane. It is opened once; all ranks of the mesh call
  * it. Returns 0 or the group's error. */
 int ash_copies_open_lane(struct ash_copies *copies, struct ash_err *err);
-/* Its group is about to be closed: waits for what is under way. Values and gradients stay. */
+/* Its group is about to be closed: waits for requests in flight. Values and gradients stay. */
 void ash_copies_detach(struct ash_copies *copies);
 /* Take over what `old`, which is detached, holds of the same ranges: nothing is copied, and old holds it no more. */
 void ash_copies_take(struct ash_copies *copies, struct ash_copies *old);
@@ -89,10 +89,10 @@ size_t ash_copies_bytes(const struct ash_copies *copies);
 
 /* A step begins: nothing of it has been sent. */
 void ash_copies_begin(struct ash_copies *copies);
-/* While backward passes run: start to send what is complete of this rank's sums, and to receive as much. The lane must
- * be open, and nobody else's. Does not wait. Returns 0, -ENOMEM or -EAGAIN. */
+/* While backward passes run: start to send the complete part of this rank's sums, and to receive as much. The lane must
+ * be open, and not in use. Does not wait. Returns 0, -ENOMEM or -EAGAIN. */
 int ash_copies_send_some(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
-/* The sums of a step are complete: send what is left and wait for all. All ranks of the mesh call it, before the norm.
+/* The sums of a step are complete: send the remainder and wait for all. All ranks of the mesh call it, before the norm.
  * Returns 0 or the group's error. */
 int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
 /* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */

@@ -1,4 +1,4 @@
-/* copies: do they still have the bits of what they are copies of? Memory may have changed one. */
+/* copies: compare their bits with the owners'. Memory corruption may have changed one. */
 #include "train/recover/copies.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static int share_error(struct ash_group *group, const struct ash_err *own, struc
     return rc < 0 ? rc : ash_err_set(err, theirs.code, "%s", theirs.text);
 }
 
-/* The most patches of any rank, as all know from their lists. */
+/* The most patches of any rank, from the lists of all. */
 static int most_patches(struct ash_copies *copies, size_t *most_out, struct ash_err *err)
 {
     int64_t most = (int64_t)copies->own.count;

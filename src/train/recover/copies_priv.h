@@ -4,13 +4,13 @@
 
 #include "train/recover/copies.h"
 
-/* Cut what is sent and what is received into messages. sends: somebody holds copies of this rank. Returns 0 or
+/* Split sends and receives into messages. sends: another rank holds copies of this one. Returns 0 or
  * -ENOMEM. */
 int ash_copies_open_messages(struct ash_copies *copies, const struct ash_model *outline, bool sends,
                              struct ash_err *err);
 /* Free that; half-open is fine. Nothing is under way. */
 void ash_copies_close_messages(struct ash_copies *copies);
-/* Wait for what is under way. Returns 0 or the first error. */
+/* Wait for requests in flight. Returns 0 or the first error. */
 int ash_copies_settle(struct ash_copies *copies, struct ash_err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* copies: gradients on their way to those who hold copies. A message has those of a layer. Owner and holder cut the
- * owner's list in the same way, so both know all of them, and the last layers, which backward passes complete first,
- * come first. The first copy's messages go while the pass runs, in calls of a group that nobody else calls; those of
- * further copies follow when all sums are complete. A rank sends one copy's messages to one other only, so nobody waits
- * in a circle. */
+/* copies: send gradients to the holders of peer replicas. A message has those of a layer. Owner and holder cut the
+ * owner's list in the same way, so both have all of them, and the last layers, which backward passes complete first,
+ * come first. The first copy's messages are sent while the pass runs, in a separate group; those of further copies
+ * follow when all sums are complete. A rank sends one copy's messages to one other only, so waits cannot form a
+ * circle. */
 #include "train/recover/copies_priv.h"
 
 #include <errno.h>
@@ -211,7 +211,7 @@ int ash_copies_send_some(struct ash_copies *copies, const struct ash_stages *sta
     if (copies->group == NULL) return 0;
     ash_assert(copies->lane != NULL);
     rc = start_sends(copies, stages, 0, false, err);
-    /* the others are about as far; who waits for them early keeps a thread busy */
+    /* the others are about as far; waiting for them early keeps a thread busy */
     return rc < 0 ? rc : start_receives(copies, 0, copies->messages.started, err);
 }
 

@@ -1,4 +1,4 @@
-/* exchange: everyone learns what all ranks have and need, and finds the same moves. */
+/* exchange: all-gather the lists of all ranks, and plan the same moves everywhere. */
 #include "train/recover/exchange_priv.h"
 
 #include <errno.h>
@@ -6,9 +6,9 @@
 
 #include "train/recover/rank_lists.h"
 
-/* ---- who has and needs what -------------------------------------------------------------------------------------- */
+/* ---- lists of all ranks ------------------------------------------------------------------------------------------ */
 
-/* Everyone's list. */
+/* All ranks' lists. */
 static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct ash_rank_lists *lists,
                         struct ash_err *err)
 {

@@ -14,22 +14,22 @@ struct ash_exchange_counts {
     uint32_t damaged_from, damaged_to; /* where repeated > 0: between which ranks, the last time */
 };
 
-/* Whoever knows when a patch has its values. */
+/* Waits for a patch's values. */
 struct ash_exchange_gate {
     int (*wait)(void *ctx, size_t patch, struct ash_err *err); /* until it has. Returns 0 or an error */
     void *ctx;
 };
 
-/* What a rank has and needs. Borrowed. */
+/* Patches that a rank has and needs. Borrowed. */
 struct ash_exchange_sides {
     const struct ash_patches *have, *need;
     const struct ash_exchange_gate *gate; /* NULL: all values are there */
     bool last_first;                      /* the last parameters come first; the same on all ranks */
 };
 
-/* Everyone says what it has and gets what it needs, whose memory is written. All ranks of group call it; outline lists
- * the whole model, for messages. Returns 0, -ENOMEM, the group's or the gate's error, -ENODATA on every rank where
- * nobody has a piece (err names it), or -EBADMSG on every rank where one arrives damaged again and again. */
+/* Every rank lists what it has and receives what it needs into the memory of `need`. All ranks of group call it;
+ * outline lists the whole model, for messages. Returns 0, -ENOMEM, the group's or the gate's error, -ENODATA on every
+ * rank if no rank has a piece (err names it), or -EBADMSG on every rank if one arrives corrupted repeatedly. */
 int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_exchange_sides *sides,
                      struct ash_exchange_counts *counts_out, struct ash_err *err);
 

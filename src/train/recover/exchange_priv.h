@@ -1,4 +1,4 @@
-/* exchange_priv - between exchange.c, which finds out what has to move, and exchange_rounds.c, which moves it. */
+/* exchange_priv - between exchange.c, which plans the moves, and exchange_rounds.c, which runs them. */
 #ifndef ASH_TRAIN_RECOVER_EXCHANGE_PRIV_H
 #define ASH_TRAIN_RECOVER_EXCHANGE_PRIV_H
 
@@ -15,7 +15,7 @@ struct ash_exchange {
     size_t move_count;
 };
 
-/* Make all moves. All ranks of the group call it. Counts what was done. Returns as ash_exchange_run. */
+/* Make all moves. All ranks of the group call it. Fills in counts. Returns as ash_exchange_run. */
 int ash_exchange_move(const struct ash_exchange *exchange, struct ash_exchange_counts *counts, struct ash_err *err);
 
 #endif

@@ -1,8 +1,7 @@
-/* exchange: what was planned is moved, in rounds. Every rank knows all moves, so each knows what it sends to whom in
- * every round and what it gets. A round's block from one rank to another is written into a slot of a channel between
- * the two and read from there, so that one rank packs a block while the other unpacks the one before. It ends with a
- * checksum. In a round everyone sends first, and waits only for those who have yet to read what came rounds before: so
- * nobody waits in a circle. */
+/* exchange: run the planned moves in rounds. Every rank has all moves, so each has the sends and receives of every
+ * round. A round's block from one rank to another is written into a slot of a channel between the two and read from
+ * there, so that one rank packs a block while the other unpacks the one before. It ends with a checksum. In a round
+ * every rank sends first, and waits only for readers of earlier rounds' slots: so waits cannot form a circle. */
 #include "train/recover/exchange_priv.h"
 
 #include <errno.h>
@@ -102,10 +101,10 @@ static int copy_own(const struct ash_exchange *exchange, const struct ash_patch_
     return rc;
 }
 
-/* ---- what goes where in a round ---------------------------------------------------------------------------------- */
+/* ---- sends and receives of a round------------------------------------------------------------------------------- */
 
-/* The moves of the next round, from `begin` on: as many as nobody has to send or to get too much for. Returns their
- * end. */
+/* The moves of the next round, from `begin` on: as many as stay within every rank's limit of sent and received bytes.
+ * Returns their end. */
 static size_t cut_round(struct mover *mover, size_t begin)
 {
     const struct ash_exchange *exchange = mover->exchange;
@@ -165,7 +164,7 @@ static void count_bytes(struct mover *mover, size_t round)
 
 /* ---- channels ---------------------------------------------------------------------------------------------------- */
 
-/* Slots have room for the largest block of a channel. Everyone opens what it sends into first, as channels ask for. */
+/* Slots have room for the largest block of a channel. Every rank opens its sending ends first, as channels require. */
 static int open_channels(struct mover *mover, struct ash_err *err)
 {
     const struct ash_exchange *exchange = mover->exchange;
@@ -203,7 +202,7 @@ static int failure_of(const struct ash_err *err)
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
-/* The blocks are packed: sum them up and let them go. Somebody may have asked that a bit changes on the way. */
+/* The blocks are packed: compute their checksums and send them. Injected fault: a bit may change in transit. */
 static int post_blocks(const struct mover *mover, size_t round, struct ash_err *err)
 {
     int rc = 0;
@@ -223,7 +222,7 @@ static int post_blocks(const struct mover *mover, size_t round, struct ash_err *
     return rc;
 }
 
-/* What goes to others, and what stays here. */
+/* Send blocks to others, and copy local ones. */
 static int send_blocks(const struct mover *mover, size_t round, struct ash_err *err)
 {
     const struct ash_exchange *exchange = mover->exchange;
@@ -272,7 +271,7 @@ static int take_block(const struct mover *mover, size_t round, size_t r, struct 
     return 0;
 }
 
-/* What comes from others. */
+/* Receive blocks of others. */
 static int receive_blocks(const struct mover *mover, size_t round, struct ash_err *err)
 {
     const struct ash_exchange *exchange = mover->exchange;

@@ -63,7 +63,7 @@ void ash_grain_audit_judge(const struct ash_grain_audit *audit, const uint64_t *
     verdict->wrong_count = auditor == column ? 1 : 2;
     if (verdict->wrong_count == 1 || !has_third) return;
     if (is_same(audit, repeated, auditor, third, judge, round)) verdict->wrong_count = 1;
-    /* who agrees with itself only has proven nothing */
+    /* a rank that agrees with itself only has proven nothing */
     if (judge != column && is_same(audit, own, column, third, judge, round)) {
         verdict->wrong[0] = auditor;
         verdict->wrong_count = 1;

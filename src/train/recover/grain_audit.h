@@ -19,7 +19,7 @@ struct ash_grain_audit {
     const bool *has_grain; /* [columns, rounds]: all ranks of a column have a grain in a round */
 };
 
-/* Who is not to be trusted. */
+/* Ranks with wrong results. */
 struct ash_grain_verdict {
     bool differs;
     size_t column, round; /* whose grain it was */
@@ -35,7 +35,7 @@ size_t ash_grain_audit_column(const struct ash_grain_audit *audit, size_t rank);
  * what each rank has computed with shift 0 and 1. */
 struct ash_grain_verdict ash_grain_audit_compare(const struct ash_grain_audit *audit, const uint64_t *own,
                                                  const uint64_t *repeated);
-/* Decide who is wrong. third [ranks, rounds]: with shift 2. */
+/* Find the wrong ranks. third [ranks, rounds]: with shift 2. */
 void ash_grain_audit_judge(const struct ash_grain_audit *audit, const uint64_t *own, const uint64_t *repeated,
                            const uint64_t *third, struct ash_grain_verdict *verdict);
 

@@ -1,5 +1,6 @@
-/* grain_plan: kept subtrees cost nothing and cannot be divided, all other grains cost the same. Ranks take such items
- * in order, up to the smallest cost with which all are taken; then what is kept slides towards those who have it. */
+/* grain_plan: salvaged subtrees cost nothing and cannot be divided, all other grains cost the same. Ranks take such
+ * items in order, up to the smallest cost with which all are taken; then salvaged subtrees slide towards the ranks that
+ * have them. */
 #include "train/recover/grain_plan.h"
 
 #include <errno.h>
@@ -96,7 +97,7 @@ static bool try_split(struct split *split, size_t most)
     return at == split->count;
 }
 
-/* Kept subtrees at the edges between ranks go to the side of those who have them. */
+/* Salvaged subtrees at the edges between ranks go to the side of the ranks that have them. */
 static void slide(struct split *split)
 {
     for (size_t r = 1; r < split->ranks; r++) {

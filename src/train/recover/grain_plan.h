@@ -1,5 +1,5 @@
-/* grain_plan - a step is made again, and sums of some of its grains are still there: which of them are kept, and who
- * has which grains, so that nobody computes more than others. A pure function: every rank comes to the same plan. */
+/* grain_plan - a step is redone, and sums of some of its grains were salvaged: which of them are used, and the grains
+ * of each rank, so that all ranks compute as much. A pure function: every rank has the same plan. */
 #ifndef ASH_TRAIN_RECOVER_GRAIN_PLAN_H
 #define ASH_TRAIN_RECOVER_GRAIN_PLAN_H
 

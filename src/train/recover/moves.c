@@ -1,4 +1,4 @@
-/* moves: a sweep over every needed range. Indexes of what ranks have say who holds its next element. */
+/* moves: a sweep over every needed range. An index of all ranks' lists finds the holders of its next element. */
 #include "train/recover/moves.h"
 
 #include <errno.h>
@@ -11,20 +11,20 @@
 
 struct plan {
     const struct ash_moves_opts *opts;
-    struct ash_range_index all;    /* what anybody has; ids count the ranges of rank 0, rank 1, ... */
+    struct ash_range_index all;    /* of all ranks; ids count the ranges of rank 0, rank 1, ... */
     struct ash_range_index *ranks; /* [ranks]: what each has that needs anything */
     uint64_t *given;               /* [ranks] bytes */
     struct ash_move *moves;
     size_t count, room;
 };
 
-/* Who gives an element. */
+/* Sender of an element. */
 struct source {
     uint32_t rank;
     uint64_t end; /* of the range that it is in */
 };
 
-/* Who is best, as they are found. */
+/* The best sender found so far. */
 struct choice {
     const struct plan *plan;
     size_t to;
@@ -100,7 +100,7 @@ static void consider(void *ctx, const struct ash_range_entry *entry)
     choice->best = (struct source){rank, entry->range.first + entry->range.count};
 }
 
-/* Who gives the element at which a need begins. Returns false where nobody has it. */
+/* The sender of the element at which a need begins. Returns false if no rank has it. */
 static bool best_source(const struct plan *plan, const struct ash_patch_range *need, size_t to, struct source *best_out)
 {
     struct choice choice = {.plan = plan, .to = to};

@@ -1,6 +1,6 @@
-/* moves - which rank gives what to whom, so that everyone gets what it needs. A pure function of what all ranks have
- * and need, so every rank comes to the same list. A piece comes from the process itself where it has it, else from its
- * own node, else from the rank that has given least so far. */
+/* moves - sender and receiver of each piece, so that every rank gets what it needs. A pure function of all ranks'
+ * lists, so every rank has the same moves. A piece comes from the process itself if it has it, else from its own node,
+ * else from the rank that has given least so far. */
 #ifndef ASH_TRAIN_RECOVER_MOVES_H
 #define ASH_TRAIN_RECOVER_MOVES_H
 
@@ -27,8 +27,8 @@ struct ash_moves_opts {
     struct ash_patch_lists have, need;
 };
 
-/* All moves, by parameter and element. Returns 0, -ENOMEM, or -ENODATA where nobody has what a rank needs: then
- * *missing_out says what. On 0 the caller frees *moves_out [*count_out]. */
+/* All moves, by parameter and element. Returns 0, -ENOMEM, or -ENODATA if no rank has a range that a rank needs: then
+ * *missing_out is that range. On 0 the caller frees *moves_out [*count_out]. */
 int ash_moves_plan(const struct ash_moves_opts *opts, struct ash_move **moves_out, size_t *count_out,
                    struct ash_patch_range *missing_out);
 

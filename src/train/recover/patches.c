@@ -43,7 +43,7 @@ static size_t find_param(const struct ash_model *outline, const char *name, size
     return SIZE_MAX;
 }
 
-/* What lies here of one parameter, all of the shard or what this process updates. */
+/* The part of one parameter here: all of the shard, or the part that this process updates. */
 struct held {
     const struct ash_stage *stage;
     size_t chunk, index; /* of the parameter in the whole model */

@@ -1,5 +1,5 @@
-/* range_index: a sorted list that is also a balanced tree. The root of entries [low, high) is the middle one, and knows
- * how far anything in them reaches; whole parts of the list that end too early are passed over. */
+/* range_index: a sorted list that is also a balanced tree. The root of entries [low, high) is the middle one, and
+ * stores the largest end of them; subtrees that end too early are skipped. */
 #include "train/recover/range_index.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "base/math.h"
 
-/* What is looked for. */
+/* A search. */
 struct query {
     struct ash_patch_range range;
     ash_range_found_fn found;

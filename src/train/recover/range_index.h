@@ -1,6 +1,7 @@
 /* range_index - which of many ranges of a model's tensors hold a given one. With tensor parallelism a matrix that is
- * cut by columns is a range for every row, so there are tens of thousands, and they may overlap: what a rank has of an
- * old mesh, of the new one, and as a copy. The time that a search takes grows with the logarithm of their number. */
+ * cut by columns is a range for every row, so there are tens of thousands, and they may overlap: a rank's ranges of an
+ * old mesh, of the new one, and its peer replicas. The time that a search takes grows with the logarithm of their
+ * number. */
 #ifndef ASH_TRAIN_RECOVER_RANGE_INDEX_H
 #define ASH_TRAIN_RECOVER_RANGE_INDEX_H
 
@@ -27,7 +28,7 @@ typedef void (*ash_range_found_fn)(void *ctx, const struct ash_range_entry *entr
 int ash_range_index_init(struct ash_range_index *index, const void *ranges, size_t count, size_t stride_bytes);
 /* Free; a zeroed struct is a no-op. */
 void ash_range_index_fini(struct ash_range_index *index);
-/* Call found for each that holds all elements of range, and moments where that has them, in the order of the index. */
+/* Call found for each that holds all elements of range, and moments if that has them, in the order of the index. */
 void ash_range_index_find(const struct ash_range_index *index, const struct ash_patch_range *range,
                           ash_range_found_fn found, void *ctx);
 /* Where in the index the first range of a parameter is that begins at `first` or later; count: there is none. */

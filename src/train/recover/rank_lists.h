@@ -17,7 +17,7 @@ struct ash_rank_item {
     size_t stride, bytes;
 };
 
-/* Everyone gives its own [count] and gets all. All ranks of group call it. Returns 0, -ENOMEM or the group's error. */
+/* All-gather of the ranks' lists; own [count]. All ranks of group call it. Returns 0, -ENOMEM or the group's error. */
 int ash_rank_lists_gather(struct ash_rank_lists *lists, struct ash_group *group, const void *own, size_t count,
                           struct ash_rank_item item, struct ash_err *err);
 /* Free; a zeroed struct is a no-op. */

@@ -60,8 +60,7 @@ static void consider(struct choice *choice, const struct ash_job_mesh *mesh)
     choice->best_ranks = ranks;
 }
 
-/* Replicas and their shards, where the model's axes are given. Shards may be more than wanted where there are fewer
- * replicas for it. */
+/* Replicas and their shards for given model axes. Shards may be more than wanted if that leaves fewer replicas. */
 static void consider_data(struct choice *choice, struct ash_job_mesh mesh)
 {
     const struct ash_job_mesh *wanted = &choice->job->mesh;

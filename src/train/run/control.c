@@ -179,7 +179,7 @@ int ash_run_request_take(const char *dir, struct ash_run_request *request_out)
 
 /* ---- the log and the lock ---------------------------------------------------------------------------------------- */
 
-/* The number after a key in a line; false where it is not there. */
+/* The number after a key in a line; false if it is missing. */
 static bool number_after(const char *line, const char *key, double *value_out)
 {
     const char *at = strstr(line, key);

@@ -1,4 +1,4 @@
-/* ledger: a clock that is read at every change of what the run does. */
+/* ledger: a clock that is read at every change of the run's activity. */
 #include "train/run/ledger.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uin
     ledger->last_ns = now_ns;
 }
 
-/* What a step takes. */
+/* Seconds of a step. */
 static double step_s(const struct ash_ledger *ledger)
 {
     return ledger->steps > 0 ? ledger->seconds[ASH_LEDGER_PRODUCTIVE] / (double)ledger->steps : INFINITY;

@@ -8,8 +8,8 @@
 
 enum ash_ledger_kind {
     ASH_LEDGER_PRODUCTIVE, /* steps that count, validation */
-    ASH_LEDGER_DETECT,     /* of a step that failed, what it took longer than a step takes: waiting for a lost rank */
-    ASH_LEDGER_REFORM,     /* finding who is left */
+    ASH_LEDGER_DETECT,     /* of a failed step, the time beyond a usual step: waiting for a lost rank */
+    ASH_LEDGER_REFORM,     /* finding the remaining ranks */
     ASH_LEDGER_TRANSFER,   /* settling on a step, the new mesh, moving the state */
     ASH_LEDGER_REDONE,     /* work that was lost: begun steps, and finished ones after which a checkpoint was loaded */
     ASH_LEDGER_SAVE,       /* what steps waited for saves */
@@ -22,7 +22,7 @@ struct ash_ledger {
     double seconds[ASH_LEDGER_KINDS];
     uint64_t steps, recoveries, redone_steps, lost_steps; /* counted */
     uint64_t kept_grains, redone_grains; /* of redone steps: those that were finished, those that were computed again */
-    double failed_s;                     /* of the step that failed last, what is charged as redone */
+    double failed_s;                     /* of the step that failed last, charged as redone */
     uint64_t last_ns;
 };
 
@@ -32,8 +32,8 @@ void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_
 void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uint64_t now_ns);
 /* The time since the last charge was a step that failed. */
 void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns);
-/* A step is made again, of which `kept` of all its grains need not be: that takes so much less than a step (a share of
- * it), for which the failed one was not in vain. */
+/* A step is redone except for `kept` of its grains, whose sums were salvaged: that takes less than a step by a share,
+ * which is the useful part of the failed one. */
 void ash_ledger_keep(struct ash_ledger *ledger, uint64_t kept, uint64_t grains, double share);
 /* So many finished steps are lost: their time was for nothing. */
 void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps);

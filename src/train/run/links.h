@@ -1,6 +1,6 @@
-/* links - which link between nodes has become slow? Every rank knows how long it waits for others in a step. When all
- * of them wait much longer than at first, for some steps, no rank can be the reason: a rank that is slow waits for
- * nobody. Then neighbouring nodes time a message to each other. One owner thread. */
+/* links - find a link between nodes that has become slow. Every rank measures how long it waits for others in a step.
+ * If all of them wait much longer than at first, for some steps, no rank can be the reason: a slow rank does not wait.
+ * Then neighbouring nodes time a message to each other. One owner thread. */
 #ifndef ASH_TRAIN_RUN_LINKS_H
 #define ASH_TRAIN_RUN_LINKS_H
 

@@ -138,7 +138,7 @@ static int begin_line(char *line, uint64_t step, uint64_t total)
     return snprintf(line, LINE_BYTES, "step %*" PRIu64 "/%" PRIu64, digits, step, total);
 }
 
-/* The step and, where there is room, the bar. Returns the columns used. */
+/* The step and, if there is room, the bar. Returns the columns used. */
 static int begin_drawing(char *line, int width, uint64_t step, uint64_t total)
 {
     int used = begin_line(line, step, total);

@@ -1,4 +1,4 @@
-/* live - what a person sees during a run: one line that is redrawn on a terminal, plain lines at a quiet rate
+/* live - progress on the screen during a run: one line that is redrawn on a terminal, plain lines at a quiet rate
  * elsewhere. One owner thread. */
 #ifndef ASH_TRAIN_LIVE_H
 #define ASH_TRAIN_LIVE_H
@@ -16,7 +16,7 @@ struct ash_live {
     uint64_t shown_ns;     /* when a step was last shown; 0: none yet */
     uint64_t every_steps;  /* of plain lines */
     double tokens, time_s; /* of the steps since then */
-    int width;             /* columns; 0: ask the terminal */
+    int width;             /* columns; 0: the terminal's */
 };
 
 struct ash_live_view {

@@ -26,11 +26,11 @@ ASH_GAUGE(kernels_family, "ashlar_kernels_forced",
           "1 where a setting forces slower kernels than the best that this rank's processor has.");
 static struct ash_metric other_metric = PART("other"); /* between steps: validation, saving, reports */
 
-/* A path of the CPU that is not its best one: a setting says so. */
+/* Warn of a CPU path that a setting has chosen and that is not the best one. */
 static void tell_kernels(const struct ash_run *run)
 {
     const char *const *names = ash_exec_backends();
-    const char *taken = ash_trainer_exec(run->trainer)->ops->name; /* who joins has no facts of the run yet */
+    const char *taken = ash_trainer_exec(run->trainer)->ops->name; /* a joining rank has no facts of the run yet */
     struct ash_str labels = {0};
     bool is_known = false;
 

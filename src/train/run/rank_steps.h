@@ -12,7 +12,7 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
 /* Seconds of this rank's work in its last step, which began at start_ns: without waits, and as if all ranks had equally
  * many grains. */
 double ash_rank_steps_own(const struct ash_run *run, uint64_t start_ns);
-/* keeps: leave the ring for those who ask what happened. */
+/* keeps: leave the ring for diagnosis. */
 void ash_rank_steps_close(struct ash_run *run, bool keeps);
 
 #endif

@@ -54,7 +54,7 @@ static size_t bucket_begin(const struct ash_report *report, size_t bucket)
     return report->record_count * bucket / bucket_count(report->record_count);
 }
 
-/* Smallest, largest and mean finite value of a bucket, skipped steps left out; NaN where there is none. */
+/* Smallest, largest and mean finite value of a bucket, skipped steps left out; NaN if there is none. */
 static void summarise(const struct ash_report *report, size_t bucket, value_fn value, double out[3])
 {
     double sum = 0.0;

@@ -1,5 +1,5 @@
-/* run: from start to end. The machine of the step boundary (train/elastic) says what to do next, and here it is done.
- * Whatever ends the run, the last good state is on disk first. */
+/* run: from start to end. The state machine of the step boundary (train/elastic) returns actions, which are executed
+ * here. However the run ends, the last good state is on disk first. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
@@ -15,13 +15,13 @@
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* After an error inside the loop: keep what there is, and say what that is. */
+/* After an error inside the loop: save the state if possible, and report it. */
 static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
     bool is_told = ash_run_is_told(run);
 
-    if (is_told && ash_trainer_is_spare(run->trainer)) return; /* nobody misses it */
+    if (is_told && ash_trainer_is_spare(run->trainer)) return; /* no rank waits for it */
     if (is_told) ash_run_mark_stopped(run);
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
     ash_run_write_status(run, "failed");
@@ -119,7 +119,7 @@ static int how_it_ended(struct ash_run *run, struct ash_err *err)
     return err->code;
 }
 
-/* Whatever the machine says, to the end. */
+/* Execute the machine's actions, to the end. */
 static int run_on(struct ash_run *run, struct ash_err *err)
 {
     struct ash_elastic *elastic = &run->elastic;
@@ -248,7 +248,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     rc = start(&run, err);
     ash_ledger_start(&run.progress.ledger, run.files.ledger_path, started_ns);
     if (run.progress.lost_steps > 0) ash_ledger_lose(&run.progress.ledger, run.progress.lost_steps);
-    /* ranks that disagree (-EBADE) all know it already */
+    /* ranks that disagree (-EBADE) have all detected it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
     rc = ash_run_judge_start(rc);

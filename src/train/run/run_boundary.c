@@ -1,5 +1,5 @@
-/* run: the boundary between two steps, at which ranks join and leave. The first rank knows which processes ask for a
- * place; every rank knows whether it was told to stop. All get the same sum, so all decide the same. */
+/* run: the boundary between two steps, at which ranks join and leave. The first rank has the joining processes; every
+ * rank has its own stop request. All get the same sum, so all decide the same. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void take_news(struct ash_run *run, enum ash_elastic_event_kind kind, int
     ash_elastic_take(&run->elastic, &(struct ash_elastic_event){.kind = kind, .count = count});
 }
 
-/* First rank: who asks for a place, and what a request says. */
+/* First rank: look for joining processes and for a request. */
 static void look_around(struct ash_run *run, struct ash_run_sum *values)
 {
     struct ash_epoch_news news = {0};
@@ -195,7 +195,7 @@ static void hear_sum(struct ash_run *run)
     ash_run_take_faults(run, &sum->faults);
     hear_pace(run, sum);
     if (run->is_leader && sum->votes.wanted > 0) ash_run_write_status(run, "running");
-    /* what is waited for from here on ends it well */
+    /* from here on all waits lead to a clean end */
     if (run->elastic.is_stopped || run->elastic.leaves) ash_interrupt_take_up();
 }
 
@@ -226,7 +226,7 @@ int ash_run_do_notify(struct ash_run *run, struct ash_elastic_event *event, stru
 struct spare_note {
     uint64_t step;
     int64_t kept_ranks;
-    int64_t die; /* while they are fed: see struct ash_run_request */
+    int64_t die; /* while they receive the state: see struct ash_run_request */
     uint32_t word, hands_over;
 };
 

@@ -59,7 +59,7 @@ void ash_run_finish_copies(struct ash_run *run)
 {
     if (run->saves.copier == NULL) return;
     run->saves.said_waiting = false;
-    ash_copier_finish(run->saves.copier, say_copying, run, NULL); /* failures were told */
+    ash_copier_finish(run->saves.copier, say_copying, run, NULL); /* failures were reported */
     for (size_t i = 0; i < run->saves.places.count; i++)
         run->saves.is_uncopied |=
             ash_tier_is_url(run->saves.places.urls[i]) && ash_copier_has_failed(run->saves.copier, i);

@@ -52,7 +52,7 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
     if (flip < 0 || group == NULL) return 0;
     which = (enum ash_trainer_flip)(flip % ASH_RUN_FLIPS);
     if (which ==
-        ASH_TRAINER_FLIP_SENT) { /* later, on every rank: also where one is lost before the others hear of it */
+        ASH_TRAINER_FLIP_SENT) { /* later, on every rank: also if one is lost before the others get the request */
         ash_trainer_flip_bit(run->trainer, which);
         return 0;
     }
@@ -98,7 +98,7 @@ static bool is_zombie(long pid)
     return name_end != NULL && strncmp(name_end, ") Z", 3) == 0;
 }
 
-/* Has a process beside this one ended, and whoever started both does not know it yet? */
+/* Has a sibling process ended without its launcher having reaped it yet? */
 static bool has_unknown_end(void)
 {
     char path[64], text[CHILDREN_BYTES];
@@ -121,7 +121,7 @@ static bool has_unknown_end(void)
     return has_some;
 }
 
-/* One death after the other: a launcher that is told of two at once takes them for one. The last process lives on. */
+/* Stagger exits: the launcher counts simultaneous exits as one failure. The last process survives. */
 void ash_run_meet_doom(const struct ash_run *run)
 {
     const struct timespec pause = {.tv_nsec = LOOK_NS};

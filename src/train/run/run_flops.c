@@ -10,7 +10,7 @@ ASH_COUNTER(flops_metric, "ashlar_train_flops_total",
             "Operations of the model's forward and backward passes, of all ranks, without recomputation.");
 ASH_GAUGE(peak_metric, "ashlar_train_peak_flops", "Operations per second that the devices of all ranks can do.");
 
-/* Of a GPU that the catalog knows, its datasheet's for the run's precision; 0: not known. */
+/* Of a GPU in the catalog, its datasheet's for the run's precision; 0: unknown. */
 static double find_peak(const struct ash_run *run)
 {
     const struct ash_gpu *gpu = NULL;

@@ -19,11 +19,11 @@
 #include "train/save/saver.h"
 #include "train/trainer.h"
 
-/* Faults on purpose (ashlar chaos): what was asked for at a step boundary and happens later. */
+/* Injected faults (ashlar chaos): requested at a step boundary, executed later. */
 struct ash_run_faults {
     bool pauses;           /* this rank, in each step */
     uint64_t doomed_step;  /* a step in which the last rank dies; 0: none */
-    int64_t newcomer_dies; /* while it is fed: see struct ash_run_request; 0: none */
+    int64_t newcomer_dies; /* of a joining rank, while it receives the state: see struct ash_run_request; 0: none */
     int64_t flip;          /* a bit to change after this boundary (control.h); 0: none */
 };
 
@@ -32,7 +32,7 @@ struct ash_run_sum {
     struct ash_elastic_votes votes;
     struct ash_run_fault_sum {
         int64_t flip, slow, die, passes, err, doom;
-    } faults;                      /* first rank: what is asked for, as in struct ash_run_request */
+    } faults;                      /* first rank: requested, as in struct ash_run_request */
     int64_t waits;                 /* ranks that wait much longer for others than at first, for some steps */
     int64_t own_us;                /* work of the last step, of all ranks */
     int64_t slow_rank, slow_times; /* if one rank votes slow: which, and how slow in hundredths */
@@ -47,7 +47,7 @@ struct ash_run_turnover {
     struct ash_recovery recovery; /* so far */
 };
 
-/* The folder and what is written there. */
+/* The folder and its files. */
 struct ash_run_files {
     char checkpoints[PATH_MAX]; /* the folder that ranks write to now */
     char model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX], stop_path[PATH_MAX],
@@ -77,7 +77,7 @@ struct ash_run_saves {
     uint64_t saved_step;     /* newest good checkpoint; UINT64_MAX: none */
     double checkpoint_bytes; /* that one's, on the disk; 0: not known */
     uint64_t state_hash;     /* of the last step that was hashed */
-    uint64_t weights_hash;   /* of it, without what was made for later steps */
+    uint64_t weights_hash;   /* of it, without precomputed data of later steps */
 };
 
 /* Steps so far, and the time that they took. */
@@ -145,25 +145,25 @@ void ash_run_release(struct ash_run *run);
 
 /* Bytes of a checkpoint on the disk: as the last one was, or an estimate. */
 double ash_run_checkpoint_bytes(const struct ash_run *run);
-/* What the files of a folder take on the disk; 0 where it cannot be read. */
+/* Bytes of a folder's files on the disk; 0 if it cannot be read. */
 double ash_run_folder_bytes(const char *dir);
 /* Bytes of the finished model. */
 double ash_run_model_bytes(const struct ash_run *run);
 /* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
 void ash_run_make_room(struct ash_run *run, double needed);
-/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
+/* Wait for free space for the last checkpoint. Ends early on a stop request. */
 void ash_run_wait_for_room(struct ash_run *run);
 
 /* ---- run_save.c -------------------------------------------------------------------------------------------------- */
 
-/* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
- * fits. First rank only. */
+/* Is there free space for the run's saves? Warns if not, and returns -ENOSPC if not even one checkpoint fits. First
+ * rank only. */
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
 /* Ready to save in the epoch that begins: where, and with how much memory. All ranks of the mesh call it. */
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
 /* Wait for all saves that are under way. All ranks call it. */
 int ash_run_settle_saves(struct ash_run *run, struct ash_err *err);
-/* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
+/* The epoch is over: a save that all ranks had written is committed, one that was being written restarts in the next
  * epoch. */
 void ash_run_close_saver(struct ash_run *run);
 /* A save in the middle of a run begins, while steps continue. A failure is a warning, and the next save tries again.
@@ -174,12 +174,12 @@ int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
 /* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
  * disk, wait for room (train.save_wait). */
 int ash_run_save_last(struct ash_run *run, struct ash_err *err);
-/* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
- * saved yet; of a sharded state the last checkpoint remains. First rank only. */
+/* Other ranks are lost: pending saves are committed if they are complete. If this rank holds the whole state, it saves
+ * it; of a sharded state the last checkpoint remains. First rank only. */
 int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
 /* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);
-/* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
+/* Remove old checkpoints, and partial ones of a killed process. A failure is a warning. */
 void ash_run_remove_old(struct ash_run *run);
 
 /* ---- run_recover.c ----------------------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ bool ash_run_is_loss(const struct ash_run *run, int code);
 void ash_run_take_error(struct ash_run *run, const struct ash_err *err, struct ash_elastic_event *event);
 /* Form a group of the ranks that are left and of processes that join. */
 int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
-/* End the epoch for all, as run->turnover.cause says. */
+/* End the epoch for all; cause: run->turnover.cause. */
 int ash_run_do_abort(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* Bring all ranks to one step, and the state into the next mesh. */
 int ash_run_do_transfer(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
@@ -199,7 +199,7 @@ int ash_run_do_transfer(struct ash_run *run, struct ash_elastic_event *event, st
 int ash_run_do_reload(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* Before ranks leave, the others get what those hold: a mesh without them, in the same group. */
 int ash_run_do_hand_over(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
-/* A larger mesh takes over, for which joining ranks have been fed. */
+/* A larger mesh takes over, for which joining ranks have received the state. */
 int ash_run_do_grow(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* Become the first rank: lock the folder, open the log. */
 int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
@@ -219,9 +219,9 @@ void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause);
 
 /* At a step boundary, all ranks of the mesh: what of a request is meant for this one. */
 void ash_run_take_faults(struct ash_run *run, const struct ash_run_fault_sum *faults);
-/* A rank beyond the mesh: is it asked to die? die: as in struct ash_run_request. */
+/* A rank beyond the mesh: injected exit. die: as in struct ash_run_request. */
 void ash_run_take_death(const struct ash_run *run, int64_t die);
-/* After it, all of them: those that were asked to change a bit. Returns 0 or the group's error. */
+/* After it, on all of them: injected bit flips. Returns 0 or the group's error. */
 int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
 /* A step is about to begin: it may be one to die in. */
 void ash_run_meet_doom(const struct ash_run *run);
@@ -239,7 +239,7 @@ void ash_run_finish_copies(struct ash_run *run);
 void ash_run_write_status(struct ash_run *run, const char *state);
 /* First rank, before it resumes: which run the folder holds. Checkpoints of others do not count. */
 void ash_run_read_run(struct ash_run *run);
-/* A new first rank: what its predecessor was asked for. */
+/* A new first rank: read its predecessor's requests. */
 void ash_run_read_status(struct ash_run *run, struct ash_elastic_event *event);
 
 /* ---- run_step.c -------------------------------------------------------------------------------------------------- */
@@ -253,9 +253,9 @@ int ash_run_do_record(struct ash_run *run, struct ash_elastic_event *event, stru
 
 /* ---- run_boundary.c ---------------------------------------------------------------------------------------------- */
 
-/* Was this process told to stop? */
+/* Did this process get a stop request? */
 bool ash_run_is_told(const struct ash_run *run);
-/* Who was told to stop, who waits for a place? All ranks of the mesh call it. */
+/* Exchange stop requests and joining ranks. All ranks of the mesh call it. */
 int ash_run_do_meet(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* The rest of the sum that they have made; saves that are under way. */
 int ash_run_do_watch(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
@@ -265,10 +265,10 @@ int ash_run_tell_spares(struct ash_run *run, enum ash_elastic_word word, struct 
 int ash_run_do_notify(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 /* A spare: receive a message of the first rank. */
 int ash_run_do_listen(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
-/* A spare: be fed while the mesh makes a step. */
+/* A spare: receive the state while the mesh makes a step. */
 int ash_run_do_feed(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err);
 
-/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and
+/* This rank ends on a stop request that not all have agreed to: the others find the mark when this one is lost, and
  * end, too. */
 void ash_run_mark_stopped(const struct ash_run *run);
 /* After a re-form: has one of the lost ranks left such a mark? All ranks call it. Returns 0, the group's error, or
@@ -277,9 +277,9 @@ int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err);
 
 /* ---- run_start.c, again ------------------------------------------------------------------------------------------ */
 
-/* A first rank that has become one: lock the folder, whoever had it, and open the log. */
+/* A first rank that has become one: lock the folder, replacing the previous lock, and open the log. */
 int ash_run_take_over(struct ash_run *run, struct ash_err *err);
-/* Open the log anew at the present step: lines of later ones go. */
+/* Reopen the log at the present step: lines of later ones are removed. */
 int ash_run_open_log(struct ash_run *run, struct ash_err *err);
 /* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
 int ash_run_reload(struct ash_run *run, struct ash_err *err);
@@ -290,9 +290,9 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err);
 int ash_run_hash(struct ash_run *run, struct ash_err *err);
 /* Seconds that the run took so far, over all its parts. */
 double ash_run_elapsed_s(const struct ash_run *run);
-/* What will be trained, and what looks wrong about it. */
+/* Print the job's summary and warnings. */
 void ash_run_print_start(struct ash_run *run);
-/* What happened, and what to type next. stopped: before the last step, on request. */
+/* Print the outcome, and the next command. stopped: before the last step, on request. */
 void ash_run_print_end(struct ash_run *run, bool stopped);
 /* After an error in the loop: which step is on disk, and how to resume from it. */
 void ash_run_print_lost(struct ash_run *run);

@@ -113,7 +113,7 @@ int ash_run_do_abort(struct ash_run *run, struct ash_elastic_event *event, struc
     return 0;
 }
 
-/* If this rank leaves, run->group is NULL afterwards, unless it is the last that knows anything. */
+/* If this rank leaves, run->group is NULL afterwards, unless it is the last with the state. */
 int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     const struct ash_epoch_opts opts = {.leaves = run->elastic.leaves};
@@ -220,7 +220,7 @@ int ash_run_do_reload(struct ash_run *run, struct ash_elastic_event *event, stru
     int rc = run->elastic.is_refused ? leave_present(run, err) : 0;
 
     if (rc < 0) return rc;
-    begin_change(run); /* a spare that was told to */
+    begin_change(run); /* a spare with a stop request */
     ash_run_close_saver(run);
     if (why->code == 0) {
         why = &turnover->cause;
@@ -276,8 +276,7 @@ int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, s
     rc = ash_run_take_over(run, err);
     if (rc < 0) return rc;
     ash_run_read_status(run, event);
-    run->progress.start_ns =
-        ash_clock_ns(); /* what was before is counted as earlier; the log does not have the last of it */
+    run->progress.start_ns = ash_clock_ns(); /* the time before is counted as earlier; the log lacks the last of it */
     run->progress.earlier_s = fmax(run->progress.earlier_s, ash_ledger_wall_s(&run->progress.ledger));
     records = ash_runlog_records(run->files.log);
     count = ash_runlog_count(run->files.log);
@@ -285,8 +284,8 @@ int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, s
     return 0;
 }
 
-/* If a rank of the mesh knows that the last step is open, it is, for all; a rank that has come only now is sent its
- * results. If all were told to stop, they do so before another step: it may be the one that no rank gets beyond. */
+/* If a rank of the mesh has the last step open, it is open for all; a rank that has just joined is sent its results. If
+ * all got a stop request, they stop before another step: that step may be the one at which ranks die. */
 int ash_run_do_agree(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     enum { CLAIMS = sizeof(struct ash_elastic_claims) / sizeof(int64_t) };
@@ -327,7 +326,7 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
                  down_s, (double)recovery->moved_bytes * 1e-6, kept);
 }
 
-/* Where saves go, and what somebody has asked for: newcomers cannot know. */
+/* Send the saves' folder and pending requests to joining ranks. */
 static int share_place(struct ash_run *run, struct ash_err *err)
 {
     uint64_t shared[2] = {run->saves.places.current, run->faults.doomed_step}, place;
@@ -342,8 +341,8 @@ static int share_place(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
-/* Newcomers do not know where the time of the run went, and one of them may become the first rank. Those who have made
- * all its steps do. */
+/* Joining ranks need the run's ledger, since one of them may become the first rank. Ranks that have made all its steps
+ * have it. */
 static int share_ledger(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
@@ -376,7 +375,7 @@ static void count_recovery(struct ash_run *run, const struct ash_recovery *recov
     ash_metric_add(&down_metric, down_s);
 }
 
-/* First rank: what has changed. Ranks that are about to grow into the mesh are named when they have their places. */
+/* First rank: report the change. Ranks that are about to join the mesh are named when they have joined. */
 static void report_turnover(struct ash_run *run, double took_s)
 {
     const struct ash_recovery *recovery = &run->turnover.recovery;

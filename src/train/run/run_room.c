@@ -1,5 +1,5 @@
-/* run: room on the disk. A full one costs older checkpoints before it costs the newest, and the last save waits for
- * room, because what it holds is nowhere else. */
+/* run: free space on the disk. If it is full, older checkpoints are removed before the newest, and the last save waits
+ * for space, because its state is nowhere else. */
 #include "train/run/run_priv.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ double ash_run_checkpoint_bytes(const struct ash_run *run)
     return 3.0 * sizeof(float) * (double)run->facts.weights;
 }
 
-/* What the files of a folder take on the disk; 0 where it cannot be read. */
+/* Bytes of a folder's files on the disk; 0 if it cannot be read. */
 double ash_run_folder_bytes(const char *dir)
 {
     DIR *folder = opendir(dir);
@@ -44,7 +44,7 @@ double ash_run_model_bytes(const struct ash_run *run)
     return sizeof(float) * (double)run->facts.weights;
 }
 
-/* Bytes that this user may still write; 1e30 where the file system does not say. */
+/* Bytes that this user may still write; 1e30 if unknown. */
 static double free_bytes(const struct ash_run *run)
 {
     struct statvfs disk;
@@ -99,7 +99,7 @@ void ash_run_make_room(struct ash_run *run, double needed)
         ash_run_warn(run, "%s", err.text);
 }
 
-/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
+/* Wait for free space for the last checkpoint. Ends early on a stop request. */
 void ash_run_wait_for_room(struct ash_run *run)
 {
     double needed = ash_run_checkpoint_bytes(run);

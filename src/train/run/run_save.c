@@ -65,7 +65,7 @@ static struct ash_job_mesh mesh_of(const struct ash_run *run)
 
 static void take_results(struct ash_run *run);
 
-/* The epoch's word, which whoever is left behind does not know. */
+/* Fencing token of the epoch. */
 static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_err *err)
 {
     int rc = run->is_leader ? ash_fence_set(run->files.lock_path, run->files.lock_fd, &run->files.fence, err) : 0;
@@ -143,7 +143,7 @@ static void follow_save(void *ctx, const struct ash_save_opts *save, int rc)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
-/* What belongs to the state, besides what the trainer holds. */
+/* The part of the state outside the trainer. */
 static void add_kept_hash(struct ash_run *run)
 {
     const struct ash_trainer_parts *parts = run->opts->parts;
@@ -230,7 +230,7 @@ static void count_result(struct ash_run *run, const struct ash_save_result *resu
             (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saves.saver) * 1e-6);
 }
 
-/* First rank: count what has ended. Failures are warnings. */
+/* First rank: collect finished saves. Failures are warnings. */
 static void take_results(struct ash_run *run)
 {
     struct ash_save_result result;
@@ -250,7 +250,7 @@ static void take_results(struct ash_run *run)
     }
 }
 
-/* Where there are several folders: the first rank says to which saves go from now on. */
+/* With several folders, the first rank chooses and sends the one for the next saves. */
 static int choose_place(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
@@ -303,7 +303,7 @@ int ash_run_settle_saves(struct ash_run *run, struct ash_err *err)
     return rc;
 }
 
-/* The first rank knows how something went; all get it. */
+/* Broadcast a result of the first rank. */
 static int share_result(const struct ash_run *run, int result, struct ash_err *err)
 {
     int32_t shared = result;
@@ -330,7 +330,7 @@ static int finish_this(struct ash_run *run, bool is_alone, struct ash_err *err)
     return is_alone ? result.rc : share_result(run, result.rc, err);
 }
 
-/* Is there anything to save? The first rank decides: it alone knows how earlier saves went. */
+/* Is there anything to save? The first rank decides: it alone has the results of earlier saves. */
 static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
     int32_t wanted = run->saves.saved_step != ash_trainer_state(run->trainer)->step;
@@ -379,7 +379,7 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     const struct ash_state *state = ash_trainer_state(run->trainer);
 
     if (run->saves.saver == NULL) return 0;
-    if (run->group == NULL) finish_saves(run, NULL); /* nobody is lost: what was begun is good */
+    if (run->group == NULL) finish_saves(run, NULL); /* no rank was lost: pending saves are good */
     ash_saver_drop(run->saves.saver);
     take_results(run);
     if (run->saves.saved_step == state->step || !run->facts.whole || state->step == run->progress.start_step) return 0;

@@ -66,8 +66,8 @@ static int try_lock(struct ash_run *run, struct ash_err *err)
     return 1;
 }
 
-/* Ask the places first: where one is wrong, nothing is begun. Make and lock the folder, and remove what an earlier
- * process, which may have been killed, left half-written. */
+/* Check the save locations first: if one is wrong, nothing is begun. Make and lock the folder, and remove partial files
+ * of an earlier, killed process. */
 static int claim_folder(struct ash_run *run, struct ash_err *err)
 {
     bool is_new = !run->opts->resume && run->trainer == NULL;
@@ -89,7 +89,7 @@ void ash_run_mark_stopped(const struct ash_run *run)
 {
     int fd = run->group != NULL ? open(run->files.stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
 
-    if (fd >= 0) close(fd); /* where it cannot be written the others continue: no harm but time */
+    if (fd >= 0) close(fd); /* if it cannot be written the others continue: that costs time only */
 }
 
 int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
@@ -104,7 +104,7 @@ int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
 void ash_run_release(struct ash_run *run)
 {
     if (run->files.lock_fd < 0) return;
-    /* before it is unlocked: whoever waits for it looks whether it is still there */
+    /* before it is unlocked: a waiter checks that the file is still there */
     if (is_own_lock(run)) unlink(run->files.lock_path);
     close(run->files.lock_fd);
     run->files.lock_fd = -1;
@@ -171,7 +171,7 @@ static int check_same_mode(const struct ash_run *run, const struct ash_checkpoin
                        ash_mode_names[was_fast ? ASH_MODE_FAST : ASH_MODE_EXACT]);
 }
 
-/* was: the arithmetic of the checkpoint to go on from, which a GPU that nobody asked for must not change; or NULL. */
+/* was: the arithmetic of the checkpoint to resume from, which a GPU chosen by default must not change; or NULL. */
 static int open_trainer(struct ash_run *run, const char *weights_dir, const char *was, struct ash_err *err)
 {
     struct ash_trainer_parts parts = run->opts->parts != NULL ? *run->opts->parts : (struct ash_trainer_parts){0};
@@ -209,7 +209,7 @@ static int reopen(struct ash_run *run, const struct ash_checkpoint *checkpoint, 
     return ash_trainer_restart(run->trainer, run->group, true, err);
 }
 
-/* What was passed over is in the way of the next saves. */
+/* Remove skipped folders, which are in the way of the next saves. */
 static void clear_newer(struct ash_run *run, uint64_t step)
 {
     struct ash_err err = {0};
@@ -330,7 +330,7 @@ int ash_run_open_log(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
-/* What the first rank writes before the first step. */
+/* Files that the first rank writes before the first step. */
 static int open_records(struct ash_run *run, struct ash_err *err)
 {
     char path[PATH_MAX];
@@ -348,7 +348,7 @@ static int open_records(struct ash_run *run, struct ash_err *err)
 }
 
 /* The first rank is lost, or has been silent for so long that the job has gone on without it. In that case its lock is
- * still there, on a file that nobody will look for any more. */
+ * still held, on an unlinked file. */
 int ash_run_take_over(struct ash_run *run, struct ash_err *err)
 {
     int rc = claim_folder(run, err);

@@ -1,4 +1,4 @@
-/* run: DIR/run.json, which says what the run is at. */
+/* run: DIR/run.json, the run's status. */
 #include "train/run/run_priv.h"
 
 #include <inttypes.h>

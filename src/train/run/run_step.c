@@ -1,4 +1,4 @@
-/* run: a step, and what follows from it. A step is logged before it is saved. */
+/* run: a step and its follow-up. A step is logged before it is saved. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "train/run/rank_steps.h"
 #include "train/run/run_trace.h"
 
-#define PAUSE_NS 400000000    /* in a step of a rank that was asked to be slow */
+#define PAUSE_NS 400000000    /* in a step of a rank with the injected fault "slow" */
 #define REPORT_NS 5000000000u /* between two reports */
 
 static const double step_bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
@@ -148,7 +148,7 @@ void ash_run_write_ledger(struct ash_run *run)
 
 /* ---- actions ----------------------------------------------------------------------------------------------------- */
 
-/* The step of this rank's figures: what it took, and of that the work of this rank alone. */
+/* Count the step's time, and of that the work of this rank alone. */
 static void count_step(struct ash_run *run, uint64_t start_ns)
 {
     const struct ash_meter *meter = &run->progress.last.meter;

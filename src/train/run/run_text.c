@@ -1,4 +1,4 @@
-/* run: what it tells people, on the screen and in the report. */
+/* run: its texts on the screen and in the report. */
 #include "train/run/run_priv.h"
 
 #include <inttypes.h>
@@ -206,7 +206,7 @@ static void warn_of_epochs(struct ash_run *run)
                  epochs, EPOCHS_MAX);
 }
 
-/* A folder says itself what its model is like. */
+/* Warn of model settings that model.from overrides. */
 static void warn_of_unused(struct ash_run *run)
 {
     char names[FACT_BYTES];
@@ -238,7 +238,7 @@ void ash_run_print_start(struct ash_run *run)
     fflush(screen);
 }
 
-/* The time is the ledger's: the run's, whoever was its first rank. */
+/* The time is the ledger's: the whole run's, across first ranks. */
 static void print_outcome(const struct ash_run *run, FILE *screen)
 {
     size_t count = ash_runlog_count(run->files.log);
@@ -286,7 +286,7 @@ static void print_spent(const struct ash_run *run, FILE *screen)
 }
 
 /* How to resume: on one node, with as many ranks as there were, and as many more as the job's mesh is a multiple of;
- * elsewhere whoever started them knows how. */
+ * elsewhere it depends on the launcher. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
     size_t ranks = ash_round_up(rank_count(run), ash_mesh_unit(&run->job->mesh));

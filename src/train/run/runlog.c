@@ -47,7 +47,7 @@ static float read_number(const json_t *json, const char *key)
     return json_is_number(value) ? (float)json_number_value(value) : NAN;
 }
 
-/* Read one line back. Returns false for what this program does not write. */
+/* Read one line back. Returns false for lines of other programs. */
 static bool read_line(const char *line, size_t size_bytes, struct ash_log_record *record_out)
 {
     struct ash_log_record record = {0};

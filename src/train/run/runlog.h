@@ -31,8 +31,8 @@ void ash_runlog_close(struct ash_runlog *log);
 
 /* Append one step. -ENOSPC and the like: the line is kept and written later; the caller may warn and continue. */
 int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err);
-/* Write what waits. Whoever flushes *fd_out to disk (the log's, until close) afterwards has all steps so far there:
- * before a checkpoint says that they are done. Returns 0, or as ash_runlog_add. */
+/* Write buffered lines. After an fsync of *fd_out (the log's, until close) all steps so far are on disk: required
+ * before a checkpoint that contains them. Returns 0, or as ash_runlog_add. */
 int ash_runlog_write(struct ash_runlog *log, int *fd_out, struct ash_err *err);
 
 /* How many steps are logged so far. */

@@ -4,12 +4,12 @@
 
 #include "base/assert.h"
 
-#define TIMES_LEAST 1.5  /* slower than that, as a multiple of what is usual */
+#define TIMES_LEAST 1.5  /* slower than that, as a multiple of the usual */
 #define EXCESS_LEAST 0.1 /* seconds a step */
 #define USUAL_STEPS 8
 #define AGAIN_STEPS 100
 
-/* What is usual of this rank: 1, or the mean of its first steps. */
+/* This rank's baseline: 1, or the mean of its first steps. */
 static double usual_of(struct ash_slow_watch *watch, double times, bool is_uneven)
 {
     if (!is_uneven) return 1.0;

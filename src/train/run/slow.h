@@ -1,5 +1,5 @@
-/* slow - is this rank slower than its peers, and for how long? Every rank knows its own work of a step (waits taken
- * out) and the sum of all; it judges itself. Only what lasts counts. One owner thread. */
+/* slow - is this rank slower than its peers, and for how long? Every rank has its own work of a step (waits subtracted)
+ * and the sum of all, and decides for itself. Only a lasting difference counts. One owner thread. */
 #ifndef ASH_TRAIN_RUN_SLOW_H
 #define ASH_TRAIN_RUN_SLOW_H
 
@@ -21,7 +21,7 @@ struct ash_slow_watch {
  * have one more. own 0: not known, own_s as it is. */
 double ash_slow_even(double own_s, size_t own, size_t grains, size_t ranks);
 /* A step is done: own_s seconds of this rank's work, sum_s of all `ranks`. is_uneven: ranks have different work (stages
- * of a pipeline), so the first steps say what is usual. Returns whether this rank is to be named now: after
+ * of a pipeline), so the first steps are the baseline. Returns whether this rank is to be named now: after
  * ASH_SLOW_STEPS slow steps, and again after each 100 more. */
 bool ash_slow_watch_add(struct ash_slow_watch *watch, double own_s, double sum_s, size_t ranks, bool is_uneven);
 

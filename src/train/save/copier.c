@@ -16,7 +16,7 @@
 #include "train/save/place.h"
 
 #define WAITING_NS 1000000000u
-#define HELD_NS 5000000000u /* how long nobody asks a bucket again whose it is, while a copy is on its way */
+#define HELD_NS 5000000000u /* period without another check of a bucket's lease during a copy */
 
 ASH_COUNTER(copies_metric, "ashlar_train_copies_total", "Checkpoints copied to further places.");
 ASH_COUNTER(copy_errors_metric, "ashlar_train_copy_errors_total", "Checkpoints that could not be copied.");
@@ -116,7 +116,7 @@ bool ash_copier_has_failed(struct ash_copier *copier, size_t place)
     return has_failed;
 }
 
-/* To all places but that where it is. */
+/* To all locations but its own. */
 static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, struct ash_err *err)
 {
     const struct ash_places *places = copier->places;
@@ -141,7 +141,7 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
     return worst;
 }
 
-/* An epoch has begun: buckets are told, before anything is copied to them. Called and returns with the mutex. */
+/* An epoch has begun: take the buckets' leases before anything is copied to them. Called and returns with the mutex. */
 static void begin_epoch(struct ash_copier *copier)
 {
     const struct ash_places *places = copier->places;
@@ -151,7 +151,7 @@ static void begin_epoch(struct ash_copier *copier)
     pthread_mutex_unlock(&copier->mutex);
     for (size_t i = 0; i < places->count; i++) {
         if (!ash_tier_is_url(places->urls[i])) continue;
-        set_target(copier, places->urls[i]); /* where it does not answer, that is what is waited for */
+        set_target(copier, places->urls[i]); /* if it does not answer, it is the one that is waited for */
         ash_lease_begin(&copier->leases[i], places->urls[i], &places->settings.s3, word);
     }
     set_target(copier, NULL);

@@ -1,7 +1,7 @@
-/* fence - keeps a process that was left behind from the checkpoints of those who continue. Whoever leads a run writes a
- * fresh word into the file that locks its folder; whoever takes over makes a new file with another word. A process
- * looks before it makes, completes or removes a checkpoint whether the word is still the one that it started with. No
- * lock of the file system is needed for that, so shared folders do. */
+/* fence - keeps a process that was left behind from the checkpoints of the remaining ranks. The first rank of a run
+ * writes a new fencing token into the file that locks its folder; a new first rank makes a new file with another token.
+ * Before a process makes, completes or removes a checkpoint it compares the token with the one that it started with.
+ * This needs no lock of the file system, so it works in shared folders. */
 #ifndef ASH_TRAIN_FENCE_H
 #define ASH_TRAIN_FENCE_H
 
@@ -18,8 +18,8 @@ struct ash_fence {
 /* First rank: a fresh word into the file at path, which this process has locked and opened as fd. Returns 0 or a
  * negative errno. */
 int ash_fence_set(const char *path, int fd, struct ash_fence *fence_out, struct ash_err *err);
-/* Is it still there? A file or folder that cannot be seen from here says nothing. Any thread. Returns 0, or -ESTALE
- * with a sentence. */
+/* Is the token unchanged? A file or folder that is not visible from here counts as unchanged. Any thread. Returns 0, or
+ * -ESTALE with a sentence. */
 int ash_fence_check(const struct ash_fence *fence, struct ash_err *err);
 
 #endif

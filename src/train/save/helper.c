@@ -13,7 +13,7 @@
 
 #define LOOK_NS 250000000u      /* between two looks */
 #define PATIENCE_NS 60000000000 /* without anything to do, for one checkpoint */
-#define RETRY_S 3.0             /* for which a server is asked again: the first rank asks longer */
+#define RETRY_S 3.0             /* of retries with a server: the first rank retries longer */
 #define NONE UINT64_MAX
 
 struct ash_helper {

@@ -1,5 +1,5 @@
 /* helper - a rank other than the first sends its share of the checkpoints that the first one copies to buckets, in a
- * thread (place_help.c). Nobody waits for it: what it does not send, the first rank sends. */
+ * thread (place_help.c). It is never waited for: the first rank sends the pieces that are missing. */
 #ifndef ASH_TRAIN_HELPER_H
 #define ASH_TRAIN_HELPER_H
 

@@ -9,7 +9,7 @@
 
 #define KEY "lease"
 #define WORD_BYTES 17 /* 16 digits and a line's end */
-#define BEGIN_S 3.0   /* for which a server is asked when an epoch begins */
+#define BEGIN_S 3.0   /* of retries with a server when an epoch begins */
 
 static int fail_stale(const struct ash_lease *lease, struct ash_err *err)
 {
@@ -19,7 +19,7 @@ static int fail_stale(const struct ash_lease *lease, struct ash_err *err)
                        lease->url, lease->url);
 }
 
-/* Who has it now. */
+/* Read the current holder's token. */
 static int look(struct ash_lease *lease)
 {
     struct ash_tier_object object = {0};
@@ -56,13 +56,13 @@ void ash_lease_begin(struct ash_lease *lease, const char *url, const struct ash_
     opts.retry_s = opts.retry_s < BEGIN_S ? opts.retry_s : BEGIN_S;
     opts.on_retry = NULL;
     if (ash_tier_open(url, &opts, &lease->tier, NULL) < 0) {
-        lease->word = 0; /* what is wrong, the first copy says */
+        lease->word = 0; /* the first copy reports the error */
         return;
     }
     if (look(lease) == 0) (void)take(lease); /* else later, on the same condition */
 }
 
-/* Is another word there? What cannot be read says nothing. */
+/* Is another token there? False if it cannot be read. */
 static bool is_anothers(const struct ash_lease *lease)
 {
     char text[WORD_BYTES + 1] = {0};

@@ -259,7 +259,7 @@ int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err
     return rc;
 }
 
-/* Is a checkpoint of another run than this one? What cannot be read, or does not say, is not. */
+/* Is a checkpoint of another run than this one? False if it cannot be read, or has no run. */
 static bool is_of_another(struct ash_place *place, uint64_t step, uint64_t run)
 {
     struct ash_place_manifest manifest = {0};

@@ -14,7 +14,7 @@
 
 struct ash_place;
 
-/* Open a place: a path or s3://bucket/prefix. Nothing is asked of a server. s3 is borrowed until close. The caller owns
+/* Open a place: a path or s3://bucket/prefix. No server is contacted. s3 is borrowed until close. The caller owns
  * *place_out. */
 int ash_place_open(const char *url, const struct ash_s3_opts *s3, struct ash_place **place_out, struct ash_err *err);
 /* Free; NULL is a no-op. */
@@ -37,12 +37,12 @@ struct ash_place_manifest {
 /* Read and check the manifest of a step. Returns 0, -ENOENT, -EBADMSG or the place's error. */
 int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
                             struct ash_err *err);
-/* Free what it holds. */
+/* Free the members. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
 #define ASH_PLACE_RUN "run" /* in a manifest's state: the run, in hexadecimal digits */
 
-/* The run that made the checkpoint of a manifest; 0: it does not say. */
+/* The run that made the checkpoint of a manifest; 0: unknown. */
 uint64_t ash_place_manifest_run(const json_t *manifest);
 /* Does a place hold nothing but checkpoints of this run, or of none? Returns 0, -EEXIST with a sentence, or the place's
  * error. */
@@ -54,17 +54,17 @@ struct ash_place_file {
     const char *name;
     const struct ash_pieces *pieces;
 };
-/* One piece of a file into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where that is wrong,
- * -ENOENT where the file is missing. */
+/* One piece of a file into buf [ASH_PIECE_BYTES, aligned to 4], compared with its checksum: -EBADMSG if that is wrong,
+ * -ENOENT if the file is missing. */
 int ash_place_piece(struct ash_place *place, const struct ash_place_file *file, size_t index, void *buf,
                     struct ash_err *err);
 #define ASH_PLACE_PIECES_MAX 8 /* that are read together */
 
-/* A piece, and where it goes. */
+/* A piece and its destination. */
 struct ash_place_want {
     size_t index;
     void *buf;     /* [ASH_PIECE_BYTES], aligned to 4 */
-    bool is_right; /* its sum is what it should be */
+    bool is_right; /* its checksum matches */
 };
 /* Some pieces of a file (ASH_PLACE_PIECES_MAX at most), several at a time where the place can. Returns 0
  * where all were read, right or not; else the place's error. */
@@ -76,7 +76,7 @@ int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err
  * alone. *count_out (may be NULL): how many were removed. */
 int ash_place_prune(struct ash_place *place, size_t keep, uint64_t run, size_t *count_out, struct ash_err *err);
 
-/* Told while bytes are read, and (0 bytes) before a manifest is written. A negative result ends it. */
+/* Called while bytes are read, and (0 bytes) before a manifest is written. A negative result ends it. */
 typedef int (*ash_place_progress_fn)(void *ctx, uint64_t bytes, struct ash_err *err);
 
 /* Read all of a checkpoint and hold it to its sums. Returns 0, -EBADMSG naming the first file that is damaged, -ENOENT
@@ -86,7 +86,7 @@ int ash_place_verify(struct ash_place *place, uint64_t step, ash_place_progress_
 /* Copy a checkpoint, each piece held to its sum on the way, the manifest last. Returns as ash_place_verify. */
 int ash_place_copy(struct ash_place *from, struct ash_place *to, uint64_t step, ash_place_progress_fn progress,
                    void *ctx, struct ash_err *err);
-/* What a rank has done to help with a copy. Zero-initialise. */
+/* A rank's share of a copy. Zero-initialise. */
 struct ash_place_share {
     size_t index, count; /* this rank's number, and how many share; 0 is the one that copies */
     uint64_t done;       /* a bit for each file of the manifest: nothing is left to do for it */

@@ -1,4 +1,4 @@
-/* place_priv - a place, for the files that know its inside. */
+/* place_priv - the struct of a place, for its own files. */
 #ifndef ASH_TRAIN_PLACE_PRIV_H
 #define ASH_TRAIN_PLACE_PRIV_H
 

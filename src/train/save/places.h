@@ -22,20 +22,20 @@ struct ash_places {
 /* Of a job. home: the folder where save.to is not set, and where all of it are buckets. Returns 0, -EINVAL naming the
  * setting, or -ENOMEM. */
 int ash_places_init(struct ash_places *places, const struct ash_job *job, const char *home, struct ash_err *err);
-/* Ask every bucket once, for a few seconds at most. Returns 0, or a negative errno naming save.to where bucket, keys,
- * region, clock, certificate or address are wrong: no later save would arrive. A server that is only away is warned
- * of. */
+/* Contact every bucket once, for a few seconds at most. Returns 0, or a negative errno naming save.to if bucket, keys,
+ * region, clock, certificate or address are wrong: no later save would arrive. A server that is only unreachable is a
+ * warning. */
 int ash_places_check(const struct ash_places *places, struct ash_err *err);
 /* A new run: does any place hold checkpoints already? Returns 0, or -EEXIST naming save.to. A server that does not
- * answer is asked again before the first copy. */
+ * answer is checked again before the first copy. */
 int ash_places_check_empty(const struct ash_places *places, struct ash_err *err);
-/* Free what it holds. */
+/* Free the members. */
 void ash_places_fini(struct ash_places *places);
 /* The folder that ranks write to. */
 const char *ash_places_root(const struct ash_places *places);
 /* All but that one, in order; others_out has ASH_PLACES_MAX. Returns how many. */
 size_t ash_places_others(const struct ash_places *places, const char **others_out);
-/* The next folder after one that does not work: its index; the current one where there is none. */
+/* The next folder after one that does not work: its index; the current one if there is none. */
 size_t ash_places_next(const struct ash_places *places);
 
 #endif

@@ -51,7 +51,7 @@ static int compare_down(const void *left, const void *right)
     return a > b ? -1 : a < b;
 }
 
-/* A place that cannot be asked now has nothing; that is said. */
+/* A place that is unreachable counts as empty, with a warning. */
 static int list_steps(struct ash_restore *search, struct ash_err *err)
 {
     struct ash_err why = {0};
@@ -125,7 +125,7 @@ static int find_manifest(struct ash_restore *search, uint64_t step, struct ash_r
 
 /* ---- together ---------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with a checkpoint: the same on all ranks. Plain data. */
+/* The error of a checkpoint: the same on all ranks. Plain data. */
 struct verdict {
     int rc; /* 0: nothing */
     struct ash_err err;
@@ -180,7 +180,7 @@ static int find_elsewhere(const struct ash_restore *search, const char *dir, boo
     return rc;
 }
 
-/* Where a rank keeps what it needs of a checkpoint whose values stay in other places: a folder of its own. */
+/* A rank's private folder for the small files of a checkpoint whose values stay in other places. */
 static int make_own_dir(const struct ash_restore *search, struct ash_restored *restored, struct ash_err *err)
 {
     size_t length = strlen(restored->dir);
@@ -289,7 +289,7 @@ static int propose(struct ash_restore *search, struct ash_restore_proposal *prop
     return 0;
 }
 
-/* First rank: folders that are newer than what was found, and no checkpoints: their saving was killed. */
+/* First rank: folders newer than the checkpoint found that are not checkpoints: their saves were killed. */
 static int note_unfinished(struct ash_restore *search, uint64_t found)
 {
     struct dirent **entries = NULL;
@@ -356,7 +356,7 @@ int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **r
     if (opts->group != NULL) {
         search->is_first = ash_group_rank(opts->group) == 0;
         search->has_nodes = ash_group_nodes(opts->group) > 1;
-        if (!search->has_nodes) { /* else each node may have a disk of its own */
+        if (!search->has_nodes) { /* else each node may have its own disk */
             search->rank = ash_group_rank(opts->group);
             search->size = ash_group_size(opts->group);
         }

@@ -137,7 +137,7 @@ struct checking {
     size_t wrong_count;
 };
 
-/* Begin the next piece, where there is one left. */
+/* Begin the next piece, if there is one left. */
 static void begin_next(struct checking *checking, struct ash_io_request *request)
 {
     if (checking->next >= checking->count) return;
@@ -176,7 +176,7 @@ static int check_pieces(struct checking *checking, struct ash_io_request *reques
     return rc;
 }
 
-/* Where there are other places, files are opened for mending; a missing one is made. */
+/* If there are other places, files are opened for repair; a missing one is created. */
 static int open_file(struct ash_restore_file *check, const char *dir, struct ash_err *err)
 {
     bool can_mend = check->search->opts->other_count > 0;
@@ -201,7 +201,7 @@ static bool is_large(const char *name)
            strcmp(name, ASH_LORA_WEIGHTS_FILE) == 0;
 }
 
-/* The pieces of a large file that say where its tensors are; its first piece is right. */
+/* The pieces of a large file's header; its first piece is right. */
 static size_t header_pieces(const struct ash_restore_file *check)
 {
     uint8_t bytes[ASH_SAFETENSORS_LENGTH_BYTES];
@@ -210,7 +210,7 @@ static size_t header_pieces(const struct ash_restore_file *check)
     if (pread(check->fd, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) return 1;
     for (size_t i = sizeof(bytes); i > 0; i--)
         length = length << 8 | bytes[i - 1];
-    if (length > ASH_SAFETENSORS_HEADER_MAX) return 1; /* who opens it says that */
+    if (length > ASH_SAFETENSORS_HEADER_MAX) return 1; /* reported when it is opened */
     return ash_min((size_t)(sizeof(bytes) + length - 1) / ASH_PIECE_BYTES + 1, check->pieces->count);
 }
 

@@ -1,6 +1,6 @@
-/* restore_load: the values of a checkpoint, in one pass. A rank reads the pieces that hold something of its own, past
- * the page cache, several at a time; each is held to its sum and copied to where it belongs while it is still in the
- * processor's caches. What is damaged, or cannot be read, is read again, then asked of other places. */
+/* restore_load: the values of a checkpoint, in one pass. A rank reads the pieces that contain parts of its shard, past
+ * the page cache, several at a time; each is verified and copied to its destination while it is still in the
+ * processor's caches. A piece that is corrupted, or cannot be read, is read again, then fetched from other places. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,7 +53,8 @@ struct loading {
     pthread_mutex_t mutex; /* over copies to a device */
 };
 
-/* ---- what is where ----------------------------------------------------------------------------------------------- */
+/* ---- tensors in files
+ * --------------------------------------------------------------------------------------------- */
 
 static int add_item(struct source *source, const struct item *item, struct ash_err *err)
 {
@@ -248,13 +249,13 @@ static int read_all(struct loading *loading, struct ash_err *err)
     rc = ash_direct_reader_open(ranges, loading->count, 0, take_piece, loading, &reader, err);
     free(ranges);
     if (rc < 0) return rc;
-    ash_direct_reader_wait(reader, loading->count, NULL); /* what it could not read is read again, one by one */
+    ash_direct_reader_wait(reader, loading->count, NULL); /* failed pieces are read again, one by one */
     ash_direct_reader_close(reader);
     return 0;
 }
 
-/* Nothing of it is here: several at a time from the nearest place, straight to memory. What is wrong or missing there
- * is left to read_rest. */
+/* No local piece: several at a time from the nearest place, straight to memory. Wrong or missing pieces are left to
+ * read_rest. */
 static int fetch_all(struct loading *loading, struct ash_err *err)
 {
     char *bufs = aligned_alloc(4096, ASH_PLACE_PIECES_MAX * ASH_PIECE_BYTES);
@@ -336,7 +337,7 @@ static int load(struct loading *loading, const struct ash_stages *stages, const 
 
 static void close_source(struct source *source)
 {
-    if (source->file.fd >= 0 && source->file.is_mended) fsync(source->file.fd); /* what is mended is a gift */
+    if (source->file.fd >= 0 && source->file.is_mended) fsync(source->file.fd); /* repair is best effort */
     if (source->file.fd >= 0) close(source->file.fd);
     ash_safetensors_close(source->set);
     ash_pieces_fini(&source->pieces);

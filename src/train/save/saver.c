@@ -1,4 +1,4 @@
-/* saver: begin and wait; what ranks tell each other is in saver_agree.c, what the thread does in saver_write.c. */
+/* saver: begin and wait; messages between ranks are in saver_agree.c, the thread's work in saver_write.c. */
 #include "train/save/saver.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static bool has_work(const struct ash_saver *saver)
     return saver->saves != NULL && saver->saves->is_agreed;
 }
 
-/* Until the thread has nothing to do. What is not agreed yet stays. */
+/* Until the thread is idle. Saves that are not agreed yet stay. */
 static void wait_for_thread(struct ash_saver *saver)
 {
     pthread_mutex_lock(&saver->mutex);
@@ -117,7 +117,7 @@ void ash_saver_close(struct ash_saver *saver)
     free(saver);
 }
 
-/* Until this rank's thread has something to tell, or a look at the others is due. */
+/* Until this rank's thread has a result, or a check of the others is due. */
 static void wait_a_little(struct ash_saver *saver)
 {
     struct timespec until = ash_cond_deadline(LOOK_NS);
@@ -176,7 +176,7 @@ static int save_new(const struct ash_saver *saver, const struct ash_save_opts *o
     return 0;
 }
 
-/* An export is written where the first rank says; a failure there is the save's. */
+/* An export is written to the first rank's folder; a failure there is the save's. */
 static int begin_export(struct ash_saver *saver, struct ash_save *save, struct ash_err *err)
 {
     int rc = 0;

@@ -1,13 +1,13 @@
 /* saver - asynchronous saves of a job's state. Each rank copies its own ranges into buffers and writes them to the
- * files of one folder, in a thread of its own. The files are those of a Hugging Face folder, the same bytes in every
- * layout. The first rank writes the manifest when all are done.
+ * files of one folder, in its own thread. The files are those of a Hugging Face folder, the same bytes in every layout.
+ * The first rank writes the manifest when all are done.
  *
  *     step 10        begin ──► copy, sum, write ...            the thread of each rank
  *     step 11        forward, backward │ release: copied?      only then weights change
  *                    poll: all written? ──► sums added up ──► manifest      the first rank's thread
  *     step 12        result: step 10 is saved
  *
- * Calls are for one owner thread; where the job has several ranks, all make the same calls in the same order. */
+ * Calls are for one owner thread; if the job has several ranks, all make the same calls in the same order. */
 #ifndef ASH_TRAIN_SAVER_H
 #define ASH_TRAIN_SAVER_H
 
@@ -31,10 +31,10 @@ struct ash_saver_opts {
     struct ash_group *group;         /* the ranks of the job; NULL: alone. Borrowed until close */
     const char *root;                /* a folder in which saves will be: do all ranks see it? Made when missing */
     size_t memory_bytes;             /* for copies, in this process */
-    const struct ash_fence *fence;   /* who may write; copied */
+    const struct ash_fence *fence;   /* the writer's token; copied */
 };
 
-/* All ranks call it. Ranks that do not see root send what they hold to the first one, while the step waits. Returns 0,
+/* All ranks call it. Ranks that do not see root send their ranges to the first one, while the step waits. Returns 0,
  * -ENOMEM, -EAGAIN, or the group's or the folder's error. The caller owns *saver_out. */
 int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_out, struct ash_err *err);
 /* End saves that wait for their manifests, give up those that are being written, stop the thread and free. NULL is a
@@ -58,8 +58,8 @@ struct ash_save_opts {
     void *ctx;
 };
 
-/* Begin a save. Earlier ones may be under way: they share the memory, and end in order. Waits for the oldest where
- * there are many. Returns 0 or the group's error; the save's failures are in the result. */
+/* Begin a save. Earlier ones may be under way: they share the memory, and end in order. Waits for the oldest if there
+ * are many. Returns 0 or the group's error; the save's failures are in the result. */
 int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *save, struct ash_err *err);
 /* Wait until the state has been copied as far as a save needs it: before it changes. Returns the nanoseconds that took.
  * No other rank takes part. */
@@ -77,7 +77,7 @@ struct ash_save_result {
     double seconds;      /* since begin */
     uint64_t size_bytes; /* of the large files */
 };
-/* First rank: the next result that nobody took yet. Returns false where there is none. */
+/* First rank: the next result that was not taken yet. Returns false if there is none. */
 bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *result_out);
 /* First rank: is something under way or not yet taken? */
 bool ash_saver_is_busy(struct ash_saver *saver);

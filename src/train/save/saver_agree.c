@@ -1,4 +1,4 @@
-/* saver: what ranks tell each other at the edges of steps: who has written its part of a save, and how that went. */
+/* saver: exchange at step boundaries: which ranks have written their parts of a save, and their results. */
 #include "base/assert.h"
 #include "train/save/saver_priv.h"
 
@@ -38,7 +38,7 @@ static int share_failure(struct ash_saver *saver, struct ash_save *save, size_t 
     return 0;
 }
 
-/* Of several ranks: *is_over_out says whether all are done. */
+/* With several ranks: *is_over_out: all are done. */
 static int agree(struct ash_saver *saver, struct ash_save *save, bool is_mine_over, bool *is_over_out,
                  struct ash_err *err)
 {
@@ -50,7 +50,7 @@ static int agree(struct ash_saver *saver, struct ash_save *save, bool is_mine_ov
     return look[1] == INT32_MAX ? add_sums(saver, save, err) : share_failure(saver, save, (size_t)look[1], err);
 }
 
-/* The oldest save that not all ranks have written, as far as this one knows. *is_mine_over_out: it has, itself. */
+/* The oldest save that not all ranks are known to have written. *is_mine_over_out: this rank has written it. */
 static struct ash_save *find_unagreed(struct ash_saver *saver, bool *is_mine_over_out)
 {
     struct ash_save *save;

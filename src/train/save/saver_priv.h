@@ -11,9 +11,9 @@
 #include "train/save/save_plan.h"
 #include "train/save/saver.h"
 
-/* Who writes a save. */
+/* Writers of a save. */
 enum ash_save_mode {
-    ASH_SAVE_SHARED,   /* all ranks, each what it holds */
+    ASH_SAVE_SHARED,   /* all ranks, each its ranges */
     ASH_SAVE_ALONE,    /* the first rank, which holds everything */
     ASH_SAVE_GATHERED, /* the first rank, what others send it */
 };
@@ -28,7 +28,7 @@ struct ash_save_source {
 /* A save that is under way. */
 struct ash_save {
     struct ash_save *next;     /* a later one */
-    struct ash_save_opts opts; /* what it points to is the save's own, below */
+    struct ash_save_opts opts; /* its pointers are to the save's copies, below */
     char dir[PATH_MAX], tokenizer_dir[PATH_MAX];
     json_t *state;
     struct ash_commit *commit; /* of an export, with the first rank */
@@ -60,7 +60,7 @@ struct ash_saver {
     pthread_mutex_t mutex;    /* over all below */
     pthread_cond_t changed;
     struct ash_save *saves; /* oldest first; the first rank's until the manifest is there or the folder is gone */
-    struct ash_save_result results[2 * ASH_SAVER_UNDER_WAY_MAX]; /* that nobody took yet, oldest first */
+    struct ash_save_result results[2 * ASH_SAVER_UNDER_WAY_MAX]; /* not taken yet, oldest first */
     size_t result_count;
     bool is_stopping;
 };
@@ -70,12 +70,12 @@ struct ash_saver {
 int ash_save_copy(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
 /* Wait until it is on the disk, and write the small files. rc: what copy returned, for which err has the sentence. */
 int ash_save_settle(struct ash_saver *saver, struct ash_save *save, int rc, struct ash_err *err);
-/* Are other ranks asked before a save is complete? */
+/* Do other ranks agree before a save is complete? */
 bool ash_save_has_company(const struct ash_saver *saver, const struct ash_save *save);
 /* First rank: what all ranks send it, in the caller of begin. All ranks call it. Returns 0 or the group's error;
  * that of writing is in save->rc. */
 int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
-/* First rank: everything is on disk; the manifest. Or, where save->rc says that it failed, remove what is there. */
+/* First rank: everything is on disk; write the manifest. Or, if save->rc is an error, remove the partial save. */
 void ash_save_commit(struct ash_saver *saver, struct ash_save *save);
 /* The thread. */
 void *ash_saver_main(void *arg);

@@ -1,5 +1,5 @@
-/* saver: what the thread of a rank does: walk over what the rank holds, copy it into the buffers of a piece writer,
- * and, on the first rank, end a save with its manifest. */
+/* saver: the thread of a rank: walk over the rank's ranges, copy them into the buffers of a piece writer, and, on the
+ * first rank, end a save with its manifest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,7 +215,7 @@ static int write_manifest(struct ash_saver *saver, struct ash_save *save, struct
     if (rc < 0) return rc;
     for (size_t i = 0; i < save->file_count; i++)
         known[i] = (struct ash_commit_sums){saver->plan.files[i].name, &save->pieces[i]};
-    /* what the manifest says is done is in the log, which may be somewhere that cannot be flushed */
+    /* the log must have the manifest's steps on disk; EINVAL: a log that cannot be flushed */
     if (save->opts.flush_fd >= 0 && fdatasync(save->opts.flush_fd) != 0 && errno != EINVAL)
         return ash_err_set(err, -errno, "the log cannot be flushed: %s", strerror(errno));
     if (commit == NULL) return ash_commit_seal(save->dir, known, save->file_count, save->state, err);
@@ -266,7 +266,7 @@ static void add_result(struct ash_saver *saver, const struct ash_save *save)
 
     for (size_t i = 0; i < save->file_count; i++)
         result.size_bytes += saver->plan.files[i].size_bytes;
-    if (saver->result_count == sizeof(saver->results) / sizeof(saver->results[0])) /* nobody asks: the newest count */
+    if (saver->result_count == sizeof(saver->results) / sizeof(saver->results[0])) /* not taken: the newest stay */
         memmove(&saver->results[0], &saver->results[1], --saver->result_count * sizeof(saver->results[0]));
     saver->results[saver->result_count++] = result;
 }
@@ -277,7 +277,7 @@ static void set_written(struct ash_saver *saver, struct ash_save *save, int rc, 
     save->rc = rc;
     save->err = *err;
     save->is_written = true;
-    /* nobody has to be asked, unless the owner has given it up */
+    /* agreed without other ranks, unless the owner has given it up */
     if (!ash_save_has_company(saver, save) && !atomic_load(&saver->is_giving_up)) save->is_agreed = true;
     pthread_cond_broadcast(&saver->changed);
 }
@@ -326,7 +326,7 @@ static void advance_once(struct ash_saver *saver, struct ash_save *save)
     set_written(saver, save, rc, &err);
 }
 
-/* What is most pressing: steps wait for copies, users for manifests. The mutex is held. Returns false where there is
+/* The most urgent work first: steps wait for copies, users for manifests. The mutex is held. Returns false if there is
  * nothing to do. */
 static bool work_once(struct ash_saver *saver)
 {

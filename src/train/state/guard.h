@@ -40,7 +40,7 @@ struct ash_guard_stats {
 /* Judge one step and count it in stats. targets: how many rows had one. */
 enum ash_guard_verdict ash_guard_check(const struct ash_guard_opts *opts, struct ash_guard_stats *stats,
                                        uint64_t targets, double loss, double norm);
-/* Must the run end after verdict? Returns 0, or -ECANCELED with a sentence that says what to change. */
+/* Must the run end after verdict? Returns 0, or -ECANCELED with a sentence on the settings to change. */
 int ash_guard_limit(const struct ash_guard_opts *opts, const struct ash_guard_stats *stats,
                     enum ash_guard_verdict verdict, struct ash_err *err);
 /* "gradient norm 812 is 90 times its running mean": for the log and the screen. Returns buf. */

@@ -119,7 +119,8 @@ static int agree_on_max(struct ash_optimizer *const *optimizers, size_t count, c
     return rc;
 }
 
-/* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
+/* The whole sum as a number: its two halves are brought below 2^32 first, independent of which rank added which
+ * part. */
 static double squares_value(struct ash_squares sum)
 {
     sum.high += sum.low >> 32;
@@ -173,7 +174,7 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
-/* What is the same for all parameters in the next update. */
+/* Arguments of the next update that all parameters share. */
 static struct ash_adamw_args common_args(const struct ash_optimizer *optimizer, double norm, double lr)
 {
     const struct ash_optimizer_opts *opts = optimizer->opts;

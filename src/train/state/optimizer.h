@@ -1,5 +1,5 @@
 /* optimizer - gradient norm, clipping and AdamW over a state, or over the shard of it that this process keeps. The norm
- * is a sum of integers (compute/squares.h), so it does not matter who holds what. One owner thread. */
+ * is a sum of integers (compute/squares.h), so it does not depend on the layout. One owner thread. */
 #ifndef ASH_TRAIN_STATE_OPTIMIZER_H
 #define ASH_TRAIN_STATE_OPTIMIZER_H
 
@@ -37,10 +37,10 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimi
  * those of all other ranks, which call it too. Returns 0 or the group's error. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
                        const struct ash_optimizer_ranks *ranks, double *norm_out, struct ash_err *err);
-/* Clip by norm and apply AdamW to what this process updates of the shard, with gradients grads [shard, or model where
- * flat], into state->next; ash_state_advance makes it count. */
+/* Clip by norm and apply AdamW to this process's part of the shard, with gradients grads [shard, or model if flat],
+ * into state->next; ash_state_advance makes it current. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
-/* Elements that are not in a state: a copy of what another process updates. */
+/* Elements that are not in a state: a peer replica of another process's part. */
 struct ash_optimizer_run {
     size_t count;
     const float *grads;

@@ -63,7 +63,7 @@ static void round_run(struct ash_state *state, struct ash_range run)
     exec->ops->row->copy(exec, &args);
 }
 
-/* Round what this process holds. */
+/* Round this process's weights. */
 static void round_own(struct ash_state *state)
 {
     if (ash_model_slice(state->model)->shard_weights || state->part.node_shard_group != NULL)
@@ -73,7 +73,7 @@ static void round_own(struct ash_state *state)
         round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
 }
 
-/* Make the working copies of what this process holds. is_blank: pages that nobody has touched stay untouched. */
+/* Make the working copies of this process's weights. is_blank: untouched pages stay untouched. */
 static int make_copies(struct ash_state *state, bool is_blank, struct ash_err *err)
 {
     int rc;
@@ -221,7 +221,7 @@ struct hash_ctx {
     const float *values;
     size_t count, full; /* full: the first's place in the whole tensor */
     uint64_t seed;
-    _Atomic uint64_t sum; /* addition commutes: whoever comes first */
+    _Atomic uint64_t sum; /* addition commutes: threads may add in any order */
 };
 
 static void hash_range(void *ctx, size_t begin, size_t end, int worker)

@@ -16,7 +16,7 @@ size_t ash_state_replica_bytes(const struct ash_state *state);
 /* Allocate the working copy of a state with a node shard group, whose moments are there; float32 weights move there.
  * All of them call it. */
 int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *err);
-/* The same of a state with tp peers, each of which has a working copy of its own slice. */
+/* The same of a state with tp peers, each of which has a working copy of one slice. */
 int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err *err);
 
 #endif

@@ -1,7 +1,7 @@
-/* state: one copy of the state for all replicas on a node. Each updates its part, so that nobody does twice what
- * another does too, and nothing has to travel. There are places for the values of two steps, used alternately: a
- * process that is lost in the middle of an update leaves the last step's as they are. The working copy (bf16) is made
- * of the weights and has one place. */
+/* state: one copy of the state for all replicas on a node. Each updates its part, so that no work is done twice, and
+ * nothing has to be sent. There are two buffers for the values, used alternately: a process that is lost in the middle
+ * of an update leaves the last step's intact. The working copy (bf16) is converted from the weights and has one
+ * buffer. */
 #include "train/state/state_priv.h"
 
 #include <string.h>

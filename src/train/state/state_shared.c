@@ -1,6 +1,6 @@
-/* state: one working copy of the weights for the ranks of a node over which a slice is sharded. Each writes its
- * parts where all read, so that nothing has to be gathered. An update waits for everyone's gradients, so nobody reads
- * any more what it writes. */
+/* state: one working copy of the weights for the ranks of a node over which a slice is sharded. Each writes its parts
+ * where all read, so that nothing has to be gathered. An update waits for all ranks' gradients, so no rank reads the
+ * values any more while it writes. */
 #include "train/state/state_priv.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "collective/host/window.h"
 #include "infra/memory.h"
 
-/* Huge pages of a part from which on they are worth it: what a rank maps grows by whole ones. */
+/* Parts of at least this many huge pages use them: a rank's mappings grow by whole ones. */
 #define HUGE_PARTS 2
 
 /* The largest part of a unit. */
@@ -52,7 +52,7 @@ int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *er
     return 0;
 }
 
-/* Nobody reads before the first barrier of a pass, and nobody updates before all gradients are reduced. */
+/* No rank reads before the first barrier of a pass, and none updates before all gradients are reduced. */
 int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err *err)
 {
     size_t size = ash_model_size(state->model);
