@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The whole suite: every test in the ordinary build, then again under ASan+UBSan (built with clang where there is one, so that both
 # compilers' warnings are errors), then what uses threads under TSan. With an argument, only that sanitizer's build.
-# Each part ends with ctest's summary; the first failing part ends the run. The last lines say which tests were skipped, and why.
+# Each part ends with ctest's summary; the first failing part ends the run. The last lines list the slowest tests, then those that were
+# skipped, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(($(nproc) + 1)) # many tests wait more than they work
@@ -17,7 +18,8 @@ part() {
     ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
 }
 
-trap 'scripts/skipped.sh build*/Testing/Temporary/LastTest.log' EXIT # the last lines, however the run ends
+# The last lines, even if a part fails.
+trap 'scripts/slowest.sh build*/Testing/Temporary/LastTest.log; scripts/skipped.sh build*/Testing/Temporary/LastTest.log' EXIT
 rm -f build*/Testing/Temporary/LastTest.log
 
 cc=${CC:-cc}

@@ -66,7 +66,7 @@ grep -q '"backends"' "$SCRATCH/out" || fail "version --json: $(cat "$SCRATCH/out
 # What only some commands need is loaded by those: libfabric draws in libraries that sleep when they start.
 ! ldd "$ASHLAR" | grep -q libfabric || fail "the program is linked to libfabric"
 
-# Every target that `make help` lists has a recipe; the last lines of `make test` say what was skipped.
+# Every target that `make help` lists has a recipe; the last lines of `make test` list the slowest and the skipped tests.
 if command -v make > /dev/null; then
     for target in $(make -s -C "$SOURCE" help | grep -oE '(^|; +)make [a-z-]+' | sed 's/.*make //'); do
         try make -s -n -C "$SOURCE" "$target"
@@ -75,6 +75,12 @@ if command -v make > /dev/null; then
 fi
 printf '%s\n' '1/2 Testing: e2e_one' 'skipped: needs a thing (Debian: thing)' '2/2 Testing: e2e_two' 'passed' > "$SCRATCH/LastTest.log"
 same "skipped tests" "skipped tests:   e2e_one: needs a thing (Debian: thing)" "$("$SOURCE/scripts/skipped.sh" "$SCRATCH/LastTest.log" | paste -sd ' ')"
+mkdir -p "$SCRATCH/build/Testing/Temporary" && log=$SCRATCH/build/Testing/Temporary/LastTest.log
+for i in {1..22}; do printf '%s\n' "$i/22 Testing: e2e_$i" "Test time =   $i.50 sec"; done > "$log"
+printf '%s\n' "1/22 Testing: e2e_1" "Test time =  99.00 sec" >> "$log" # a second try, longer than the first
+"$SOURCE/scripts/slowest.sh" "$log" > "$SCRATCH/out"
+same "slowest tests" "20 99.0e2e_1(build) total build: 22 tests, 363 s one after the other" \
+    "$(grep -c '(build)$' "$SCRATCH/out") $(sed -n '2s/ //gp' "$SCRATCH/out") $(tail -n 1 "$SCRATCH/out")"
 
 # Output that cannot be written is an error; a reader that went away is not worth a word.
 code=0
