@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/socket.h"
 #include "orchestrate/budget/drains.h"
@@ -175,6 +176,7 @@ static const char *fate_name(enum ash_node_fate fate)
 {
     static const char *const names[] = {"keep", "reset", "reboot", "replace"};
 
+    ash_assert((size_t)fate < ASH_COUNT(names));
     return names[fate];
 }
 
@@ -185,6 +187,7 @@ static struct ash_kube_node_mark mark_of(const struct ash_node_action_opts *opts
     static const char *const healths[] = {"Schedulable", "Unschedulable", "UnschedulablePendingReboot",
                                           "UnschedulablePendingReplacement"};
 
+    ash_assert((size_t)fate < ASH_COUNT(healths));
     return (struct ash_kube_node_mark){.fate = fate != ASH_FATE_KEEP ? fate_name(fate) : NULL,
                                        .health = healths[fate],
                                        .reason = reason,

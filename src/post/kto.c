@@ -58,6 +58,7 @@ static int32_t token_of(const struct joined *joined, size_t t, bool *is_target_o
 {
     bool is_answer = t >= joined->prompt.count;
 
+    ash_assert(t < joined->count);
     *is_target_out = is_answer && joined->answer.targets[t - joined->prompt.count] != 0;
     return is_answer ? joined->answer.ids[t - joined->prompt.count] : joined->prompt.ids[t];
 }
@@ -75,8 +76,10 @@ static int arrange(struct ash_kto *kto, struct ash_err *err)
     used = bins > 0 ? calloc((size_t)bins, sizeof(*used)) : NULL;
     if (used == NULL) return ash_err_set(err, -ENOMEM, "out of memory for KTO's sequences");
     for (size_t i = 0; i < kto->count; i++) {
+        ash_assert(kto->bin_of[i] < (size_t)bins);
         kto->row_of[i] = used[kto->bin_of[i]];
         used[kto->bin_of[i]] += kto->lengths[i];
+        ash_assert(used[kto->bin_of[i]] <= seq); /* the plan fills no sequence beyond its end */
     }
     free(used);
     kto->bins = (size_t)bins;
@@ -88,6 +91,7 @@ static void add_joined(const struct ash_kto *kto, size_t i, struct ash_sample *s
     struct joined joined = join(kto, kto->list[i]);
     size_t row = kto->row_of[i];
 
+    ash_assert(row + joined.count <= (size_t)kto->post->job->data.seq_tokens);
     for (size_t t = 0; t < joined.count; t++) {
         bool is_target = false, next_is_target = false;
         int32_t next = t + 1 < joined.count ? token_of(&joined, t + 1, &next_is_target) : -1;

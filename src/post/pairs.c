@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "post/objective/pairs.h"
 #include "post/post_priv.h"
 #include "post/reference.h"
@@ -12,6 +13,7 @@ struct ash_pair_side ash_pair_side_of(const struct ash_objective_rows *rows, siz
 {
     struct ash_pair_side side = {0};
 
+    ash_assert(first + count <= rows->rows);
     for (size_t r = first; r < first + count; r++) {
         if (rows->targets[r] < 0) continue;
         side.logp -= (double)rows->losses[r];
@@ -22,6 +24,7 @@ struct ash_pair_side ash_pair_side_of(const struct ash_objective_rows *rows, siz
 
 static void scale_side(const struct ash_objective_rows *rows, size_t first, size_t count, double scale)
 {
+    ash_assert(first + count <= rows->rows);
     for (size_t r = first; r < first + count; r++)
         if (rows->targets[r] >= 0) rows->scales[r] = (float)scale;
 }
@@ -83,6 +86,7 @@ static int weigh_pairs(void *ctx, const struct ash_objective_rows *rows, double 
                              rejected = ash_pair_side_of(rows, second, unit->count[1]);
         struct ash_pair_value value;
 
+        ash_assert(post->step_units >= count); /* count_step() counted this slot's, too */
         if (chosen.count == 0 || rejected.count == 0 || ash_pair_is_same(&post->pairs, unit->unit)) continue;
         if (post->pairs.reference != NULL) {
             chosen.reference = post->pairs.reference[2 * unit->unit];

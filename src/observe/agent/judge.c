@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "observe/agent/agent_priv.h"
@@ -149,6 +150,7 @@ static bool note_missing(struct ash_agent *agent, const char *text)
     size_t count = ash_missing_find(text, &agent->opts.wanted, missing);
     bool changed = false;
 
+    ash_assert(count <= ASH_MISSING_MAX);
     for (size_t i = 0; i < count; i++) {
         struct ash_node_finding finding = {.layer = missing[i].layer, .remedy = ASH_REMEDY_REBOOT, .source = "metrics"};
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "observe/health/kernel_log.h"
 
@@ -129,6 +130,7 @@ static int read_file(struct ash_kmsg *kmsg, char *line, uint64_t *number_out)
     bytes = newline != NULL ? (size_t)(newline - kmsg->buf) + 1 : kmsg->used;
     ash_kernel_record_parse(kmsg->buf, bytes, &record);
     take_text(&record, line);
+    ash_assert(bytes > 0 && bytes <= kmsg->used);
     memmove(kmsg->buf, kmsg->buf + bytes, kmsg->used - bytes);
     kmsg->used -= bytes;
     kmsg->offset += bytes;

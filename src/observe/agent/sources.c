@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "observe/collect/exposition.h"
@@ -75,7 +76,9 @@ static void *reader_main(void *arg)
         pthread_mutex_lock(&sources->lock);
         ash_str_fini(&reader->text);
         reader->text = text;
+        ash_assert(reader->answered < round && round <= sources->round); /* rounds only rise */
         reader->answered = round;
+        ash_assert(round != sources->round || sources->pending > 0);
         if (round == sources->round) sources->pending--;
         reader->is_up = rc == 0;
         reader->seconds = (double)(ash_clock_ns() - start_ns) * 1e-9;

@@ -49,6 +49,7 @@ const char *ash_check_grade_name(enum ash_check_grade grade)
 {
     static const char *const names[] = {"good", "warn", "BAD", "skipped"};
 
+    ash_assert((size_t)grade < ASH_COUNT(names));
     return names[grade];
 }
 

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/thread.h"
@@ -225,6 +226,7 @@ void ash_check_deep(const struct ash_check_opts *opts, struct ash_check_report *
 
         cores[i] = (struct core){.number = numbers[i], .opts = opts};
         if (memory != MAP_FAILED) {
+            ash_assert((i + 1) * words * sizeof(uint64_t) <= bytes); /* no two cores share a word */
             cores[i].memory = memory + i * words;
             cores[i].words = words;
         }

@@ -78,6 +78,7 @@ static void check_modules(const struct ash_check_opts *opts, bool has_gpus, stru
     }
     for (size_t i = 0; i < ASH_COUNT(wanted); i++) {
         if (!wanted[i].is_needed) continue;
+        ash_assert(used < sizeof(found)); /* three short names */
         if (has_module(text.data, wanted[i].name))
             used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s", used > 0 ? ", " : "", wanted[i].name);
         else

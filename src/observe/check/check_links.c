@@ -44,6 +44,7 @@ static void judge_links(const struct gpu_links *gpu, unsigned most, struct ash_c
 {
     static const char *const names[ASH_NVML_LINK_ERRORS] = {"replays", "recoveries", "damaged flits", "damaged data"};
 
+    ash_assert(gpu->active <= gpu->links && gpu->links <= LINKS_MAX);
     if (gpu->active < most)
         ash_check_add(report, "NVLink", ASH_GRADE_BAD, "all links up", "GPU %u: %u of %u links up, link %u is down",
                       gpu->index, gpu->active, most > gpu->links ? most : gpu->links, gpu->down);

@@ -29,6 +29,7 @@ static const struct {
 
 const char *ash_node_fact_name(enum ash_node_fact fact)
 {
+    ash_assert(fact < ASH_FACTS);
     return facts[fact].name;
 }
 
@@ -155,6 +156,7 @@ static bool is_slow_end(const double *rates, size_t count, size_t node, bool sen
 {
     size_t slow = 0, all = 0;
 
+    ash_assert(node < count);
     for (size_t other = 0; other < count; other++) {
         double rate = sends ? rates[node * count + other] : rates[other * count + node];
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "observe/check/cluster.h"
 
@@ -54,6 +55,7 @@ size_t ash_halves_partner(size_t node, size_t round, size_t seats)
 {
     size_t last = seats - 1;
 
+    ash_assert(seats >= 2 && seats % 2 == 0 && node < seats);
     if (node == last) return round * (seats / 2) % last;
     if (2 * node % last == round % last) return last;
     return (round + last - node) % last;
@@ -145,6 +147,7 @@ static void begin_round(struct search *search)
 
 static void place(struct search *search, struct run run, size_t group)
 {
+    ash_assert(run.first + run.count <= search->node_count);
     for (size_t i = run.first; i < run.first + run.count; i++)
         if (!search->is_out[i]) search->places[search->nodes[i]] = group;
 }
@@ -180,6 +183,7 @@ static int measure_level(struct search *search, size_t size, struct ash_err *err
         place(search, (struct run){g * size, ash_min(size, search->node_count - g * size)}, g);
     rc = measure_groups(search, groups, err);
     if (rc < 0) return rc;
+    ash_assert(level > 0 && level < ASH_COUNT(search->usual));
     search->usual[level] = search->usual[level - 1];
     if (groups >= PEERS_MIN && ash_cluster_median(search->rates, groups, &search->usual[level]) < 0)
         return ash_err_set(err, -ENOMEM, "no memory for %zu groups", groups);
@@ -206,6 +210,7 @@ static size_t part(struct run run, struct run *parts)
 
 static bool is_free(const struct search *search, struct run run)
 {
+    ash_assert(run.first + run.count <= search->node_count);
     for (size_t i = 0; i < run.count; i++)
         if (search->places[search->nodes[run.first + i]] != SIZE_MAX) return false;
     return true;
@@ -217,6 +222,7 @@ static int measure_probes(struct search *search, size_t count, struct ash_err *e
     size_t left = count;
     int rc = 0;
 
+    ash_assert(count <= 4 * TASKS_MAX);
     for (size_t i = 0; i < count; i++)
         search->probes[i].rate = -1;
     while (left > 0 && rc == 0) {
@@ -232,6 +238,7 @@ static int measure_probes(struct search *search, size_t count, struct ash_err *e
             place(search, probe->task.a, probe->group);
             place(search, probe->task.b, probe->group);
         }
+        ash_assert(groups > 0); /* the first probe that is left is always free: the loop ends */
         rc = measure_groups(search, groups, err);
         for (size_t i = 0; i < count && rc == 0; i++) {
             if (search->probes[i].group == SIZE_MAX) continue;
@@ -248,6 +255,7 @@ static void judge_probes(struct search *search, size_t at, size_t count)
 {
     size_t slow = 0;
 
+    ash_assert(at + count <= 4 * TASKS_MAX);
     for (size_t i = at; i < at + count; i++)
         slow +=
             is_slow(search, search->probes[i].rate, search->probes[i].task.a.count + search->probes[i].task.b.count);
@@ -265,6 +273,7 @@ static size_t divide(struct search *search, const struct task *task, size_t at)
     size_t a_count = part(task->a, a), b_count = part(task->b, b), count = 0;
     bool is_last = task->a.count <= 2 && task->b.count <= 2;
 
+    ash_assert(at + 4 <= 4 * TASKS_MAX);
     for (size_t i = 0; i < a_count; i++)
         for (size_t k = 0; k < b_count; k++) {
             if (is_last && (search->is_out[a[i].first] || search->is_out[b[k].first])) continue;
@@ -317,6 +326,7 @@ static int measure_pairs(struct search *search, struct ash_err *err)
                 search->pairs.tasks[kept++] = pair;
             }
         }
+        ash_assert(met > 0); /* the first pair is always free: the list gets shorter */
         search->pairs.count = kept;
         rc = halves->ops->pairs(halves->ctx, search->places, err);
         halves->rounds++;

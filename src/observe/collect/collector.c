@@ -89,6 +89,7 @@ int ash_devices_add(struct ash_devices *devices, const char *folder, const char 
     int rc = ash_names_add(&devices->folders, folder);
 
     if (rc < 0) return rc;
+    ash_assert(devices->folders.count == devices->labels.count + 1); /* a label a folder */
     rc = ash_names_add(&devices->labels, labels);
     if (rc < 0) free(devices->folders.items[--devices->folders.count]);
     return rc;
@@ -152,6 +153,7 @@ static void check_folders(const struct ash_host_files *source, struct ash_device
 {
     char path[PATH_MAX];
 
+    ash_assert(devices->kept_count == 0 || devices->marks != NULL);
     for (size_t d = 0; devices->kept_count > 0 && d < devices->folders.count; d++) {
         const char *slash;
         uint64_t mark;
@@ -214,6 +216,7 @@ static int read_number(const struct ash_host_files *source, const struct ash_dev
     size_t slot = place * devices->folders.count + device;
     char path[PATH_MAX];
 
+    ash_assert(device < devices->folders.count);
     if (slot < devices->kept_count && devices->kept[slot] >= 0 &&
         ash_host_number_at(devices->kept[slot], value_out) == 0)
         return 0; /* the usual case: no path is needed */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -86,6 +87,7 @@ static const char *escape_of(char character, int bytes)
 /* value, escaped, from *used on. Returns whether it fits. */
 static bool add_escaped(char *buf, size_t buf_bytes, size_t *used, const char *value)
 {
+    ash_assert(*used < buf_bytes);
     while (*value != '\0') {
         uint32_t point;
         int bytes = ash_utf8_decode(value, strnlen(value, 4), &point);
@@ -123,6 +125,7 @@ const char *ash_exp_labels(char *buf, size_t buf_bytes, const char *name, ...)
         buf[used++] = '"';
     }
     va_end(args);
+    ash_assert(used < buf_bytes); /* add_escaped() leaves room for a quote and the end */
     buf[used] = '\0';
     return buf;
 }

@@ -154,6 +154,7 @@ static bool is_stuck(struct mounts *mounts, const char *path)
 {
     bool is_it = false;
 
+    ash_assert(mounts->stuck <= STUCK_MAX);
     for (size_t i = 0; i < mounts->stuck;) {
         struct probe *probe = mounts->stuck_probes[i];
 
@@ -190,6 +191,7 @@ static int ask_mount(struct mounts *mounts, struct probe *probe)
         rc = pthread_cond_timedwait(&mounts->changed, &mounts->lock, &deadline);
     if (!atomic_load(&probe->is_done)) {
         atomic_fetch_add(&probe->refs, 1);
+        ash_assert(mounts->stuck < STUCK_MAX); /* with so many, none is asked */
         mounts->stuck_probes[mounts->stuck++] = probe;
     }
     pthread_mutex_unlock(&mounts->lock);

@@ -62,6 +62,7 @@ static double field_of(const uint8_t *log, size_t field)
 {
     uint64_t value = 0;
 
+    ash_assert(field < ASH_COUNT(fields) && fields[field].offset + fields[field].bytes <= LOG_BYTES);
     for (size_t i = fields[field].bytes; i-- > 0;)
         value = value << 8 | log[fields[field].offset + i];
     return (double)value * fields[field].scale + fields[field].add;

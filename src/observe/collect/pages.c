@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
@@ -219,6 +220,7 @@ static void write_head(const struct series *series, struct ash_str *out)
     char help[256];
     size_t used = 0;
 
+    ash_assert((size_t)series->metric.type < ASH_COUNT(types)); /* ash_metrics_page_next() refuses others */
     for (size_t i = 0; i < series->metric.help_bytes && used + 1 < sizeof(help); i++)
         if ((unsigned char)series->metric.help[i] >= ' ' && series->metric.help[i] != '\\')
             help[used++] = series->metric.help[i];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "observe/ranks/run_id.h"
 
@@ -185,6 +186,7 @@ static int compare_entries(const void *a, const void *b)
 
 static const struct ash_flight_call *call_of(const struct ash_flight_set *set, const struct entry *entry)
 {
+    ash_assert(entry->rank < set->count && entry->index < set->ranks[entry->rank].view.count);
     return ash_flight_call_at(&set->ranks[entry->rank], entry->index);
 }
 
@@ -249,6 +251,7 @@ static bool find_difference(const struct ash_flight_set *set, struct span at, st
         most_count = same;
         most = call_of(set, &at.entries[i]);
     }
+    ash_assert(most != NULL); /* a call is the same as itself */
     finding = begin_finding(ASH_FLIGHT_DIFFERS, most);
     for (size_t i = 0; i < at.count; i++) {
         const struct ash_flight_call *call = call_of(set, &at.entries[i]);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "observe/flight/flight.h"
 
 #define WAY_CALLS UINT64_MAX
@@ -102,6 +103,7 @@ static int compare_members(const void *left, const void *right)
 
 static int add_member(struct ash_flight_torch *torch, const struct member *member, size_t *capacity)
 {
+    ash_assert(torch->count <= *capacity);
     if (torch->count == *capacity) {
         size_t more = *capacity > 0 ? 2 * *capacity : 64;
         struct member *members = realloc(torch->members, more * sizeof(*members));
@@ -190,6 +192,7 @@ static uint64_t common_start(const struct member *members, size_t count)
 
     for (size_t i = 0; i < count; i++)
         if (members[i].first > start) start = members[i].first;
+    ash_assert(count > 0); /* a call's group has at least the rank that made it */
     return start;
 }
 
@@ -246,6 +249,7 @@ static void name_call(const struct ash_flight_call *call, const size_t ends[2], 
         "send",       "recv"};
     int from = ends[0] < ends[1] ? 0 : 1; /* places among the two, in order */
 
+    ash_assert(call->op < ASH_FLIGHT_OPS); /* is_shown() refuses others */
     if (call->op == ASH_FLIGHT_SEND)
         snprintf(buf, buf_bytes, "nccl:send %d->%d", from, 1 - from);
     else if (call->op == ASH_FLIGHT_RECV)
@@ -301,6 +305,7 @@ static void add_call(const struct ash_flight_call *call, const char *name, uint6
 {
     char group[64], desc[ASH_FLIGHT_NAME_BYTES + 1] = {0};
 
+    ash_assert(strncmp(name, "nccl:", 5) == 0); /* cut off for the frame's name below */
     memcpy(desc, call->name, sizeof(call->name));
     name_group(call->group, way_of(call), group, sizeof(group));
     ash_str_adds(out, "}(");
@@ -384,6 +389,7 @@ int ash_flight_torch_write(const struct ash_flight_torch *torch, size_t index, s
     const struct ash_flight_rank *rank = &torch->set->ranks[index];
     uint64_t record = 0;
 
+    ash_assert(index < torch->set->count);
     ash_str_adds(out, "\x80\x02}(");
     add_text(out, "version"), add_text(out, "2.10");
     add_text(out, "rank"), add_int(out, rank->rank);

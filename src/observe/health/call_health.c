@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "observe/flight/flight.h"
 
 static const struct ash_rule call_rule = {.layer = ASH_HEALTH_STEP,
@@ -23,6 +24,7 @@ static const char *means_of(enum ash_flight_fault fault)
         "a rank ended in the middle of a call: it was killed or it crashed",
         "all ranks are in a call that does not end: the network between them"};
 
+    ash_assert((size_t)fault < ASH_COUNT(texts));
     return texts[fault];
 }
 

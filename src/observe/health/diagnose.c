@@ -353,6 +353,7 @@ int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_e
     if (rc < 0) return ash_err_set(err, rc, "diagnose: out of memory");
     diagnose->check_count = ASH_COUNT(rules);
     ash_diagnose_excuse(diagnose);
+    ash_assert(diagnose->note_count <= ASH_DIAGNOSE_NOTES); /* checks[] has room for the rules and these */
     for (size_t i = 0; i < diagnose->note_count; i++)
         diagnose->checks[diagnose->check_count++] = diagnose->notes[i];
     if (diagnose->finding_count > 0)

@@ -38,6 +38,7 @@ static bool is_same_node(const struct ash_finding *a, const struct ash_finding *
 
 static bool is_caused_by(const struct ash_diagnose *diagnose, const struct ash_finding *effect, size_t relation)
 {
+    ash_assert(relation < ASH_COUNT(relations));
     if (!is_one_of(effect->metric, relations[relation].effects)) return false;
     for (size_t i = 0; i < diagnose->finding_count; i++) {
         const struct ash_finding *cause = &diagnose->findings[i];

@@ -3,11 +3,14 @@
 
 #include <stdio.h>
 
+#include "base/assert.h"
+
 /* How many series from the first on are of its node. */
 static size_t node_run(const struct ash_series *series, size_t count)
 {
     size_t run = 1;
 
+    ash_assert(count > 0); /* there is a first series to compare with */
     while (run < count && ash_node_compare(series[run].node, series[0].node) == 0)
         run++;
     return run;

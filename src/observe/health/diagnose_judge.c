@@ -295,6 +295,7 @@ static int judge_group(struct ash_diagnose *diagnose, const struct ash_rule *rul
     bool low = rule->kind == ASH_RULE_PEER_LOW || rule->kind == ASH_RULE_RATE_LOW;
     double median, bound;
 
+    ash_assert(count >= PEERS_MIN);
     for (size_t i = 0; i < count; i++)
         scratch[i] = points[i].value;
     median = median_of(scratch, count);

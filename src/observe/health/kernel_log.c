@@ -70,6 +70,7 @@ static enum ash_node_remedy remedy_of(enum ash_xid_verdict verdict)
                                                     [ASH_XID_REBOOT] = ASH_REMEDY_REBOOT,
                                                     [ASH_XID_ISOLATE] = ASH_REMEDY_REPLACE};
 
+    ash_assert((size_t)verdict < ASH_COUNT(remedies));
     return remedies[verdict];
 }
 
@@ -196,6 +197,7 @@ const char *ash_kernel_kind_name(enum ash_kernel_kind kind)
                                                         "edac", "oom",    "lockup", "hung_task", "file_system",
                                                         "nvme", "lustre", "link",   "throttle"};
 
+    ash_assert(kind < ASH_KERNEL_KINDS);
     return names[kind];
 }
 
@@ -213,6 +215,7 @@ const char *ash_node_remedy_name(enum ash_node_remedy remedy)
 {
     static const char *const names[] = {"none", "watch", "reset", "reboot", "replace"};
 
+    ash_assert((size_t)remedy < ASH_COUNT(names));
     return names[remedy];
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 /* Samples of a family; "node_x{" begins each. */
 static long count_samples(const char *text, const char *start)
 {
@@ -44,5 +46,6 @@ size_t ash_missing_find(const char *text, const struct ash_parts_wanted *wanted,
                  devices, (long long)wanted->network_devices);
         count++;
     }
+    ash_assert(count <= ASH_MISSING_MAX);
     return count;
 }

@@ -22,6 +22,7 @@ static const char *const status_names[] = {
 
 const char *ash_node_status_name(enum ash_node_status status)
 {
+    ash_assert((size_t)status < ASH_COUNT(status_names));
     return status_names[status];
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "observe/ranks/rank_steps.h"
 #include "observe/ranks/run_id.h"
 #include "observe/ranks/straggler.h"
@@ -158,6 +159,7 @@ static int compare(const void *a, const void *b)
 /* Keep record `index` of those that are kept so far, or free it. */
 static void keep_if(struct ash_rank_list *list, size_t index, bool is_wanted, size_t *kept)
 {
+    ash_assert(*kept <= index && index < list->count); /* records only move down */
     if (is_wanted)
         list->records[(*kept)++] = list->records[index];
     else
@@ -184,6 +186,7 @@ static size_t end_of_job(const struct ash_rank_list *list, size_t from)
 {
     size_t end = from + 1;
 
+    ash_assert(from < list->count);
     while (end < list->count && strcmp(list->records[end].job, list->records[from].job) == 0 &&
            strcmp(list->records[end].run, list->records[from].run) == 0 &&
            strcmp(list->records[end].run_id, list->records[from].run_id) == 0)
@@ -257,6 +260,7 @@ static double *sum_grains(const struct ash_rank_record *records, size_t count, u
             const struct ash_rank_point *point = &records[r].points[i];
 
             if (point->step < first) continue;
+            ash_assert(point->step - first < steps);
             sums[point->step - first] += point->grains > 0 ? point->grains : NAN;
             seen[point->step - first]++;
         }
@@ -297,6 +301,7 @@ static int init_table(struct table *table, const struct ash_rank_record *records
 
             if (point->step < first) continue;
             at = (size_t)(point->step - first);
+            ash_assert(at < steps);
             scale = evened(point, grains[at], seen[at]);
             table->own[at * count + r] = point->own_s * scale;
             table->data[at * count + r] = point->data_s * scale;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "observe/ranks/run_log.h"
@@ -116,6 +117,7 @@ static int take_line(struct ash_run_record *record, const char *line)
     while (record->count > 0 && record->steps[record->count - 1].step >= (uint64_t)step)
         record->count--; /* a run that went back to a checkpoint */
     if (make_room(record) < 0) return -ENOMEM;
+    ash_assert(record->count < record->capacity);
     comm_s = positive(ash_run_log_number(line, "comm_s"));
     record->steps[record->count++] = (struct ash_run_step){(uint64_t)step,
                                                            positive(ash_run_log_number(line, "compute_s")),
@@ -231,6 +233,7 @@ static int compare(const void *a, const void *b)
 /* The middle of a step's time over all steps; buf has room for them. */
 static double usual_step(const struct ash_run_record *record, double *buf)
 {
+    ash_assert(record->count > 0); /* there is a middle one */
     for (size_t i = 0; i < record->count; i++) {
         const struct ash_run_step *step = &record->steps[i];
 
@@ -287,6 +290,7 @@ static int judge_rise(const struct ash_run_record *record, const struct series *
     struct ash_rise rise;
     char value[120];
 
+    ash_assert(usual > 0); /* a divisor */
     for (size_t i = 0; i < record->count; i++)
         memory[i] = series->value(&record->steps[i]) / usual;
     rise = ash_rise_find(memory, record->count, RISE_LEAST, memory + record->count);
@@ -308,6 +312,7 @@ static double data_share(const struct ash_run_record *record, double usual, doub
     size_t from = record->count / 2, count = record->count - from;
     double waits = 0, others = 0;
 
+    ash_assert(count > 0);
     for (size_t i = 0; i < count; i++) {
         const struct ash_run_step *step = &record->steps[from + i];
 

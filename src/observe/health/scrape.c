@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/number.h"
 
@@ -210,6 +211,7 @@ static void point_at_labels(struct ash_scrape *scrape)
         if (scrape->samples[i].label_count > 0) scrape->samples[i].labels = scrape->labels + used;
         used += scrape->samples[i].label_count;
     }
+    ash_assert(used == scrape->label_count); /* labels of refused lines were taken back */
 }
 
 int ash_scrape_parse(const char *text, size_t size_bytes, const char *name, struct ash_scrape **scrape_out,
@@ -268,6 +270,7 @@ size_t ash_scrape_count(const struct ash_scrape *scrape)
 
 const struct ash_scrape_sample *ash_scrape_at(const struct ash_scrape *scrape, size_t index)
 {
+    ash_assert(index < scrape->count);
     return &scrape->samples[index];
 }
 

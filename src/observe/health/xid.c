@@ -79,6 +79,7 @@ const char *ash_xid_verdict_name(enum ash_xid_verdict verdict)
 {
     static const char *const names[] = {"unknown", "monitor", "reset", "reboot", "isolate"};
 
+    ash_assert((size_t)verdict < ASH_COUNT(names));
     return names[verdict];
 }
 
@@ -259,6 +260,7 @@ void ash_xid_judge(const struct ash_xid_setting *setting, const struct ash_xid_g
 {
     struct ash_xid_answer *answer = answer_out;
 
+    ash_assert(gpu->count <= ASH_COUNT(answer->findings)); /* one a code */
     memset(answer, 0, sizeof(*answer));
     for (size_t i = 0; i < gpu->count; i++) {
         struct ash_xid_finding *finding = &answer->findings[answer->count++];

@@ -115,6 +115,7 @@ static struct ash_xid_gpu *gpu_of(struct ash_xid_log *log, struct slice address)
     if (log->gpu_count == ASH_XID_GPUS_MAX) return NULL;
     gpu = &log->gpus[log->gpu_count++];
     memset(gpu, 0, sizeof(*gpu));
+    ash_assert(length < sizeof(gpu->address)); /* take_address() refuses longer ones */
     memcpy(gpu->address, address.at, length);
     gpu->action = ASH_XID_ACTION_ABSENT;
     return gpu;

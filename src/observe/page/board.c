@@ -82,6 +82,7 @@ static void ask(struct ash_board *board, size_t index)
     char url[512];
     int rc;
 
+    ash_assert(index < board->opts.agent_count);
     snprintf(url, sizeof(url), "%s/v1/board", board->opts.agents[index]);
     rc = ash_fetch(url, board->opts.token, ANSWER_S, ANSWER_BYTES_MAX, &body, NULL);
     if (rc == 0 && ash_json_parse(body.data != NULL ? body.data : "", body.size_bytes, url, &answer, NULL) < 0)

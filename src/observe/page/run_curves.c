@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "observe/ranks/run_log.h"
 
 #define BLOCK_BYTES 262144
@@ -35,6 +36,7 @@ void ash_run_curves_fini(struct ash_run_curves *run)
 
 static void add_point(struct ash_curve *curve, double x, double y)
 {
+    ash_assert(curve->stride > 0 && curve->count <= ASH_CURVE_POINTS);
     curve->last_x = x;
     curve->last_y = y;
     if (curve->seen++ % curve->stride != 0) return;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
 
@@ -103,6 +104,7 @@ static void add_pass(struct curve *curve, const struct ash_pass_record *pass, do
 
     if (!(ago_s >= 0) || ago_s >= WINDOW_S) return;
     bucket = BUCKETS - 1 - (size_t)(ago_s / BUCKET_S);
+    ash_assert(bucket < BUCKETS);
     curve->answer[bucket] += (double)pass->tokens;
     curve->prompt[bucket] += (double)pass->prefill_rows;
     add_most(&curve->running[bucket], (double)pass->requests);

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 #define ALLOWED 0.04     /* excess that is nobody's business: half of the smallest change that is looked for */
 #define NAMED_LEAST 0.05 /* mean excess below which nobody is named */
 #define LIMIT 12.0       /* of the cumulative sum, in units of noise */
@@ -35,6 +37,7 @@ static double median(double *values, size_t count)
 /* ratio[step] of a rank's work to the median of the others', as a logarithm. */
 static void find_ratios(const struct ash_work *work, size_t rank, double *ratio, double *peers, double *buf)
 {
+    ash_assert(rank < work->ranks);
     for (size_t s = 0; s < work->steps; s++) {
         const double *own = work->own + s * work->ranks;
         size_t count = 0;
@@ -78,6 +81,7 @@ static struct change find_change(const double *ratio, size_t steps, double base,
     double sum = 0;
     size_t start = WARM_UP;
 
+    ash_assert(noise > 0); /* a divisor: NOISE_LEAST at least */
     for (size_t s = WARM_UP; s < steps; s++) {
         double excess = isnan(ratio[s]) ? 0 : (ratio[s] - base - allowed) / noise;
 
@@ -103,6 +107,7 @@ struct ash_rise ash_rise_find(const double *series, size_t count, double least, 
     if (isnan(noise) || isnan(base)) return (struct ash_rise){0};
     change = find_change(series, count, base, noise, least / 2);
     if (!change.is_found || change.since < WARM_UP + BASE_STEPS) return (struct ash_rise){0};
+    ash_assert(change.since < count);
     for (size_t s = change.since; s < count; s++)
         if (!isnan(series[s])) buf[seen++] = series[s];
     excess = median(buf, seen) - base; /* a mean would follow single values */
@@ -131,6 +136,7 @@ static void weigh(const struct ash_work *work, size_t rank, size_t since, const 
 {
     double excess = 0, expected = 0, data = 0, data_peers = 0;
 
+    ash_assert(since < work->steps && rank < work->ranks && work->ranks > 1);
     for (size_t s = since; s < work->steps; s++) {
         double own = work->own[s * work->ranks + rank];
 
@@ -154,6 +160,7 @@ static void weigh(const struct ash_work *work, size_t rank, size_t since, const 
 
 static uint64_t number_of(const struct ash_work *work, size_t step)
 {
+    ash_assert(step < work->steps);
     return work->step != NULL ? work->step[step] : step + 1;
 }
 

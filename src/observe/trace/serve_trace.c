@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 enum { ROW_PASSES = 1, ROW_REQUESTS = 2 }; /* the latter: the first of them */
 
 /* From when to when, in nanoseconds since 1970. */
@@ -135,6 +137,7 @@ static void take_row(struct writer *writer, struct lane *lane)
 
     while (row < writer->row_count && writer->row_ends[row] > lane->span.from_ns)
         row++;
+    ash_assert(row < writer->server->requests.count); /* at most a row per request */
     if (row == writer->row_count) writer->row_count++;
     writer->row_ends[row] = lane->span.to_ns;
     lane->row = ROW_REQUESTS + row;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 static int compare(const void *a, const void *b)
 {
     const struct ash_server_rings *left = a, *right = b;
@@ -17,6 +19,7 @@ static int compare(const void *a, const void *b)
 /* Give each view to the server of its process, at this offset; others are freed. */
 static void share_out(struct ash_server_set *set, struct ash_ring_view *views, size_t count, size_t offset)
 {
+    ash_assert(offset % _Alignof(struct ash_ring_view) == 0 && offset + sizeof(*views) <= sizeof(*set->servers));
     for (size_t i = 0; i < count; i++) {
         struct ash_ring_view *place = NULL;
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/command.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -50,6 +51,7 @@ static char *decode_base64(const char *text)
         held += 6;
         if (held < 8) continue;
         held -= 8;
+        ash_assert(held < 6); /* never two bytes at once */
         out[used++] = (char)(bits >> held & 255);
         if (out[used - 1] == '\0') goto bad;
     }

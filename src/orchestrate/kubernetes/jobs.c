@@ -132,6 +132,7 @@ static void undo(struct ash_kube_client *client, const json_t *objects, size_t c
                                  json_string_value(json_object_get(object, "apiVersion")));
         char path[ASH_KUBE_PATH_BYTES], full[ASH_KUBE_PATH_BYTES + 128];
 
+        ash_assert(resource != NULL); /* it was created */
         objects_path(client, resource, object, path);
         snprintf(full, sizeof(full), "%s/%s", path,
                  json_string_value(json_object_get(json_object_get(object, "metadata"), "name")));

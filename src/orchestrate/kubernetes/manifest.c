@@ -30,6 +30,7 @@ static int add_kind(const struct ash_kube_job *job, json_t *objects, struct ash_
         [ASH_KUBE_LWS] = ash_kube_leader_worker_set};
     json_t *object;
 
+    ash_assert((size_t)job->kind < ASH_COUNT(kinds));
     if (job->kind == ASH_KUBE_TRAINJOB) {
         object = ash_kube_training_runtime(job, err);
         if (object == NULL) return -EINVAL;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "orchestrate/kubernetes/client_priv.h"
@@ -140,6 +141,7 @@ static size_t on_stream(char *data, size_t size, size_t count, void *ctx)
         if (watch->rc < 0) return 0;
     }
     if (begin > 0) {
+        ash_assert(begin <= text->size_bytes);
         memmove(text->data, text->data + begin, text->size_bytes - begin);
         text->size_bytes -= begin;
     }

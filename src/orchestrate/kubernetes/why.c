@@ -153,6 +153,7 @@ static int add_events(const struct ash_kube_evidence *evidence, struct ash_str *
         if (at < EVENTS_MAX) newest[at] = event;
         if (kept < EVENTS_MAX) kept++;
     }
+    ash_assert(kept <= EVENTS_MAX);
     for (size_t i = 0; i < kept && rc == 0; i++)
         rc = ash_str_addf(text, "%s %s: %s: %s\n", text_at(json_object_get(newest[i], "involvedObject"), "kind"),
                           text_at(json_object_get(newest[i], "involvedObject"), "name"), text_at(newest[i], "reason"),

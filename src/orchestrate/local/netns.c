@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+
 #define WORDS_MAX 16
 #define SAID_BYTES 200
 
@@ -32,6 +34,7 @@ const char *ash_netns_address(size_t node, char *buf, size_t buf_bytes)
 
 int ash_netns_enter(const struct ash_netns *netns, size_t node)
 {
+    ash_assert(node < netns->nodes);
     return setns(netns->node_fds[node], CLONE_NEWNET) < 0 ? -errno : 0;
 }
 

@@ -163,6 +163,7 @@ static void print_lines(struct ash_process_said *said, const struct ash_process 
         if (i > first || stream->line[i] == '\n') print_line(said, process, &part, i - first);
         first = i + 1;
     }
+    ash_assert(first <= stream->filled && stream->filled <= sizeof(stream->line));
     memmove(stream->line, stream->line + first, stream->filled - first);
     stream->filled -= first;
     if (stream->filled > 0 && (end || stream->filled == sizeof(stream->line))) {

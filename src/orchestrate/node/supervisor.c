@@ -30,6 +30,7 @@
 
 static pid_t *group_of(struct ash_node_watch *watch, size_t node)
 {
+    ash_assert(node - watch->supervisor->first_rank / watch->supervisor->job.per_node < watch->node_count);
     return &watch->groups[node - watch->supervisor->first_rank / watch->supervisor->job.per_node];
 }
 
@@ -152,6 +153,7 @@ static bool plan_return(struct ash_node_watch *watch, size_t i, int code)
     double wait_s;
     char how[128];
 
+    ash_assert(life->again_ns == 0); /* it ran: it was not waiting for its return */
     if (watch->supervisor->restarts == 0 || watch->is_hopeless || watch->done > 0 || !ash_end_of(code)->is_worth_more ||
         code == ASH_END_SAVED || !has_file(watch, "contacts"))
         return false;
@@ -223,6 +225,7 @@ static void note_end(struct ash_node_watch *watch, size_t i, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : ASH_END_SIGNAL + WTERMSIG(status);
 
+    ash_assert(watch->running > 0 && watch->processes[i].pid > 0);
     watch->lives[i].is_placed = ash_node_is_placed(watch, i);
     watch->processes[i].pid = 0;
     watch->running--;
@@ -283,6 +286,7 @@ int ash_node_start_one(struct ash_node_watch *watch, size_t i, bool joins, struc
     pid_t *group = group_of(watch, process->node);
     int rc;
 
+    ash_assert(process->pid == 0);                 /* one process a place */
     if (joins && kill(-*group, 0) < 0) *group = 0; /* all of its node are gone, and their process group with them */
     ash_process_drain(process, &watch->said);
     process->joins = joins;

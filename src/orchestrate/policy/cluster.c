@@ -31,6 +31,7 @@ static void fill_host(struct ash_policy *policy, int index)
     const struct ash_policy_host *host = &policy->hosts[index];
     struct ash_policy_host_state *state = &policy->states[index];
 
+    ash_assert(host->gpus <= ASH_POLICY_HOST_GPUS_MAX);
     state->cpu_free = host->cpu_milli;
     state->memory_free = host->memory_mib;
     state->whole = host->gpus;
@@ -93,6 +94,7 @@ void ash_policy_host_refresh(struct ash_policy *policy, int host)
     int units = state->is_up && !state->is_drained ? state->whole : 0, node = policy->hosts[host].node;
     int held = units < policy->mask[host] ? units : policy->mask[host];
 
+    ash_assert(state->whole >= 0 && state->whole <= policy->hosts[host].gpus);
     policy->future_units[host] = units;
     ash_room_set(policy->room, node, units);
     ash_room_set(policy->held, node, held > 0 ? held : 0);
@@ -174,6 +176,7 @@ static void change_host(struct ash_policy *policy, int host, const struct ash_po
         policy->gpu_milli_used -= sign * milli;
         ash_assert(state->gpu_free[gpu] <= ASH_POLICY_GPU_MILLI);
     }
+    ash_assert(policy->gpu_milli_used >= 0 && state->gpu_milli_free >= 0);
     ash_policy_host_refresh(policy, host);
 }
 
@@ -183,6 +186,7 @@ int ash_policy_take(struct ash_policy *policy, int job, int count)
     struct ash_policy_entry *entry = &policy->jobs[job];
     struct ash_policy_grant *grants = malloc((size_t)count * sizeof(*grants));
 
+    ash_assert(entry->grants == NULL && count > 0); /* a job has its hosts once */
     if (grants == NULL) return -ENOMEM;
     for (int i = 0; i < count; i++) {
         if (remember(&policy->states[picked[i]], job) == 0) continue;
@@ -219,6 +223,7 @@ void ash_policy_give_back(struct ash_policy *policy, int job, int from)
 {
     struct ash_policy_entry *entry = &policy->jobs[job];
 
+    ash_assert(from >= 0 && from <= entry->grant_count);
     while (entry->grant_count > from)
         ash_policy_drop_grant(policy, job, entry->grant_count - 1);
     if (from > 0) return;

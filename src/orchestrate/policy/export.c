@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define LEVEL_LABEL "topology.ashlar.dev/"
 #define FLAVOR "gpu-nodes"
 #define HYPERNODES_MAX 20000
@@ -67,6 +69,7 @@ double ash_export_gpus(int64_t milli)
 /* "rack", or "level-2" where the policy names none. */
 static const char *level_name(const struct ash_export *writer, int height, char *buf)
 {
+    ash_assert(height >= 1);
     if (height <= writer->conf->level_count) return ash_export_name(writer->conf->levels[height - 1], buf);
     snprintf(buf, ASH_POLICY_NAME_BYTES, "level-%d", height);
     return buf;

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "base/assert.h"
+
 int ash_policy_wanted(const struct ash_policy_job *job)
 {
     return job->nodes + job->spares;
@@ -86,6 +88,7 @@ static int fill_groups(struct ash_policy *policy, const struct ash_room *room, c
             is_taken = policy->picked[i] == node;
         if (!is_taken) policy->picked[filled++] = node;
     }
+    ash_assert(filled <= wanted);
     return rc;
 }
 

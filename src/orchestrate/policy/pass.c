@@ -200,6 +200,7 @@ int ash_policy_pass_new(struct ash_policy *policy, double now_s)
 
 struct ash_policy_wait ash_policy_why(const struct ash_policy *policy, int job)
 {
+    ash_assert(job >= 0 && job < policy->job_count);
     return policy->jobs[job].wait;
 }
 
@@ -219,6 +220,7 @@ const char *ash_policy_reason_text(enum ash_policy_reason reason)
         "waits for its turn",
     };
 
+    ash_assert(reason < ASH_POLICY_REASONS);
     return texts[reason];
 }
 
@@ -246,6 +248,7 @@ int ash_policy_spread(const struct ash_policy *policy, int job)
     const struct ash_policy_entry *entry = &policy->jobs[job];
     int domain = policy->hosts[entry->grants[0].host].node;
 
+    ash_assert(entry->nodes <= entry->grant_count); /* spares come after them */
     for (int i = 1; i < entry->nodes; i++)
         domain = ash_topology_meet(policy->topology, domain, policy->hosts[entry->grants[i].host].node);
     return policy->topology->nodes[domain].height;
@@ -253,5 +256,6 @@ int ash_policy_spread(const struct ash_policy *policy, int job)
 
 int64_t ash_policy_queue_used(const struct ash_policy *policy, int queue)
 {
+    ash_assert(queue >= 0 && queue < policy->conf->queue_count);
     return policy->queue_used[queue];
 }

@@ -181,6 +181,7 @@ static int make_wait(struct ash_policy *policy, int job)
     struct ash_policy_entry *entry = &policy->jobs[job];
     int rc;
 
+    ash_assert(entry->state != ASH_POLICY_WAITING && entry->grant_count == 0); /* it holds no host while it waits */
     entry->state = ASH_POLICY_WAITING;
     entry->wait = (struct ash_policy_wait){.reason = ASH_POLICY_WAITS_TURN, .start_s = -1, .holder = UINT64_MAX};
     rc = ash_policy_lane_add(policy, job);
@@ -195,6 +196,7 @@ static void end_wait(struct ash_policy *policy, int job)
 {
     const struct ash_policy_entry *entry = &policy->jobs[job];
 
+    ash_assert(entry->state == ASH_POLICY_WAITING && policy->waiting > 0);
     ash_policy_lane_remove(policy, job);
     policy->waiting--;
     policy->queue_waiting[entry->job.queue] -= milli_of(&entry->job, ash_policy_wanted(&entry->job));
@@ -261,6 +263,7 @@ static void release(struct ash_policy *policy, int job, int from)
     struct ash_policy_entry *entry = &policy->jobs[job];
     int64_t amount[ASH_POLICY_RESOURCES];
 
+    ash_assert(from <= entry->grant_count);
     ash_policy_amount(&entry->job, entry->grant_count - from, amount);
     ash_policy_give_back(policy, job, from);
     ash_quota_release(policy->quota, entry->job.queue, amount);
@@ -269,6 +272,7 @@ static void release(struct ash_policy *policy, int job, int from)
 
 static void end_run(struct ash_policy *policy, int job)
 {
+    ash_assert(policy->jobs[job].state == ASH_POLICY_RUNNING && policy->running > 0);
     release(policy, job, 0);
     ash_policy_heap_remove(policy, job);
     policy->running--;
@@ -288,6 +292,7 @@ void ash_policy_shrink(struct ash_policy *policy, int job, int keep, uint64_t by
 {
     struct ash_policy_entry *entry = &policy->jobs[job];
 
+    ash_assert(keep > 0 && keep < entry->grant_count && entry->state == ASH_POLICY_RUNNING);
     release(policy, job, keep);
     if (entry->nodes > keep) entry->nodes = keep;
     tell(policy, job,

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 #define FUTILE_MAX 16 /* attempts that come to nothing, in one pass */
 #define GAP_MAX_S 900 /* between two such attempts of one job */
 
@@ -234,6 +236,8 @@ static void change(struct attempt *attempt, struct candidate *candidate, int sig
         ash_quota_release(policy->quota, entry->job.queue, amount);
     else
         ash_quota_use(policy->quota, entry->job.queue, amount);
+    ash_assert(candidate->is_released != (sign > 0) &&
+               candidate->to <= entry->grant_count); /* released once, taken back once */
     for (int i = candidate->from; i < candidate->to; i++) {
         const struct ash_policy_grant *grant = &entry->grants[i];
         bool is_shared = entry->job.gpu_milli < ASH_POLICY_GPU_MILLI;

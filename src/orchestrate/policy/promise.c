@@ -261,6 +261,7 @@ static bool take_out(struct ash_policy *policy, int job, struct ash_policy_reser
     int at = policy->jobs[job].held_at;
 
     if (at < 0) return false;
+    ash_assert(at < policy->reservation_count && policy->reservations[at].job == job);
     *held_out = policy->reservations[at];
     unclaim_hosts(policy, held_out);
     policy->reservations[at] = policy->reservations[--policy->reservation_count];
@@ -276,6 +277,7 @@ static int put_in(struct ash_policy *policy, struct ash_policy_reservation held)
         free(held.hosts);
         return -ENOMEM;
     }
+    ash_assert(policy->jobs[held.job].held_at < 0); /* one promise a job */
     policy->jobs[held.job].held_at = policy->reservation_count;
     policy->reservations[policy->reservation_count++] = held;
     policy->first_reserved_s = fmin(policy->first_reserved_s, held.start_s);

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 struct node {
     int64_t subtree[ASH_POLICY_RESOURCES];    /* quota of it and what its children lend */
     int64_t guaranteed[ASH_POLICY_RESOURCES]; /* of it, that is not lent */
@@ -35,6 +37,7 @@ static int64_t sum(int64_t a, int64_t b)
 
 static const struct ash_policy_queue *queue_of(const struct ash_quota *quota, int queue)
 {
+    ash_assert(queue >= 0 && queue < quota->conf->queue_count);
     return &quota->conf->queues[queue];
 }
 
@@ -56,6 +59,7 @@ static void settle(struct ash_quota *quota)
         for (int r = 0; r < ASH_POLICY_RESOURCES; r++) {
             if (is_managed(quota, i, r)) node->subtree[r] += q->nominal[r];
             node->guaranteed[r] = q->lend[r] == ASH_POLICY_UNLIMITED ? 0 : above_zero(node->subtree[r] - q->lend[r]);
+            ash_assert(q->parent < i); /* parents come first: from the leaves up, each is complete when it is added */
             if (q->parent >= 0) quota->nodes[q->parent].subtree[r] += node->subtree[r] - node->guaranteed[r];
         }
     }
@@ -149,6 +153,7 @@ static void release_one(struct ash_quota *quota, int queue, int r, int64_t amoun
         struct node *node = &quota->nodes[queue];
         int64_t above = node->used[r] - node->guaranteed[r];
 
+        ash_assert(node->used[r] >= amount); /* no more is given back than was used */
         node->used[r] -= amount;
         amount = least(amount, above);
         queue = queue_of(quota, queue)->parent;

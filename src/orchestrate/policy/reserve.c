@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 /* The walk: time goes forward over ends of running jobs. */
 struct walk {
     struct ash_policy *policy;
@@ -141,6 +143,7 @@ static int keep(struct ash_policy *policy, int job, int count, double start_s)
     if (ash_policy_reservation_room(policy) < 0) return -ENOMEM;
     hosts = malloc((size_t)count * sizeof(*hosts));
     if (hosts == NULL) return -ENOMEM;
+    ash_assert(count > 0 && count <= policy->host_count);
     memcpy(hosts, policy->picked, (size_t)count * sizeof(*hosts));
     policy->reservations[policy->reservation_count++] =
         (struct ash_policy_reservation){.job = job,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define TYPICAL_SHARE 0.95 /* of requests, the most frequent first, that fragmentation is measured by */
 #define KINDS_MAX 4096
 
@@ -97,6 +99,7 @@ static double share_below(const struct ash_policy_score *score, const struct ash
         else
             high = middle;
     }
+    ash_assert(low <= group->count);
     return low > 0 ? score->share[group->first + low - 1] : 0;
 }
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 double ash_share_decay(double seconds, double half_life_s)
 {
     return half_life_s > 0 ? exp2(-seconds / half_life_s) : 1;
@@ -19,6 +21,7 @@ static void add_up(struct ash_share_node *nodes, int count, double *sums)
     }
     for (int i = count - 1; i > 0; i--) {
         if (nodes[i].parent < 0) continue;
+        ash_assert(nodes[i].parent < i); /* parents come first */
         nodes[nodes[i].parent].usage += nodes[i].usage;
         sums[nodes[i].parent] += nodes[i].shares;
     }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 
 #define CALC_S 300 /* between two settings of all factors: Slurm's PriorityCalcPeriod */
@@ -13,6 +14,7 @@ static size_t slot_of(const struct ash_policy *policy, int queue, int user)
 {
     size_t at = (size_t)ash_hash_mix((uint64_t)(uint32_t)queue << 32 | (uint32_t)user) & (policy->usage_slot_count - 1);
 
+    ash_assert(policy->usage_count < (int)policy->usage_slot_count); /* an empty slot ends the search */
     for (;; at = (at + 1) & (policy->usage_slot_count - 1)) {
         const struct ash_policy_usage *usage = &policy->usages[policy->usage_slots[at] - 1];
 

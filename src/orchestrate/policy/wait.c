@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 static struct ash_policy_lane *lane_of(struct ash_policy *policy, int job)
@@ -20,6 +22,7 @@ static void compact(struct ash_policy_lane *lane)
 {
     int at = 0;
 
+    ash_assert(lane->holes >= 0 && lane->holes <= lane->end - lane->first);
     while (lane->first < lane->end && lane->jobs[lane->first] < 0) {
         lane->first++;
         lane->holes--;
@@ -55,6 +58,7 @@ int ash_policy_lane_add(struct ash_policy *policy, int job)
         lane->capacity = capacity;
     }
     at = find_place(policy, lane, policy->jobs[job].seq);
+    ash_assert(at >= lane->first && lane->end < lane->capacity);
     memmove(lane->jobs + at + 1, lane->jobs + at, (size_t)(lane->end - at) * sizeof(*lane->jobs));
     lane->jobs[at] = job;
     lane->end++;
@@ -162,6 +166,7 @@ static struct ranked *rank_all(struct ash_policy *policy)
             ranked[at++] = (struct ranked){-entry->priority, entry->seq, lane->jobs[i], entry->job.queue};
         }
     }
+    ash_assert(ranked == NULL || at == policy->waiting); /* the lanes hold what waits, each job once */
     return ranked;
 }
 
@@ -349,5 +354,6 @@ void ash_policy_heap_remove(struct ash_policy *policy, int job)
 {
     int at = policy->jobs[job].heap_at, last = policy->heap[--policy->heap_count];
 
+    ash_assert(at >= 0 && at <= policy->heap_count && policy->heap[at] == job);
     if (last != job) sift(policy, at, last);
 }

@@ -43,6 +43,7 @@ static size_t cut(char *line, char *fields[], size_t most)
 
     while (line != NULL && count < most)
         fields[count++] = strsep(&line, "|");
+    ash_assert(count <= most);
     return line == NULL ? count : most + 1;
 }
 

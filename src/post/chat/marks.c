@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 void ash_chat_row_fini(struct ash_chat_row *row)
 {
     ash_ids_fini(&row->ids);
@@ -44,6 +46,7 @@ static int find_starts(const struct ash_chat_text *text, const struct ash_ids *i
         else
             at += bytes.size_bytes;
     }
+    ash_assert(at <= text->size_bytes);
     starts[ids->count] = at;
     ash_str_fini(&bytes);
     return rc == 1 && at != text->size_bytes ? 0 : rc;
@@ -68,6 +71,7 @@ static int count_before(const struct ash_chat_text *text, const struct ash_chat_
 
 static void mark_range(struct ash_chat_row *row, size_t first, size_t end)
 {
+    ash_assert(row->mark_capacity >= row->ids.count);
     for (size_t i = first; i < end && i < row->ids.count; i++)
         row->marks[i] = 1;
 }

@@ -166,6 +166,7 @@ static int add_rolling(struct asked_list *list, const struct ash_task_model *mod
             rc = -ENOMEM;
             break;
         }
+        ash_assert(begin <= done && end - begin <= window);
         asked->first = done + 1 - begin;
         ask_likelihood(asked, model);
         done = end;
@@ -308,6 +309,7 @@ static int run_all(struct asked_list *list, struct ash_core *core, struct ash_er
 static int keep_answer(const struct ash_task *task, const struct asked_list *list, struct ash_range requests,
                        struct ash_task_answer *answer)
 {
+    ash_assert(ash_range_end(requests) <= list->count);
     answer->is_greedy = true;
     if (task->output == ASH_TASK_GENERATE) {
         answer->texts = calloc(requests.count, sizeof(*answer->texts));
@@ -338,6 +340,7 @@ static int ask_chunk(const struct ash_task_asked *asked, struct ash_range chunk,
     size_t starts[CHUNK + 1] = {0};
     int rc = 0;
 
+    ash_assert(chunk.count <= CHUNK);
     for (size_t i = 0; rc == 0 && i < chunk.count; i++) {
         struct ash_task_item *item = &answers->items[chunk.first + i];
         struct ash_str context = {0};

@@ -257,6 +257,7 @@ static ssize_t run_step(const struct step *step, struct ash_str *texts, size_t c
 {
     size_t chosen = 0;
 
+    ash_assert(count > 0); /* no step leaves nothing */
     switch (step->kind) {
     case STEP_FIRST:
         return 1;

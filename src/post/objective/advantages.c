@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 #define TINY 1e-8 /* veRL adds it to counts and variances */
 
 static double group_mean(const double *rewards, const int64_t *group, size_t count, int64_t which, size_t *size_out)
@@ -15,6 +17,7 @@ static double group_mean(const double *rewards, const int64_t *group, size_t cou
         sum += rewards[i];
         size++;
     }
+    ash_assert(size > 0); /* the answer itself is in its group */
     *size_out = size;
     return sum / (double)size;
 }
@@ -24,6 +27,7 @@ static double group_deviation(const double *rewards, const int64_t *group, size_
 {
     double sum = 0.0;
 
+    ash_assert(size > 1); /* n - 1 divides */
     for (size_t i = 0; i < count; i++)
         if (group[i] == which) sum += (rewards[i] - mean) * (rewards[i] - mean);
     return sqrt(sum / (double)(size - 1));

@@ -154,6 +154,7 @@ static void read_complaints(struct ash_program *program)
         memmove(program->complaint, program->complaint + drop, program->complaint_bytes - drop);
         program->complaint_bytes -= drop;
     }
+    ash_assert(program->complaint_bytes + (size_t)count <= COMPLAINT_BYTES);
     memcpy(program->complaint + program->complaint_bytes, bytes, (size_t)count);
     program->complaint_bytes += (size_t)count;
     program->complaint[program->complaint_bytes] = '\0';

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/range.h"
@@ -90,6 +91,8 @@ int ash_critic_values(struct ash_policy_run *rl, struct ash_rollout *rollout, st
             struct ash_answer_row *row = &rollout->answers[a];
             size_t first = rollout->bin_of[a] * seq + rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;
 
+            ash_assert(rollout->bin_of[a] < bins &&
+                       row->count <= rl->max_tokens); /* with a critic all answers are placed */
             memcpy(row->values, rows + first, row->count * sizeof(*rows));
         }
         free(rows);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/math.h"
 #include "post/rl/rl_priv.h"
@@ -34,6 +35,7 @@ int ash_rl_kept_add(struct ash_answer_row *row, size_t token, const int32_t *ids
     if (rc < 0) return rc;
     if (count > 0) memcpy(kept->ids + kept->count, ids, count * sizeof(*ids));
     kept->count += count;
+    ash_assert(token == 0 || kept->ends[token - 1] + count == kept->count); /* tokens come in order */
     kept->ends[token] = kept->count;
     return 0;
 }
@@ -44,6 +46,7 @@ struct ash_kept ash_rl_kept_get(const struct ash_answer_row *row, size_t token)
     size_t first = token > 0 && kept->ends != NULL ? kept->ends[token - 1] : 0;
 
     if (kept->ends == NULL) return (struct ash_kept){.count = 0};
+    ash_assert(first <= kept->ends[token] && kept->ends[token] <= kept->count);
     return (struct ash_kept){.ids = kept->ids + first, .count = kept->ends[token] - first};
 }
 

@@ -32,6 +32,7 @@ static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minib
 {
     size_t count = rl->answer_count / rl->minibatches;
 
+    ash_assert(minibatch < rl->minibatches && rl->answer_count % rl->minibatches == 0);
     return (struct ash_range){minibatch * count, count};
 }
 
@@ -45,6 +46,7 @@ bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row 
 /* Rows of an answer with its prompt: nothing follows the last token, so it needs no row. */
 static size_t rows_of(const struct ash_rollout *rollout, const struct ash_answer_row *row)
 {
+    ash_assert(rollout->prompts[row->prompt].ids.count > 0); /* a prompt without tokens is refused */
     return rollout->prompts[row->prompt].ids.count + ash_max(row->count, 1) - 1;
 }
 
@@ -84,6 +86,7 @@ static void list_answers(const struct ash_policy_run *rl, const struct ash_rollo
     if (lesson->count < (size_t)rl->job->train.grains)
         for (lesson->count = 0; lesson->count < answers.count; lesson->count++)
             lesson->list[lesson->count] = answers.first + lesson->count;
+    ash_assert(lesson->count <= answers.count);
     for (size_t i = 0; i < lesson->count; i++) {
         lesson->lengths[i] = rows_of(rollout, &rollout->answers[lesson->list[i]]);
         lesson->order[i] = i;
@@ -122,6 +125,7 @@ static int place_answers(struct ash_rollout *rollout, struct ash_range answers, 
     for (size_t a = answers.first; a < ash_range_end(answers); a++)
         rollout->bin_of[a] = SIZE_MAX;
     for (size_t i = 0; i < lesson->count; i++) {
+        ash_assert(lesson->bin_of[i] < bins);
         rollout->bin_of[lesson->list[i]] = lesson->bin_of[i];
         rollout->row_of[lesson->list[i]] = used[lesson->bin_of[i]];
         used[lesson->bin_of[i]] += lesson->lengths[i];
@@ -172,6 +176,7 @@ size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
 {
     size_t grains = (size_t)rl->job->train.grains, per_grain = (size_t)rl->job->train.global_batch / grains;
 
+    ash_assert(slot < (uint64_t)rl->job->train.global_batch);
     return (size_t)slot % per_grain * grains + (size_t)slot / per_grain;
 }
 
@@ -182,6 +187,7 @@ static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
     size_t first = rollout->row_of[a], count = rows_of(rollout, row);
 
+    ash_assert(first + count <= (size_t)rl->job->data.seq_tokens); /* the plan made room */
     for (size_t i = 0; i < count; i++) {
         size_t next = i + 1;
 

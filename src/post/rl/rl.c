@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
 #include "model/lora.h"
@@ -51,6 +52,7 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
                  ? ash_err_set(err, -ENOMEM, "out of memory for the reference")
                  : 0;
 
+    ash_assert(rows <= longest);
     for (size_t i = 0; rc == 0 && i < rows; i++) {
         ids[i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
         targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;

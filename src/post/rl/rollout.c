@@ -105,6 +105,7 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
 {
     struct ash_asked *asked = calloc(1, sizeof(*asked));
 
+    ash_assert(row->count < rl->max_tokens); /* one without room does not go on */
     if (asked == NULL) return NULL;
     asked->ids = calloc(prompt->ids.count + row->count + 1, sizeof(*asked->ids));
     if (asked->ids == NULL) {
@@ -157,6 +158,7 @@ int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *
     int32_t *ids = calloc(count + 1, sizeof(*ids));
     int rc = ids != NULL ? ash_str_adds(text, "") : -ENOMEM;
 
+    ash_assert(first <= row->count && row->count >= row->has_ended);
     if (rc < 0) {
         free(ids);
         return ash_err_set(err, rc, "out of memory for an answer");
@@ -399,6 +401,7 @@ bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_roll
     size_t samples = (size_t)rl->job->rl.samples;
     const struct ash_answer_row *group = &rollout->answers[prompt * samples];
 
+    ash_assert(prompt < rl->prompt_count);
     for (size_t s = 1; s < samples; s++)
         if (group[s].reward != group[0].reward) return false;
     return true;

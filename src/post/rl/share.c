@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "post/rl/rl_priv.h"
 
 /* A number of each kind for each token, and two for the answer, as ranks share them. */
@@ -10,6 +11,7 @@ enum { WORD_ID, WORD_LOGP, WORD_GIVEN, WORDS };
 
 static void pack_row(const struct ash_policy_run *rl, const struct ash_answer_row *row, int32_t *words)
 {
+    ash_assert(row->count <= rl->max_tokens);
     memcpy(words + WORD_ID * rl->max_tokens, row->ids, row->count * sizeof(int32_t));
     memcpy(words + WORD_LOGP * rl->max_tokens, row->logps, row->count * sizeof(float));
     for (size_t t = 0; row->given != NULL && t < row->count; t++)
@@ -21,6 +23,7 @@ static void pack_row(const struct ash_policy_run *rl, const struct ash_answer_ro
 static void unpack_row(const struct ash_policy_run *rl, const int32_t *words, struct ash_answer_row *row)
 {
     row->count = (size_t)words[WORDS * rl->max_tokens];
+    ash_assert(row->count <= rl->max_tokens); /* one rank alone wrote it: a sum of two would be more */
     row->has_ended = words[WORDS * rl->max_tokens + 1] != 0;
     memcpy(row->ids, words + WORD_ID * rl->max_tokens, row->count * sizeof(int32_t));
     memcpy(row->logps, words + WORD_LOGP * rl->max_tokens, row->count * sizeof(float));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "post/reward/turn.h"
 #include "post/rl/rl_priv.h"
@@ -13,6 +14,7 @@
 
 bool ash_rl_is_given(const struct ash_answer_row *row, size_t token)
 {
+    ash_assert(row->given == NULL || token < row->count);
     return row->given != NULL && row->given[token] != 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "base/rng.h"
 
@@ -19,6 +20,7 @@
 #define STALL 25
 #define DAMPING_MOST 1e12
 #define STREAM_BOOTSTRAP 1
+#define GRID_POINTS (6 * 6 * 5 * 5 * 5)
 
 struct problem {
     const struct ash_scaling_run *runs;
@@ -203,10 +205,10 @@ static size_t make_starts(const struct problem *problem, struct start *starts)
                         start->value = objective(problem, start->x);
                         count++;
                     }
+    ash_assert(count > 0 && count <= GRID_POINTS);
     qsort(starts, count, sizeof(*starts), compare_starts);
     return count;
 }
-#define GRID_POINTS (6 * 6 * 5 * 5 * 5)
 
 static int check_runs(const struct ash_scaling_run *runs, size_t count, struct ash_err *err)
 {
@@ -338,6 +340,7 @@ struct ash_scaling_interval ash_scaling_middle(double *values, size_t count, dou
 {
     size_t out = (size_t)(0.5 * (1.0 - share) * (double)count);
 
+    ash_assert(share > 0 && share <= 1 && out < count);
     qsort(values, count, sizeof(*values), compare_doubles);
     return (struct ash_scaling_interval){values[out], values[count - 1 - out]};
 }

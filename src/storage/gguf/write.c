@@ -80,6 +80,7 @@ static void put_bytes(struct head *head, const void *data, size_t bytes)
         head->data = grown;
         head->capacity = capacity;
     }
+    ash_assert(head->used + bytes <= head->capacity);
     memcpy(head->data + head->used, data, bytes);
     head->used += bytes;
 }

@@ -82,6 +82,7 @@ static void close_direct(struct ash_direct_reader *reader)
 
 static int find_direct(const struct ash_direct_reader *reader, size_t index)
 {
+    ash_assert(index < reader->count);
     while (index > 0 && reader->ranges[index].map == reader->ranges[index - 1].map)
         index--;
     return reader->direct_fds[index];
@@ -123,6 +124,7 @@ static int read_range(struct ash_direct_reader *reader, size_t index, struct ash
     request.plain_fd = range->map->fd;
     request.fd = atomic_load(&reader->is_disk_slow) ? -1 : find_direct(reader, index);
     if (request.fd < 0) request.fd = request.plain_fd;
+    ash_assert(request.size_bytes <= reader->range_bytes_max); /* what buf holds */
     ash_io_queue_submit(queue, &request);
     ash_io_queue_wait(queue);
     *bytes_out = buf + (offset - request.offset);
@@ -149,10 +151,12 @@ static void finish_range(struct ash_direct_reader *reader, size_t index, int rc,
 
     pthread_mutex_lock(&reader->mutex);
     judge_disk(reader, &reader->ranges[index], read_ns);
+    ash_assert(!reader->done[index]); /* each range is read once */
     reader->done[index] = rc == 0;
     taken = atomic_load(&reader->taken);
     while (taken < reader->count && reader->done[taken])
         taken++;
+    ash_assert(taken <= reader->count);
     atomic_store(&reader->taken, taken);
     if (rc < 0 && reader->rc == 0) reader->rc = rc;
     if (rc < 0) atomic_store(&reader->stop, true);
@@ -212,6 +216,7 @@ static int start_threads(struct ash_direct_reader *reader)
 {
     int rc = 0, wanted = reader->is_remote ? REMOTE_THREADS : THREADS;
 
+    ash_assert(wanted > 0 && (size_t)wanted <= ASH_COUNT(reader->threads));
     while (rc == 0 && reader->thread_count < wanted) {
         rc = ash_thread_start(&reader->threads[reader->thread_count], reader_main, reader);
         if (rc == 0) reader->thread_count++;

@@ -103,6 +103,7 @@ struct ash_io_request *ash_io_queue_wait(struct ash_io_queue *queue)
         ssize_t result = 0;
         struct ash_io_request *request = queue->ops->reap(queue->state, &result);
 
+        ash_assert(request != NULL); /* one is under way: count says so */
         if (settle(request, result)) {
             queue->count--;
             return request; /* cppcheck-suppress returnDanglingLifetime ; the caller's own, that it has given us */

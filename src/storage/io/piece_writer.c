@@ -92,6 +92,7 @@ static struct buffer *buffer_new(void)
 
 static void note_failure(struct ash_piece_set *set, size_t file, int rc)
 {
+    ash_assert(file < set->file_count);
     if (set->rc < 0 || rc == 0) return;
     set->rc = rc;
     snprintf(set->failed, sizeof(set->failed), "%s", set->files[file].path);
@@ -112,6 +113,7 @@ static void wait_for_one(struct ash_piece_writer *writer)
 
     ash_assert(request != NULL);
     buffer = request->ctx;
+    ash_assert(buffer->pending > 0 && buffer->set->pending > 0);
     buffer->set->pending--;
     note_failure(buffer->set, buffer->file, request->rc);
     if (--buffer->pending == 0) put_idle(writer, buffer);
@@ -173,6 +175,7 @@ static void write_extent(struct buffer *buffer, size_t index)
         write_plain(buffer, extent.first, extent.count);
         return;
     }
+    ash_assert(begin % ASH_IO_BLOCK_BYTES == 0 && whole_end <= ASH_PIECE_BYTES);
     write_plain(buffer, extent.first, begin - extent.first);
     write_plain(buffer, whole_end, end - whole_end);
     *request = (struct ash_io_request){.kind = ASH_IO_WRITE,
@@ -196,7 +199,8 @@ static void flush_buffer(struct buffer *buffer)
     bool is_direct = buffer->extent_count <= EXTENTS_DIRECT;
 
     set->files[buffer->file].needs_flush = true;
-    buffer->pending = 1; /* until all are submitted */
+    ash_assert(buffer->pending == 0 && buffer->extent_count > 0); /* an empty buffer is not flushed */
+    buffer->pending = 1;                                          /* until all are submitted */
     for (size_t i = 0; i < buffer->extent_count && set->rc == 0; i++) {
         if (is_direct)
             write_extent(buffer, i);
@@ -222,6 +226,7 @@ static int add_extent(struct buffer *buffer, size_t first, size_t count)
         buffer->extents = grown;
         buffer->extent_capacity = capacity;
     }
+    ash_assert(buffer->extent_count < buffer->extent_capacity && first + count <= ASH_PIECE_BYTES);
     buffer->extents[buffer->extent_count++] = (struct extent){first, count};
     return 0;
 }
@@ -280,6 +285,7 @@ static void set_free(struct ash_piece_set *set)
         ash_pieces_fini(&file->pieces);
     }
     if (writer->filling == set) writer->filling = NULL;
+    ash_assert(writer->set_count > 0 && set->pending == 0); /* no write is under way */
     writer->set_count--;
     free(set);
 }

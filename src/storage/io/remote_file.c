@@ -98,6 +98,7 @@ static bool take_chunk(struct bringing *bringing, struct ash_direct_range *chunk
 
         *chunk_out = (struct ash_direct_range){range->map, (const char *)range->data + bringing->at,
                                                ash_min(range->size_bytes - bringing->at, CHUNK_BYTES)};
+        ash_assert(chunk_out->size_bytes > 0); /* join_ranges() leaves no empty range */
         bringing->at += chunk_out->size_bytes;
         if (bringing->at == range->size_bytes) {
             bringing->index++;

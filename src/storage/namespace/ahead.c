@@ -193,6 +193,8 @@ static size_t held_by(const struct want *want)
 
 static void forget(struct ash_ahead *ahead, struct want *want)
 {
+    ash_assert(want->state != WANT_BUSY && ahead->want_count > 0 &&
+               ahead->held_bytes >= held_by(want)); /* the fetcher writes into a busy one */
     ahead->held_bytes -= held_by(want);
     free(want->data);
     *want = ahead->wants[--ahead->want_count];
@@ -289,6 +291,7 @@ static void take_batch(struct ash_ahead *ahead, struct batch *batch)
         void *data = want != NULL ? malloc(want->range.size_bytes) : NULL;
 
         if (data == NULL) return; /* out of memory: readers read for themselves */
+        ash_assert(want->state == WANT_QUEUED);
         want->state = WANT_BUSY;
         batch->ranges[batch->count] = want->range;
         batch->reads[batch->count++] = (struct ash_object_range){ahead->fetcher.objects[want->range.object],
@@ -358,6 +361,7 @@ static int take_fetched(struct ash_ahead *ahead, const struct ash_ahead_range *r
         ash_log(ASH_LOG_WARN, "waiting for data from %s for %.0f s", ahead->url, (double)(told_ns - began_ns) / 1e9);
     }
     if (want != NULL && want->data != NULL) {
+        ash_assert(range->offset >= want->range.offset && range->size_bytes <= want->range.size_bytes);
         memcpy(data, (const char *)want->data + (range->offset - want->range.offset), range->size_bytes);
         taken = 1;
     }

@@ -64,6 +64,7 @@ static size_t take_lane(struct attached *attached)
 
 static void give_lane(struct attached *attached, size_t lane)
 {
+    ash_assert(lane < LANES && attached->is_busy[lane]);
     pthread_mutex_lock(&attached->lock);
     attached->is_busy[lane] = false;
     pthread_cond_signal(&attached->is_free);

@@ -66,6 +66,7 @@ static int put_extent(struct ash_extents *extents, const struct ash_extent *exte
     struct bucket *bucket = &extents->buckets[bucket_at(extent->offset)];
     struct extent_entry *entry = NULL;
 
+    ash_assert(bucket_at(extent->offset) < extents->bucket_count && extent->size_bytes > 0);
     for (size_t i = 0; i < bucket->count; i++)
         if (bucket->entries[i].extent.offset == extent->offset) entry = &bucket->entries[i];
     if (entry != NULL && entry->extent.size_bytes > extent->size_bytes) return 0;
@@ -96,6 +97,7 @@ static void drop_range(struct ash_extents *extents, uint64_t offset, uint64_t en
             const struct ash_extent *extent = &bucket->entries[i].extent;
 
             if (extent->offset < offset || extent->offset + extent->size_bytes > end) continue;
+            ash_assert(extents->bytes >= extent->size_bytes);
             extents->bytes -= extent->size_bytes;
             bucket->entries[i] = bucket->entries[--bucket->count];
         }
@@ -432,6 +434,7 @@ size_t ash_extents_oldest(const struct ash_extents *extents, uint64_t size_bytes
         oldest[taken] = all[taken]->extent;
         sum += all[taken]->extent.size_bytes;
     }
+    ash_assert(taken <= count_max);
     free(all);
     return taken;
 }

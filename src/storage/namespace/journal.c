@@ -67,6 +67,7 @@ static size_t find_entry(const struct ash_journal *journal, const char *key)
 
 static void remove_entry(struct ash_journal *journal, size_t index)
 {
+    ash_assert(index < journal->entry_count);
     free_entry(&journal->entries[index]);
     journal->entry_count--;
     memmove(&journal->entries[index], &journal->entries[index + 1],

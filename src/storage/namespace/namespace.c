@@ -34,6 +34,7 @@ const char *ash_object_state_name(enum ash_object_state state)
 {
     static const char *const names[] = {"local", "exported", "released", "remote"};
 
+    ash_assert((size_t)state < ASH_COUNT(names));
     return names[state];
 }
 

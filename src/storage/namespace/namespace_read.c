@@ -161,6 +161,7 @@ static bool copy_extent(const struct ash_object *object, const struct ash_extent
     bool is_whole = extent->offset == offset && extent->size_bytes == size_bytes, is_right;
     char *bytes = is_whole ? data : malloc(extent->size_bytes);
 
+    ash_assert(offset >= extent->offset && offset + size_bytes <= extent->offset + extent->size_bytes);
     if (bytes == NULL) return false;
     is_right = ash_io_read_at(object->fd, extent->offset, bytes, extent->size_bytes) == 0 &&
                ash_hash_bytes(bytes, extent->size_bytes, 0) == extent->hash;

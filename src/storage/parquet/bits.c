@@ -29,6 +29,7 @@ static int unpack(const struct ash_parquet_bytes *bytes, uint64_t bit, unsigned 
     size_t byte = (size_t)(bit / 8), count = (size_t)((bit % 8 + width + 7) / 8);
     uint64_t word = 0;
 
+    ash_assert(width <= 32); /* with seven bits before them they fit a word */
     if (byte > left_in(bytes) || count > left_in(bytes) - byte) return -EBADMSG;
     for (size_t i = 0; i < count; i++)
         word |= (uint64_t)bytes->at[byte + i] << 8 * i;

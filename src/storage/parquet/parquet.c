@@ -141,6 +141,7 @@ static int read_footer(struct ash_parquet *file, uint64_t size_bytes, struct ash
 
 static void start_chunk(struct ash_parquet *file, size_t chunk)
 {
+    ash_assert(chunk <= file->footer.chunk_count); /* one behind the last: the end */
     file->chunk = chunk;
     file->chunk_left = 0;
     file->page_left = 0;
@@ -285,6 +286,7 @@ static int read_body(struct ash_parquet *file, const struct ash_parquet_page_hea
     size_t packed_bytes = (size_t)header->packed_bytes, plain_bytes = (size_t)header->plain_bytes;
     int codec = file->footer.chunks[file->chunk].codec, rc;
 
+    ash_assert(head_bytes <= packed_bytes && head_bytes <= plain_bytes); /* is_possible() */
     if (header->type == ASH_PARQUET_DATA_PAGE_V2 && !header->is_compressed) codec = ASH_PARQUET_UNCOMPRESSED;
     if (packed_bytes > PAGE_BYTES_MAX || plain_bytes > PAGE_BYTES_MAX ||
         plain_bytes - head_bytes > ash_parquet_codec_bound(codec, packed_bytes - head_bytes))

@@ -144,6 +144,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
         return bytes;
     }
     if (bytes > call->into_bytes - call->got_bytes) return 0; /* more than was asked for */
+    ash_assert(call->got_bytes <= call->into_bytes);
     memcpy((char *)call->into + call->got_bytes, data, bytes);
     call->got_bytes += bytes;
     return bytes;
@@ -202,6 +203,7 @@ static int add_headers(struct ash_s3 *s3, struct ash_s3_call *call, const char *
     headers[count++] = (struct ash_s3_pair){"x-amz-content-sha256", call->payload_hash};
     headers[count++] = (struct ash_s3_pair){"x-amz-date", stamp};
     if (s3->keys.token[0] != '\0') headers[count++] = (struct ash_s3_pair){"x-amz-security-token", s3->keys.token};
+    ash_assert(count <= ASH_COUNT(headers));
     request.header_count = count;
     rc = ash_sigv4_sign(&request, &s3->keys, &authorization);
     for (size_t i = 0; rc == 0 && i < count; i++)

@@ -111,6 +111,7 @@ void ash_etag_check_add_parts(struct ash_etag_check *check, const uint8_t *const
 {
     uint8_t sums[ASH_MD5_LANES][ASH_MD5_BYTES];
 
+    ash_assert(check->guess_count == 1); /* lanes need one certain part size */
     ash_md5_lanes(parts, ash_etag_check_lane_bytes(check), sums);
     for (size_t i = 0; i < ASH_MD5_LANES; i++)
         ash_md5_add(check->guesses[0].parts, sums[i], ASH_MD5_BYTES);

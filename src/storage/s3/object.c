@@ -89,6 +89,7 @@ static void start_range(struct read_job *job, struct range_slot *slot)
     size_t bytes = ash_min((size_t)job->s3->opts.part_bytes, piece->range.size_bytes - job->next);
     const struct ash_s3_range range = {piece->range.key, piece->range.etag, piece->range.offset + job->next, bytes};
 
+    ash_assert(job->piece < job->piece_count && bytes > 0);
     slot->piece = piece;
     ash_s3_submit_range(job->s3, &slot->reading, &range, (char *)piece->data + job->next);
     job->next += bytes;

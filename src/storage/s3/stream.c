@@ -97,6 +97,7 @@ static void pass_all(struct ring *ring, bool waits)
         pthread_mutex_lock(&ring->mutex);
         for (size_t i = 0; i < count; i++)
             place_of(ring, first + i)->is_ready = false;
+        ash_assert(count > 0 && ring->passed == first); /* one thread passes on */
         ring->passed += count;
         ring->rc = rc;
         ring->err = err;
@@ -143,6 +144,7 @@ static int take_read(struct ring *ring, struct ash_err *err)
         if (rc < 0) return rc;
         ring->taken++;
         pthread_mutex_lock(&ring->mutex);
+        ash_assert(!ring->places[i].is_ready);
         ring->places[i].is_ready = true;
         pthread_cond_broadcast(&ring->changed);
         pthread_mutex_unlock(&ring->mutex);

@@ -132,6 +132,7 @@ static int end_part(struct ash_s3_upload *upload, struct part_slot *slot, struct
     struct ash_s3_part *part = &upload->parts[slot->number - 1];
     int rc = slot->call.rc < 0 ? ash_err_set(err, slot->call.rc, "%s", slot->call.err.text) : 0;
 
+    ash_assert(slot->number > 0 && slot->number <= ASH_S3_PARTS_MAX);
     if (rc == 0 && slot->call.answer.etag[0] == '\0')
         rc = ash_err_set(err, -EPROTO, "the server names no ETag for part %zu of %.200s", slot->number, upload->key);
     part->size_bytes = slot->size_bytes;
@@ -144,6 +145,7 @@ static int end_part(struct ash_s3_upload *upload, struct part_slot *slot, struct
 /* Others may send parts, too: ask now and then which are there. What is not known is sent. */
 static void look_again(struct ash_s3_upload *upload, size_t number)
 {
+    ash_assert(number > 0 && number <= ASH_S3_PARTS_MAX);
     if (!upload->wants_resume || upload->parts[number - 1].size_bytes > 0) return;
     if (number < upload->listed_count + upload->slot_count) return;
     upload->listed_count = number;
@@ -237,6 +239,7 @@ int ash_s3_upload_add(struct ash_s3_upload *upload, const void *data, size_t siz
         if (rc == 0 && upload->filling == NULL) rc = take_slot(upload, err);
         if (rc < 0) break;
         bytes = ash_min(size_bytes, upload->part_bytes - upload->filling->size_bytes);
+        ash_assert(upload->filling->size_bytes + bytes <= upload->part_bytes);
         memcpy(upload->filling->data + upload->filling->size_bytes, from, bytes);
         upload->filling->size_bytes += bytes;
         upload->total_bytes += bytes;
@@ -377,6 +380,7 @@ int ash_s3_upload_help(struct ash_s3 *s3, const char *key, uint64_t total_bytes,
     if (rc < 0) return rc;
     rc = find_unfinished(upload, err);
     if (rc == 0 && upload->id == NULL) rc = ash_err_set(err, -ENOENT, "nobody uploads s3://%s/%.200s", s3->bucket, key);
+    ash_assert(share->index < share->count);
     parts = (size_t)ash_div_up(total_bytes, upload->part_bytes);
     end = parts * (share->index + 1) / share->count;
     for (size_t i = parts * share->index / share->count; rc == 0 && i < end; i++)

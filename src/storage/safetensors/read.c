@@ -263,6 +263,7 @@ int ash_safetensors_read(struct ash_safetensors *set, const uint8_t *data, size_
     json_t *root = NULL;
     int rc;
 
+    ash_assert(set->file_count > 0); /* ash_safetensors_name_file() comes first */
     rc = check_length(file, data, size_bytes, &header_bytes, err);
     if (rc < 0) return rc;
     rc = ash_json_parse_unique((const char *)data + ASH_SAFETENSORS_LENGTH_BYTES, header_bytes, file, &root, err);

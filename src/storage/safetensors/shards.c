@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/math.h"
 #include "storage/io/io_priv.h"
@@ -56,6 +57,7 @@ static int cut_init(struct cut *cut, const struct ash_tensor_source *source, siz
         filled += cut->bytes[i];
         cut->total_bytes += cut->bytes[i];
     }
+    ash_assert(cut->shard_count <= source->count + 1);
     cut->starts[cut->shard_count] = source->count;
     return 0;
 }
@@ -74,6 +76,7 @@ static int write_shard(const char *dir, const struct ash_tensor_source *source, 
     struct ash_tensor_source part = *source;
     char name[NAME_BYTES], path[PATH_MAX];
 
+    ash_assert(shard < cut->shard_count && cut->starts[shard] <= cut->starts[shard + 1]);
     name_shard(cut, shard, name);
     if (ash_path_join(path, sizeof(path), dir, name) < 0)
         return ash_io_fail(err, -ENAMETOOLONG, dir, "write weights to");

@@ -70,6 +70,7 @@ static void make_order(struct plan *plan)
     for (size_t width = 8; width > 0; width /= 2)
         for (size_t i = 0; i < plan->source->count; i++)
             if (ash_dtype_bytes(plan->source->specs[i].dtype) == width) plan->order[place++] = i;
+    ash_assert(place == plan->source->count); /* every width is one of these four */
 }
 
 static json_t *describe_tensor(const struct ash_tensor_spec *spec, size_t begin, size_t end)

@@ -66,6 +66,7 @@ static int load_outline(struct ash_stripe *stripe, size_t folder, const char *ke
     char text[OUTLINE_MAX_BYTES];
     int rc = ash_tier_stat(stripe->folders[folder], key, &object, err);
 
+    ash_assert(folder < stripe->count);
     if (rc < 0) return rc;
     if (object.size_bytes > sizeof(text))
         return ash_err_set(err, -EBADMSG, "%s/%.200s is no object of a stripe", stripe->paths[folder], key);

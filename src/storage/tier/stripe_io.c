@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -201,6 +202,7 @@ static int write_row(struct stripe_write *write, struct ash_err *err)
 {
     struct ash_stripe_outline *outline = &write->outline;
 
+    ash_assert(write->filled <= outline->folder_count * (size_t)ASH_STRIPE_CHUNK_BYTES);
     ash_workers_run(write->stripe->workers, outline->folder_count, 1, write_folder, write);
     outline->size_bytes += write->filled;
     write->filled = 0;
