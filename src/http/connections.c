@@ -1,5 +1,5 @@
-/* The table of connections: who may have one. If all are taken, the connection that has been idle for longest is cut
- * for the new one; only if every one has a request, the new one is told to come back. */
+/* The table of connections. If all slots are taken, the connection that has been idle for longest is cut for the new
+ * one; the new one is refused only if every one has a request. */
 #include "http/http_priv.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define SPARE_SLOTS 192 /* beyond the limit: connections that are told so, and those that are being closed */
+#define SPARE_SLOTS 192 /* beyond the limit: connections being refused or closed */
 #define NS_PER_S 1e9
 #define NONE UINT32_MAX
 
@@ -94,7 +94,7 @@ static bool is_idle(const struct ash_http_connection *connection)
     return connection->phase == ASH_HTTP_HEADER || connection->phase == ASH_HTTP_IDLE;
 }
 
-/* What the other connections are: how many, and which of them has been idle for longest. */
+/* Statistics of the other connections: their counts, and the one that has been idle for longest. */
 struct census {
     size_t within, own;                                  /* not refused; of the same client */
     struct ash_http_connection *idle, *own_idle, *extra; /* the longest idle one: of within, of own, of the refused */

@@ -7,7 +7,7 @@
 
 #include "http/http_priv.h"
 
-/* What the handler left, all of it. */
+/* Collect the handler's whole response. */
 static int collect(struct ash_http_exchange *exchange, struct ash_str *out)
 {
     int rc = 1;

@@ -5,9 +5,9 @@
 
 #include "http/http.h"
 
-/* Call the handler of a route with this body and its ctx, as the key that everybody shares, and append the response,
+/* Call the handler of a route with this body and its ctx, as the anonymous key, and append the response,
  * of a stream all of it, to out. The handler's response must be there when it returns; of a stream, all its parts.
- * Returns the status, or -ENOMEM, or -EAGAIN where a stream does not end. */
+ * Returns the status, or -ENOMEM, or -EAGAIN if a stream does not end. */
 int ash_http_detached_call(const struct ash_http_route *route, void *ctx, struct ash_keys *keys, const char *body,
                            size_t size_bytes, struct ash_str *out);
 

@@ -155,7 +155,7 @@ static enum MHD_Result begin(struct ash_http *http, struct MHD_Connection *conne
     ash_http_watch_enter(http, exchange->record, ASH_HTTP_READING,
                          seconds < 2 * http->opts.body_seconds ? seconds : 2 * http->opts.body_seconds);
     if (exchange->refused_status == 0 || bytes <= DISCARD_BYTES_MAX) return MHD_YES;
-    exchange->must_close = true; /* nobody reads that much for nothing */
+    exchange->must_close = true; /* do not read that much to drop it */
     refuse(exchange);
     return ash_http_queue(exchange, connection);
 }
@@ -205,7 +205,7 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
-/* The one call of gone, where there is somebody to tell. */
+/* Call the handler's gone once, if there is one. */
 static void tell_gone(struct ash_http_exchange *exchange)
 {
     void (*gone)(void *ctx) = NULL;

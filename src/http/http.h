@@ -25,7 +25,7 @@ struct ash_http_route {
     const char *method, *path; /* GET serves HEAD too */
     ash_http_handle_fn handle;
     bool is_open;        /* needs no key */
-    bool is_quick;       /* handled where it was read, also when all workers are busy and while the server drains; if
+    bool is_quick;       /* handled on the reading thread, also if all workers are busy and while the server drains; if
                           * open too, also beyond the limit of connections */
     bool needs_admin;    /* the admin key alone opens it */
     bool takes_requests; /* counts against the request limits of its key */
@@ -55,10 +55,10 @@ struct ash_http_opts {
     void *ctx; /* of refuse and of all handlers */
 };
 
-/* What the server uses unless it is told otherwise. */
+/* The server's defaults. */
 struct ash_http_opts ash_http_defaults(void);
 
-/* Listen and serve. opts is copied, what it points to is borrowed until close. Returns 0 or a negative errno with a
+/* Listen and serve. opts is copied, its pointers are borrowed until close. Returns 0 or a negative errno with a
  * sentence. The caller owns *http_out. */
 int ash_http_open(const struct ash_http_opts *opts, struct ash_http **http_out, struct ash_err *err);
 /* The port it listens on. */
@@ -69,7 +69,7 @@ int ash_http_drain(struct ash_http *http, double seconds);
 /* End every exchange that is left as if its client had gone, and stop all threads. Afterwards no handler runs;
  * responses that are still owed may be given, and are dropped. */
 void ash_http_stop(struct ash_http *http);
-/* Stop, and free. Nobody may owe a response any more; exchanges that were kept live until they are put. NULL is a
+/* Stop, and free. No response may be pending; exchanges that were kept live until they are put. NULL is a
  * no-op. */
 void ash_http_close(struct ash_http *http);
 
@@ -80,7 +80,7 @@ struct ash_http_stats {
 /* Figures of now. Any thread. */
 struct ash_http_stats ash_http_get_stats(struct ash_http *http);
 
-/* ---- what a handler sees; borrowed as long as the exchange is ---------------------------------------------------- */
+/* ---- input of a handler; borrowed as long as the exchange is ----------------------------------------------------- */
 
 /* "POST". */
 const char *ash_http_method(const struct ash_http_exchange *exchange);
@@ -110,8 +110,8 @@ void ash_http_add_header(struct ash_http_exchange *exchange, const char *name, c
 /* Respond. Takes body's memory and leaves it empty. type is borrowed for good. */
 void ash_http_respond(struct ash_http_exchange *exchange, unsigned status, const char *type, struct ash_str *body);
 
-/* Appends what is there to out. Returns 1 when more will come (then ash_http_wake says when), 0 at the end, negative
- * to break the connection. On the thread that writes; must not block. */
+/* Appends the available bytes to out. Returns 1 if more will come (then ash_http_wake signals them), 0 at the end,
+ * negative to break the connection. On the thread that writes; must not block. */
 typedef int (*ash_http_read_fn)(void *ctx, struct ash_str *out);
 /* Respond with a stream. The exchange must be kept (get) until read has returned 0 or the client has gone. */
 void ash_http_stream(struct ash_http_exchange *exchange, unsigned status, const char *type, ash_http_read_fn read,
@@ -126,7 +126,7 @@ void ash_http_on_gone(struct ash_http_exchange *exchange, void (*gone)(void *ctx
 void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx), void *ctx);
 /* Has it gone? */
 bool ash_http_is_gone(struct ash_http_exchange *exchange);
-/* Run fn(ctx) on a worker thread: for what is too long for the calling one. */
+/* Run fn(ctx) on a worker thread: for work that is too long for the calling one. */
 void ash_http_post(struct ash_http_exchange *exchange, void (*fn)(void *ctx), void *ctx);
 /* For the access log: text (values as fields: "prompt_tokens=5") of at most a hundred bytes. */
 void ash_http_note(struct ash_http_exchange *exchange, const char *text);

@@ -54,8 +54,8 @@ struct ash_http_watch {
     _Atomic uint64_t accepted, refused;
 };
 
-/* Reserve a slot for a connection that will be handed to libmicrohttpd. False: all are taken, and wake_fd says when
- * one is free. libmicrohttpd 0.9.75 hangs once its own limit is reached, so this one must come first. */
+/* Reserve a slot for a connection that will be handed to libmicrohttpd. False: all are taken, and wake_fd signals a
+ * free one. libmicrohttpd 0.9.75 hangs once its own limit is reached, so this one must come first. */
 bool ash_http_slot_reserve(struct ash_http_watch *watch);
 /* Give it back: libmicrohttpd did not take the connection. */
 void ash_http_slot_unreserve(struct ash_http_watch *watch);
@@ -71,7 +71,7 @@ int ash_http_watch_init(struct ash_http *http, struct ash_err *err);
 int ash_http_watch_start(struct ash_http *http, struct ash_err *err);
 /* Accept no more connections. */
 void ash_http_watch_stop(struct ash_http *http);
-/* Free what is left; all connections must be closed. */
+/* Free the table; all connections must be closed. */
 void ash_http_watch_fini(struct ash_http *http);
 /* libmicrohttpd opened or closed a connection. */
 void ash_http_watch_notify(void *ctx, struct MHD_Connection *connection, void **socket_ctx,
@@ -83,7 +83,7 @@ void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *con
 bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
                          struct ash_http_exchange *exchange);
 
-/* Shut the socket of an exchange's connection down, where it is still its own. */
+/* Shut the socket of an exchange's connection down, if it is still the same one. */
 void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange);
 
 /* ---- workers (workers.c) ----------------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ struct ash_http_workers {
 int ash_http_workers_init(struct ash_http_workers *workers, size_t count, struct ash_err *err);
 /* Run a job. Returns 0, -ENOMEM or -ESHUTDOWN. */
 int ash_http_workers_post(struct ash_http_workers *workers, void (*fn)(void *ctx), void *ctx);
-/* Run what is queued and end the threads; post fails from now on. A zeroed struct is a no-op. */
+/* Run queued functions and end the threads; post fails from now on. A zeroed struct is a no-op. */
 void ash_http_workers_stop(struct ash_http_workers *workers);
 /* Free it, stopped. A zeroed struct is a no-op. */
 void ash_http_workers_fini(struct ash_http_workers *workers);
@@ -154,7 +154,7 @@ struct ash_http_exchange {
     struct MHD_Connection *connection; /* NULL once libmicrohttpd is done with it */
     enum ash_http_state state;
     bool is_suspended, is_woken, is_gone, is_complete;
-    bool is_whole; /* libmicrohttpd has the last byte: who leaves from now on has missed nothing */
+    bool is_whole; /* libmicrohttpd has the last byte: a client that leaves now has missed nothing */
     void (*gone)(void *ctx);
     void *gone_ctx;
     void (*end)(void *ctx);
@@ -190,13 +190,13 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
 /* The response was sent, or the connection broke. */
 void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **request,
                            enum MHD_RequestTerminationCode code);
-/* The client of an exchange has gone (watch.c): tell its handler, and let libmicrohttpd close the connection. */
+/* The client of an exchange has gone (watch.c): notify its handler, and let libmicrohttpd close the connection. */
 void ash_http_exchange_gone(struct ash_http_exchange *exchange);
 
 /* The one call of end, after that of gone. */
 void ash_http_exchange_end(struct ash_http_exchange *exchange);
 
-/* routes.c: find the route and check key, limits, method and size. What is refused is in refused_*. */
+/* routes.c: find the route and check key, limits, method and size. A refusal is in refused_*. */
 void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
 /* routes.c: headers that let a page of another origin read the response. */
 void ash_http_add_cors(struct ash_http_exchange *exchange, struct MHD_Connection *connection);

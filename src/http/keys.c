@@ -140,7 +140,7 @@ bool ash_keys_are_needed(struct ash_keys *keys)
     pthread_mutex_lock(&keys->lock);
     for (const struct ash_key *key = keys->first; key != NULL; key = key->next)
         is_needed = is_needed || (key->is_active && !key->is_admin);
-    is_needed = is_needed || keys->opts->file != NULL; /* an empty file opens the server to nobody */
+    is_needed = is_needed || keys->opts->file != NULL; /* an empty file admits no client */
     pthread_mutex_unlock(&keys->lock);
     return is_needed;
 }
@@ -167,7 +167,7 @@ uint64_t ash_key_id(const struct ash_key *key)
 
 /* ---- adding ------------------------------------------------------------------------------------------------------ */
 
-/* What a line of the file says of a key. */
+/* A key's line in the file. */
 struct entry {
     const char *text, *name;
     double rpm, tpm;

@@ -1,4 +1,4 @@
-/* keys - who may call: API keys from flags, environment and a file, each with its limits. Any thread may ask. */
+/* keys - access control: API keys from flags, environment and a file, each with its limits. Any thread. */
 #ifndef ASH_HTTP_KEYS_H
 #define ASH_HTTP_KEYS_H
 
@@ -18,18 +18,18 @@ struct ash_keys_opts {
     const char *const *keys; /* may call */
     size_t key_count;
     const char *file;      /* one key a line, then perhaps name=… rpm=… tpm=…; # begins a comment; NULL: none */
-    const char *admin_key; /* opens admin routes too; NULL: nobody may call them */
+    const char *admin_key; /* opens admin routes too; NULL: they are closed */
     double requests_per_minute; /* of a key without rpm=; 0: no limit */
     double tokens_per_minute;   /* likewise tpm= */
 };
 
-/* What a bucket allows. */
+/* State of a token bucket. */
 struct ash_key_quota {
     double limit, left;   /* per minute; now */
     double reset_seconds; /* until it is full */
 };
 
-/* Read the file and keep all. opts is borrowed until close. Without any key everybody may call. */
+/* Read the file and keep all. opts is borrowed until close. Without any key all clients are admitted. */
 int ash_keys_open(const struct ash_keys_opts *opts, struct ash_keys **keys_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_keys_close(struct ash_keys *keys);
@@ -40,13 +40,13 @@ int ash_keys_reload(struct ash_keys *keys, struct ash_err *err);
 bool ash_keys_are_needed(struct ash_keys *keys);
 /* The key with this text, or NULL. Takes the same time whatever the text has in common with a key. */
 struct ash_key *ash_keys_find(struct ash_keys *keys, const char *text);
-/* What everybody without a key shares. */
+/* The key that all clients without one share. */
 struct ash_key *ash_keys_anonymous(struct ash_keys *keys);
 /* Does it open admin routes? */
 bool ash_key_is_admin(const struct ash_key *key);
 /* A name for logs: the file's name=, or a number. Never the key. */
 const char *ash_key_name(const struct ash_key *key);
-/* A number that is the same for one key in one process, and tells nothing of it. */
+/* A number that is the same for one key in one process, and reveals nothing of it. */
 uint64_t ash_key_id(const struct ash_key *key);
 
 /* Take one request from the key's limits. Returns 0, or -EAGAIN with *wait_out seconds until there is room. */

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* A path as the client wrote it may hold anything: what is not a plain character becomes '?'. */
+/* A client's path may contain any byte: all but plain characters become '?'. */
 static void copy_plain(const char *text, char *buf, size_t buf_bytes)
 {
     size_t i = 0;

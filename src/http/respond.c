@@ -1,5 +1,5 @@
-/* Responses: one buffer, or a stream that is pulled. libmicrohttpd asks for bytes when the client takes them; where
- * there are none the connection sleeps until somebody wakes it. So a slow client holds up nobody but itself. */
+/* Responses: one buffer, or a stream that is pulled. libmicrohttpd pulls bytes when the client takes them; if there are
+ * none the connection is suspended until ash_http_wake. So a slow client delays only itself. */
 #include "http/http_priv.h"
 
 #include <errno.h>
@@ -34,12 +34,12 @@ static void resume(struct ash_http_exchange *exchange)
 void ash_http_wake(struct ash_http_exchange *exchange)
 {
     pthread_mutex_lock(&exchange->lock);
-    /* Before it has responded there is nobody to read: only its response, or its end, wakes the connection. */
+    /* Before it has responded there is no reader: only its response, or its end, wakes the connection. */
     if (exchange->state != ASH_HTTP_HANDLED || exchange->is_gone) resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what handlers say ------------------------------------------------------------------------------------------- */
+/* ---- responses of handlers --------------------------------------------------------------------------------------- */
 
 void ash_http_add_header(struct ash_http_exchange *exchange, const char *name, const char *value)
 {
@@ -81,7 +81,7 @@ void ash_http_stream(struct ash_http_exchange *exchange, unsigned status, const 
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what libmicrohttpd asks for --------------------------------------------------------------------------------- */
+/* ---- callbacks of libmicrohttpd ---------------------------------------------------------------------------------- */
 
 /* The client has gone and its socket is shut down: a byte that cannot be sent closes the connection at once, where an
  * error of ours would leave it to libmicrohttpd's next event. */

@@ -1,4 +1,4 @@
-/* Who may ask for what: routes, methods, keys, limits, sizes, and pages of other origins. */
+/* Admission of requests: routes, methods, keys, limits, sizes, and pages of other origins. */
 #include "http/http_priv.h"
 
 #include <math.h>
@@ -157,7 +157,7 @@ static void check_host(struct ash_http_exchange *exchange, const char *host)
     set_refusal(exchange, MHD_HTTP_FORBIDDEN, "host_not_allowed", text);
 }
 
-/* Browsers send a post of plain text without asking first, whatever page it comes from. JSON they ask for. */
+/* Browsers send a plain-text POST from any page without a CORS preflight; JSON has one. */
 static void check_origin(struct ash_http_exchange *exchange, struct MHD_Connection *connection, const char *host)
 {
     const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);

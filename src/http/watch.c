@@ -1,6 +1,6 @@
 /* Accepting and watching. libmicrohttpd does not see that a suspended client leaves, its timeout counts idleness only,
- * and without descriptors it spins: so connections are accepted here, every one has a deadline, and epoll tells who has
- * hung up. A connection is cut by shutting its socket down, which libmicrohttpd notices; the record is removed before
+ * and without descriptors it spins: so connections are accepted here, every one has a deadline, and epoll reports
+ * hang-ups. A connection is cut by shutting its socket down, which libmicrohttpd notices; the record is removed before
  * the descriptor is closed, so no other connection can be hit. */
 #include "http/http_priv.h"
 

@@ -1,5 +1,4 @@
-/* Slurm is told through its own commands, which have the rights and the settings of the machine; Kubernetes through its
- * API. */
+/* Slurm is driven by its commands, which have the rights and the settings of the machine; Kubernetes by its API. */
 #include "orchestrate/node_action.h"
 
 #include <errno.h>
@@ -24,14 +23,14 @@
 
 extern char **environ;
 
-/* A command and what it said. */
+/* A command and its output. */
 struct command {
     const char *words[WORDS_MAX];
 };
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* Read what a child writes until it ends or the deadline. Returns 0 or -ETIMEDOUT. */
+/* Read a child's output until it ends or the deadline. Returns 0 or -ETIMEDOUT. */
 static int read_output(int fd, uint64_t deadline_ns, struct ash_str *output)
 {
     char block[4096];
@@ -71,7 +70,7 @@ static int start(const struct command *command, char *const *environment, int wr
     return -rc;
 }
 
-/* Run a command of its own process group, `seconds` at most. Returns 0 where it ended with 0. */
+/* Run a command in a new process group, `seconds` at most. Returns 0 if it exited with 0. */
 static int run(const struct command *command, char *const *environment, double seconds, struct ash_str *output,
                struct ash_err *err)
 {
@@ -95,7 +94,7 @@ static int run(const struct command *command, char *const *environment, double s
     return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
 }
 
-/* In the file that nodes share, where there is one; the cluster has `nodes`. -EBUSY: the budget does not allow it. */
+/* Record it in the shared drains file, if there is one; the cluster has `nodes`. -EBUSY: beyond the budget. */
 static int write_down(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate, size_t nodes,
                       struct ash_err *err)
 {

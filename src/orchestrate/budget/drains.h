@@ -1,5 +1,5 @@
-/* drains - a file that all nodes of a cluster share: who was taken out when, and who came back. It holds the budget of
- * the last hour where the scheduler itself does not remember. */
+/* drains - a file shared by all nodes of a cluster: nodes taken out and returned, with times. It enforces the budget of
+ * the last hour if the scheduler has no such record. */
 #ifndef ASH_ORCHESTRATE_BUDGET_DRAINS_H
 #define ASH_ORCHESTRATE_BUDGET_DRAINS_H
 
@@ -9,7 +9,7 @@
 
 #define ASH_DRAINS_HOUR_S 3600.0
 
-/* Nodes other than the one that asks. */
+/* Nodes other than the caller's. */
 struct ash_drains {
     size_t out;  /* taken out, and not back yet */
     size_t hour; /* taken out in the hour before, back or not */
@@ -19,12 +19,12 @@ struct ash_drains {
  * skipped. Returns 0 or -ENOMEM. */
 int ash_drains_parse(const char *text, size_t size_bytes, const char *own, double now_s, struct ash_drains *drains_out);
 
-/* What may be out: a share of `nodes`. is_counted: the scheduler said how many are out now, the file is asked for the
- * hour alone. */
+/* The budget of nodes out: a share of `nodes`. is_counted: the scheduler has counted the nodes out now, and the file is
+ * only used for the last hour. */
 struct ash_drains_budget {
     const char *path;
     size_t nodes;
-    double share_max, seconds; /* to wait for others who write */
+    double share_max, seconds; /* to wait for other writers */
     bool is_counted;
 };
 
@@ -34,7 +34,7 @@ int ash_drains_claim(const struct ash_drains_budget *budget, const char *own, do
 /* It is back. */
 int ash_drains_return(const struct ash_drains_budget *budget, const char *own, double now_s, struct ash_err *err);
 
-/* The sentence of a budget that is spent: `count` of `nodes` and what they did, as "are out already". -EBUSY. */
+/* The sentence of a budget that is spent: `count` of `nodes`; what: as "are out already". -EBUSY. */
 int ash_drains_refuse(size_t count, size_t nodes, const char *what, double share_max, const char *own,
                       struct ash_err *err);
 

@@ -17,11 +17,11 @@ enum ash_jobs_phase {
     ASH_JOBS_RUNNING,
     ASH_JOBS_DONE,
     ASH_JOBS_FAILED,
-    ASH_JOBS_STOPPED, /* because somebody asked for it */
+    ASH_JOBS_STOPPED, /* on request */
     ASH_JOBS_PHASES
 };
 
-/* A job as a back end knows it. Texts are cut to their room. */
+/* A job as a back end lists it. Texts are truncated. */
 struct ash_jobs_entry {
     char id[ASH_JOBS_ID_BYTES], name[ASH_JOBS_ID_BYTES], user[64];
     enum ash_jobs_phase phase;
@@ -40,7 +40,7 @@ struct ash_jobs_list {
 
 struct ash_jobs_ops {
     const char *name; /* "local", "slurm", "kubernetes" */
-    /* Can this machine reach one? Quick, and says nothing. */
+    /* Can this machine reach one? Quick, prints nothing. */
     bool (*is_here)(void);
     /* Append exactly what submit would send, as text for people. */
     int (*print)(const struct ash_submission *submission, struct ash_str *text_out, struct ash_err *err);
@@ -49,19 +49,20 @@ struct ash_jobs_ops {
     /* Append the jobs of this user; with an id only that one, also when it has ended (as long as it is remembered).
      * An id that is not known is -ENOENT. */
     int (*list)(const char *id, struct ash_jobs_list *list_out, struct ash_err *err);
-    /* Append all that the back end says of a job. */
+    /* Append all that the back end reports of a job. */
     int (*show)(const char *id, struct ash_str *text_out, struct ash_err *err);
-    /* Append why it waits, who has what it waits for, when it would start and what would make that sooner. */
+    /* Append the reason of waiting, the holders of the resources, the expected start, and changes that would make it
+     * sooner. */
     int (*why)(const char *id, struct ash_str *text_out, struct ash_err *err);
     /* Append its output so far. NULL: it is in the file that entries name. */
     int (*output)(const char *id, struct ash_str *text_out, struct ash_err *err);
-    /* Follow a job as it changes, where the back end tells of changes; NULL, all three: it is asked again and again.
-     * What comes through follow_out is for the other two. follow_next waits for a change, at most limit_ms, and gives
-     * the job as it is: 1 where it changed, 0 where not; -ENOENT: it is gone. */
+    /* Follow a job as it changes, if the back end has notifications; NULL, all three: it is polled. follow_out is the
+     * handle of the other two. follow_next waits for a change, at most limit_ms, and fills in the job: 1 if it changed,
+     * 0 if not; -ENOENT: it is gone. */
     int (*follow_open)(const char *id, void **follow_out, struct ash_err *err);
     int (*follow_next)(void *follow, int limit_ms, struct ash_jobs_entry *entry_out, struct ash_err *err);
     void (*follow_close)(void *follow);
-    /* Tell it to save and end. */
+    /* Request it to save and end. */
     int (*stop)(const char *id, struct ash_err *err);
     /* Keep it from starting, and let it again. NULL: the back end cannot. */
     int (*hold)(const char *id, struct ash_err *err);
@@ -76,11 +77,11 @@ extern const struct ash_jobs_ops ash_jobs_local, ash_jobs_slurm, ash_jobs_kubern
 const char *ash_jobs_phase_name(enum ash_jobs_phase phase);
 /* Has it ended, whichever way? */
 bool ash_jobs_has_ended(enum ash_jobs_phase phase);
-/* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL where
- * there is none of that name, with those that there are. */
+/* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL if there
+ * is none of that name; err lists the names. */
 int ash_jobs_choose(const char *name, const struct ash_jobs_ops **ops_out, struct ash_err *err);
 
-/* Let calls of ops be about a namespace; NULL: the user's own. Returns 0, or -EINVAL where it is no name, or where ops
+/* Set the namespace of calls of ops; NULL: the user's default. Returns 0, or -EINVAL if it is no valid name, or if ops
  * has no namespaces. */
 int ash_jobs_use_namespace(const struct ash_jobs_ops *ops, const char *space, struct ash_err *err);
 

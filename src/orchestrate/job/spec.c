@@ -1,4 +1,4 @@
-/* The settings of the `job:` section, and what they must satisfy together. */
+/* The settings of the `job:` section, and checks between them. */
 #include "orchestrate/job/spec.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* spec - the `job:` section of a job file: what a job asks of a cluster, in words that mean the same on this machine,
- * under Slurm and on Kubernetes. `ashlar submit` reads it; every other command accepts it and looks away. */
+/* spec - the `job:` section of a job file: a job's requests to a cluster, with one meaning on this machine, under Slurm
+ * and on Kubernetes. `ashlar submit` reads it; every other command accepts and ignores it. */
 #ifndef ASH_ORCHESTRATE_JOB_SPEC_H
 #define ASH_ORCHESTRATE_JOB_SPEC_H
 
@@ -21,7 +21,7 @@ struct ash_spec_topology {
 struct ash_spec {
     const char *name, *command, *out;
     int64_t nodes, min_nodes, spares;
-    int64_t min_ranks;              /* resolved: fewest that continue after losses; 0: what is left */
+    int64_t min_ranks;              /* resolved: fewest that continue after losses; 0: any number */
     int64_t procs, gpus, efa, cpus; /* of a node; procs 0: one per GPU, or one */
     const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
     const char *time, *notice;      /* as written */
@@ -38,11 +38,11 @@ struct ash_spec {
 
 /* One binding per table (job, job.topology), bound to spec: for ash_opts_open. */
 void ash_spec_bind(struct ash_spec *spec, struct ash_opt_binding bindings[ASH_SPEC_SECTIONS]);
-/* Check what one table row cannot and put numbers where a setting says "choose". job_file names the job where
- * job.name does not. Returns 0 or -EINVAL with the setting and what would do. Strings that it makes live in buf. */
+/* Checks between table rows, and numbers for settings of "choose". job_file names the job if job.name is not set.
+ * Returns 0 or -EINVAL with the setting and valid values. Strings that it makes live in buf. */
 int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_SPEC_NAME_MAX + 1], struct ash_err *err);
 
-/* Nodes that are asked for: those that compute, and spares. */
+/* Requested nodes: those that compute, and spares. */
 size_t ash_spec_all_nodes(const struct ash_spec *spec);
 
 #endif

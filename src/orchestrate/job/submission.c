@@ -24,7 +24,7 @@ static void add_number(struct ash_submission_words *words, const char *flag, siz
     add(words, text);
 }
 
-/* A setting of the run that follows from what the job asks for; 0: the job file's. Words of the user come after it. */
+/* A setting of the run derived from the job section; 0: the job file's. The user's arguments come after it. */
 static void add_setting(struct ash_submission_words *words, const char *key, int64_t value)
 {
     char *text = words->numbers[words->number_count];

@@ -1,5 +1,5 @@
-/* submission - a job on its way to a cluster: what it asks for, the file it runs, and the words that every node runs.
- * Back ends (local, slurm, kubernetes) turn it into what theirs understand. */
+/* submission - a job for a cluster: its requests, its job file, and the arguments of every node's command. Back ends
+ * (local, slurm, kubernetes) translate it. */
 #ifndef ASH_ORCHESTRATE_JOB_SUBMISSION_H
 #define ASH_ORCHESTRATE_JOB_SUBMISSION_H
 
@@ -10,7 +10,7 @@
 
 #define ASH_SUBMISSION_WORDS_MAX 512
 #define ASH_SUBMISSION_PATH_BYTES 4096
-#define ASH_SUBMISSION_MEMBERS ".ashlar-members" /* in the folder of the run: who is there, of a job on several nodes */
+#define ASH_SUBMISSION_MEMBERS ".ashlar-members" /* in the folder of the run: members of a job on several nodes */
 
 struct ash_submission {
     const struct ash_spec *spec; /* resolved */
@@ -39,8 +39,8 @@ struct ash_submission_words {
     size_t number_count;
 };
 
-/* Write the words of a node. Texts are borrowed from the submission, the place and words_out itself. Returns 0 or
- * -E2BIG where there are too many settings, -ENAMETOOLONG. */
+/* Write the arguments of a node's command. Texts are borrowed from the submission, the place and words_out itself.
+ * Returns 0 or -E2BIG for too many settings, -ENAMETOOLONG. */
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
                               struct ash_submission_words *words_out, struct ash_err *err);
 

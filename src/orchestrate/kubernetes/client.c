@@ -140,14 +140,14 @@ bool ash_kube_client_may_retry(const struct ash_kube_answer *answer)
     return answer->code != CURLE_OK || answer->status == 429 || answer->status >= 500;
 }
 
-/* What may have been done is not asked for twice, but a GET is. */
+/* A request that may have taken effect is not repeated, except for a GET. */
 static bool is_worth_another(const struct ash_kube_answer *answer, const char *method)
 {
     if (answer->code != CURLE_OK && answer->code != CURLE_COULDNT_CONNECT && strcmp(method, "POST") == 0) return false;
     return ash_kube_client_may_retry(answer);
 }
 
-/* The server's own sentence, where it sends one. */
+/* The server's message, if it sends one. */
 static void message_of(const struct ash_kube_answer *answer, char *buf, size_t buf_bytes)
 {
     json_t *json = NULL;

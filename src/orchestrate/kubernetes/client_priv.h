@@ -1,4 +1,4 @@
-/* What the client and its watches share: one cluster, who we are, handles of libcurl. */
+/* Shared by the client and its watches: one cluster, credentials, handles of libcurl. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_CLIENT_PRIV_H
 #define ASH_ORCHESTRATE_KUBERNETES_CLIENT_PRIV_H
 
@@ -12,7 +12,7 @@ struct ash_kube_client {
     CURL *easy; /* keeps its connection */
 };
 
-/* What came back of one attempt. */
+/* The answer of one attempt. */
 struct ash_kube_answer {
     struct ash_str text;
     CURLcode code;

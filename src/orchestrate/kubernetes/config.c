@@ -35,7 +35,7 @@ static int base64_value(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-/* PEM texts are what it holds here: a NUL in them is an error. Returns a text to free, or NULL. */
+/* The contents are PEM texts: a NUL in them is an error. Returns a text to free, or NULL. */
 static char *decode_base64(const char *text)
 {
     char *out = malloc(strlen(text) / 4 * 3 + 4);
@@ -235,7 +235,7 @@ int ash_kube_config_parse(const char *text, size_t size_bytes, const char *name,
     return rc;
 }
 
-/* ---- where it is ------------------------------------------------------------------------------------------------- */
+/* ---- locations --------------------------------------------------------------------------------------------------- */
 
 static int from_pod(struct ash_kube_config *config, struct ash_err *err)
 {

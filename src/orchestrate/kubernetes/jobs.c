@@ -122,7 +122,7 @@ static int create(struct ash_kube_client *client, const json_t *object, struct a
     return rc < 0 ? ash_err_prefix(err, rc, "%s", kind) : 0;
 }
 
-/* Remove what was created before a failure, newest first. */
+/* Remove the objects created before a failure, newest first. */
 static void undo(struct ash_kube_client *client, const json_t *objects, size_t count)
 {
     while (count-- > 0) {
@@ -248,7 +248,7 @@ static int show(const char *id, struct ash_str *text_out, struct ash_err *err)
 
     if (rc == 0) rc = ash_kube_find_job(client, id, &object, &resource, err);
     if (rc == 0) {
-        json_object_del(json_object_get(object, "metadata"), "managedFields"); /* nobody reads those */
+        json_object_del(json_object_get(object, "metadata"), "managedFields"); /* noise for readers */
         one = json_pack("[O]", object);
         rc = ash_kube_add_yaml(one, text_out);
     }
@@ -347,7 +347,7 @@ static int find_path(struct ash_kube_client *client, const char *id, char path[A
     return rc;
 }
 
-/* What is created with a job of a kind and named after it. */
+/* Objects that are created with a job of a kind and named after it. */
 static const struct {
     const char *of; /* NULL: any */
     const char *api, *plural, *suffix;
@@ -367,8 +367,8 @@ static const struct {
     {"TrainJob", "/apis/trainer.kubeflow.org/v1alpha1", "trainingruntimes", ""},
 };
 
-/* Its pods get SIGTERM and the grace of job.notice; what was created with it goes too. What is not there is
- * passed over, and so is what we may not delete and this job may not have. */
+/* Its pods get SIGTERM and the grace of job.notice; objects created with it go too. Missing objects are skipped, and so
+ * are objects that we may not delete and this job may not have. */
 static int stop(const char *id, struct ash_err *err)
 {
     struct ash_kube_client *client = NULL;

@@ -1,4 +1,4 @@
-/* Following a job: its object is watched, so that nothing is asked twice. */
+/* Following a job: a watch on its object, without polling. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

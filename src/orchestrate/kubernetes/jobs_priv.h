@@ -1,4 +1,4 @@
-/* What the files that speak of jobs on Kubernetes share. */
+/* Shared by the files for jobs on Kubernetes. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_JOBS_PRIV_H
 #define ASH_ORCHESTRATE_KUBERNETES_JOBS_PRIV_H
 
@@ -8,7 +8,7 @@
 
 #define ASH_KUBE_PATH_BYTES 1024
 
-/* The namespace that calls are about: the one that was asked for, else the client's. Borrowed. */
+/* The namespace of calls: the chosen one, else the client's. Borrowed. */
 const char *ash_kube_space_of(const struct ash_kube_client *client);
 /* The object of a job, of whichever kind, and its kind (static). The caller owns *object_out. -ENOENT: there is none,
  * else as ash_kube_client_call. */

@@ -14,7 +14,7 @@ static json_int_t nodes_of(const struct ash_kube_job *job)
     return (json_int_t)ash_spec_all_nodes(job->submission->spec);
 }
 
-/* Time limit and, under Kueue, no start before it says so. */
+/* Time limit and, under Kueue, suspended until it is admitted. */
 static void set_limits(const struct ash_kube_job *job, json_t *spec, const char *deadline)
 {
     double time_s = job->submission->spec->time_s;
@@ -37,8 +37,8 @@ static json_t *failure_rules(void)
 
 /* ---- Kubernetes' own --------------------------------------------------------------------------------------------- */
 
-/* A rank ends well when the model is written, whoever wrote it. So the job is done when one pod is, and lacks nobody:
- * not even its first pod. The others have the notice's time to end. */
+/* A rank ends well when the model is written, by any rank. So the job is done when one pod is, even if others failed,
+ * the first one included. The others have the notice's time to end. */
 static json_t *success_rule(void)
 {
     return json_pack("{s[{si}]}", "rules", "succeededCount", 1);
@@ -216,7 +216,7 @@ json_t *ash_kube_pytorch_job(const struct ash_kube_job *job, struct ash_err *err
     json_t *first = ash_kube_pod_template(job, &place, err), *others, *roles, *policy, *spec;
 
     if (first == NULL) return NULL;
-    json_object_del(json_object_get(first, "spec"), "restartPolicy"); /* the replica's says it */
+    json_object_del(json_object_get(first, "spec"), "restartPolicy"); /* the replica's decides */
     others = json_deep_copy(first);
     roles = json_pack("{s{si ss so}}", "Master", "replicas", 1, "restartPolicy", "ExitCode", "template", first);
     if (nodes_of(job) > 1)

@@ -1,5 +1,5 @@
-/* manifest - a job as objects of Kubernetes. One pod per node, the supervisor as its first process; survivors stay when
- * a pod is lost: only that pod is made again. */
+/* manifest - a job as objects of Kubernetes. One pod per node, the supervisor as its first process; the remaining pods
+ * stay when one is lost: only that pod is recreated. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_MANIFEST_H
 #define ASH_ORCHESTRATE_KUBERNETES_MANIFEST_H
 

@@ -1,5 +1,5 @@
 /* manifest_priv - pieces that the kinds of jobs share. Functions that return json_t give the reference to the caller,
- * or NULL where memory ran out; building continues with NULL, and the end result says so. */
+ * or NULL without memory; building continues with NULL, and the end result is an error. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
 #define ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
 
@@ -24,9 +24,9 @@ struct ash_kube_place {
 json_t *ash_kube_object(const struct ash_kube_job *job, const char *api_version, const char *kind, json_t *spec);
 /* A pod template: {"metadata", "spec"}. */
 json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_kube_place *place, struct ash_err *err);
-/* placing.c: -EINVAL where the job asks for a place that its scheduler cannot give. */
+/* placing.c: -EINVAL if the job asks for a placement that its scheduler lacks. */
 int ash_kube_check_placing(const struct ash_kube_job *job, struct ash_err *err);
-/* placing.c: what goes into a pod's spec for job.exclude and job.topology; NULL: nothing. */
+/* placing.c: a pod's affinity for job.exclude and job.topology; NULL: none. */
 json_t *ash_kube_affinity(const struct ash_kube_job *job);
 /* placing.c: does a PodGroup of Volcano go with the job? */
 bool ash_kube_has_pod_group(const struct ash_kube_job *job);
@@ -35,7 +35,7 @@ json_t *ash_kube_labels(const struct ash_kube_job *job);
 /* The headless service by which pods find each other. */
 json_t *ash_kube_service(const struct ash_kube_job *job);
 
-/* The job itself, per kind; NULL with err where it cannot be. */
+/* The job itself, per kind; NULL with err on failure. */
 json_t *ash_kube_plain_job(const struct ash_kube_job *job, struct ash_err *err);
 /* JobSet: one Job per node, so that a failure restarts one. */
 json_t *ash_kube_jobset(const struct ash_kube_job *job, struct ash_err *err);
@@ -57,13 +57,13 @@ json_t *ash_kube_stateful_set(const struct ash_kube_job *job, struct ash_err *er
 json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_err *err);
 /* Is it a kind of server? */
 bool ash_kube_is_server(enum ash_kube_kind kind);
-/* The words of a server that the cluster says: where it listens, how long it may drain. */
+/* A server's arguments that the cluster decides: its address, and the time to drain. */
 void ash_kube_add_server_words(const struct ash_kube_job *job, json_t *args);
-/* Its port, its probes, and what happens before it is told to end. */
+/* Its port, its probes, and its preStop hook. */
 void ash_kube_add_probes(const struct ash_kube_job *job, json_t *container);
-/* What comes before a server: the services that find it. Append to objects. */
+/* Append a server's services to objects. */
 void ash_kube_add_fronts(const struct ash_kube_job *job, json_t *objects);
-/* What comes after it: how many at least, and how many by requests that wait. Append to objects. */
+/* Append its disruption budget and its autoscaler on queued requests to objects. */
 void ash_kube_add_scaling(const struct ash_kube_job *job, json_t *objects);
 /* Volcano's gang for pods of other kinds. */
 json_t *ash_kube_pod_group(const struct ash_kube_job *job, struct ash_err *err);

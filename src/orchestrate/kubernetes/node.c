@@ -175,7 +175,7 @@ static json_t *status_patch(const json_t *node, const struct ash_kube_node_mark 
 
 typedef json_t *patch_fn(const json_t *node, const struct ash_kube_node_mark *mark);
 
-/* Read the node, patch it, and again where somebody else wrote meanwhile. */
+/* Read the node and patch it; retry on a concurrent write. */
 static int patch_node(struct ash_kube_client *client, const char *name, const char *below, patch_fn *make,
                       const struct ash_kube_node_mark *mark, struct ash_err *err)
 {

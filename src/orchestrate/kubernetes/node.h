@@ -19,8 +19,8 @@ struct ash_kube_node_mark {
     void *ctx;
 };
 
-/* Set or take them away. Returns 0, -EBUSY (as many nodes as may be out are out), or a negative errno with what the
- * cluster said. */
+/* Set or take them away. Returns 0, -EBUSY (the budget of nodes out is spent), or a negative errno with the cluster's
+ * message. */
 int ash_kube_node_set(const char *node, const struct ash_kube_node_mark *mark, struct ash_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* On which nodes pods may be: those that are excluded, and levels of the network where the scheduler has no setting of
- * its own for them. What a scheduler cannot do is refused: a setting that is dropped looks like one that holds. */
+/* Nodes for pods: excluded ones, and levels of the network if the scheduler has no setting for them. Settings that a
+ * scheduler lacks are refused: a dropped setting would look like one in force. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The pod of a node: the supervisor with its words, what it may use, what it sees. */
+/* The pod of a node: the supervisor with its arguments, resources and mounts. */
 #include "orchestrate/kubernetes/manifest_priv.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ json_t *ash_kube_labels(const struct ash_kube_job *job)
     return json_pack("{ss ss}", "app.kubernetes.io/name", "ashlar", INSTANCE_LABEL, job->submission->spec->name);
 }
 
-/* Labels by which a scheduler knows whose the job is. */
+/* Labels for the scheduler's queue of the job. */
 static void add_queue(const struct ash_kube_job *job, json_t *labels)
 {
     const struct ash_spec *spec = job->submission->spec;
@@ -48,7 +48,7 @@ json_t *ash_kube_object(const struct ash_kube_job *job, const char *api_version,
     json_t *labels = ash_kube_labels(job);
     json_t *metadata = json_pack("{ss so}", "name", job->submission->spec->name, "labels", labels);
 
-    if (strcmp(api_version, "v1") != 0) { /* services and job files wait for nobody */
+    if (strcmp(api_version, "v1") != 0) { /* services and job files are not queued */
         add_queue(job, labels);
         add_kai_topology(job, metadata);
     }
@@ -66,7 +66,7 @@ json_t *ash_kube_service(const struct ash_kube_job *job)
     return ash_kube_object(job, "v1", "Service", spec);
 }
 
-/* ---- what it may use --------------------------------------------------------------------------------------------- */
+/* ---- resources --------------------------------------------------------------------------------------------------- */
 
 static void set_count(json_t *object, const char *key, int64_t value)
 {
@@ -94,7 +94,7 @@ static json_t *resources(const struct ash_spec *spec)
     return json_pack("{so so}", "limits", limits, "requests", requests);
 }
 
-/* ---- what it sees ------------------------------------------------------------------------------------------------ */
+/* ---- mounts ------------------------------------------------------------------------------------------------------ */
 
 /* "CLAIM:/path[:ro]" or "/host/path:/path[:ro]". */
 static int add_mount(const char *text, size_t index, json_t *volumes, json_t *mounts, struct ash_err *err)

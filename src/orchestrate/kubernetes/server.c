@@ -1,5 +1,5 @@
-/* ashlar serve on Kubernetes: replicas behind a service. They are told to end once nobody sends them requests, and
- * become more when requests wait. A server is one process of one pod, in all three kinds. */
+/* ashlar serve on Kubernetes: replicas behind a service. They get SIGTERM after they have left the load balancer, and
+ * are scaled up when requests wait. A server is one process of one pod, in all three kinds. */
 #include <math.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 
 #define SERVE_PORT 8000
 #define FRONT_PORT 80
-#define UNHEARD_S 5.0 /* until load balancers have heard that a pod is leaving */
+#define UNHEARD_S 5.0 /* until load balancers have dropped a pod that is leaving */
 #define SPARE_S 5.0   /* between the end of draining and being killed */
 #define NAME_BYTES (ASH_SPEC_NAME_MAX + 16)
 #define WAITING_METRIC "vllm:num_requests_waiting"
@@ -42,7 +42,7 @@ void ash_kube_add_server_words(const struct ash_kube_job *job, json_t *args)
     json_array_append_new(args, json_string(drain));
 }
 
-/* Where it listens: its own default, or the last that was asked for. */
+/* Its port: the default, or the last --port. */
 static int port_of(const struct ash_kube_job *job)
 {
     int port = SERVE_PORT;
@@ -108,7 +108,7 @@ json_t *ash_kube_stateful_set(const struct ash_kube_job *job, struct ash_err *er
     return ash_kube_object(job, "apps/v1", "StatefulSet", spec);
 }
 
-/* A group is a leader alone. Each has a subdomain of its own: the shared one would have the name of our service. */
+/* A group is a leader alone. Each has a private subdomain: the shared one would have the name of our service. */
 json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_err *err)
 {
     json_t *template = ash_kube_pod_template(job, &(struct ash_kube_place){0}, err), *spec;
@@ -121,7 +121,7 @@ json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_er
     return ash_kube_object(job, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec);
 }
 
-/* ---- what goes with them ----------------------------------------------------------------------------------------- */
+/* ---- objects beside them ----------------------------------------------------------------------------------------- */
 
 void ash_kube_add_fronts(const struct ash_kube_job *job, json_t *objects)
 {

@@ -20,7 +20,7 @@ const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES] = {
     {"LeaderWorkerSet", "/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets", ASH_KUBE_NEVER_HELD},
 };
 
-/* What is created with jobs. */
+/* Objects that are created with jobs. */
 static const struct ash_kube_resource others[] = {
     {"ConfigMap", "/api/v1", "configmaps", ASH_KUBE_NEVER_HELD},
     {"Service", "/api/v1", "services", ASH_KUBE_NEVER_HELD},

@@ -1,4 +1,4 @@
-/* status - what Kubernetes' objects say of a job, read and put into words. Nothing is asked of a cluster here. */
+/* status - a job's status from Kubernetes objects, as text. No requests are made here. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_STATUS_H
 #define ASH_ORCHESTRATE_KUBERNETES_STATUS_H
 
@@ -18,7 +18,7 @@ struct ash_kube_resource {
 
 #define ASH_KUBE_RESOURCES 9
 extern const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES]; /* kinds of jobs and servers */
-/* Where objects of a kind are created: of jobs and of what goes with them. NULL: not one of ours. */
+/* The resource path of a kind: of jobs and the objects created with them. NULL: not one of ours. */
 const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const char *api_version);
 
 /* A job's entry from its object. now is seconds since 1970. */
@@ -28,7 +28,7 @@ enum ash_kube_change {
     ASH_KUBE_CHANGED, /* it is new, or another than before */
     ASH_KUBE_GONE,
     ASH_KUBE_BOOKMARK, /* nothing happened, up to this version */
-    ASH_KUBE_TOO_OLD,  /* the server has forgotten what the watch began with: list again */
+    ASH_KUBE_TOO_OLD,  /* the watch's resourceVersion has expired: list again */
 };
 
 /* A line of a watch. object and version (NULL: none) belong to the JSON that it was read from. */
@@ -38,10 +38,10 @@ struct ash_kube_event {
     const char *version;
 };
 
-/* Read one. Returns 0, or -EIO where it is none, or tells of an error other than that it is too old. */
+/* Read one. Returns 0, or -EIO if it is none, or has an error other than "too old". */
 int ash_kube_read_event(const json_t *json, struct ash_kube_event *event_out);
 
-/* What a job waits for. */
+/* Evidence of why a job waits. */
 struct ash_kube_evidence {
     const struct ash_jobs_entry *job;
     const json_t *workloads; /* items of Kueue's workloads; NULL: no Kueue */
@@ -49,7 +49,7 @@ struct ash_kube_evidence {
     const json_t *events;    /* items, of the namespace */
 };
 
-/* Append, in sentences, what the job waits for and who says so. Returns 0 or -ENOMEM. */
+/* Append, in sentences, the reasons of waiting and their sources. Returns 0 or -ENOMEM. */
 int ash_kube_explain(const struct ash_kube_evidence *evidence, struct ash_str *text_out, struct ash_err *err);
 
 #endif

@@ -27,7 +27,7 @@ struct ash_kube_watch {
     CURLM *multi;
     CURL *easy; /* of the stream; NULL: none */
     struct curl_slist *headers;
-    struct ash_kube_answer answer; /* text: the line that is not complete; the body where it is refused */
+    struct ash_kube_answer answer; /* text: the incomplete line; the body if it is refused */
     char *version;                 /* to go on from; NULL: list first */
     double good_s, opened_s, retry_s;
     int wait_ms, told;
@@ -202,7 +202,7 @@ static int put_off(struct ash_kube_watch *watch, struct ash_err *err)
     return 0;
 }
 
-/* The stream is over: taken up again, now or after a wait; listed anew; or given up. */
+/* The stream is over: resume it, now or after a wait; list again; or give up. */
 static int judge_end(struct ash_kube_watch *watch, CURLcode code, struct ash_err *err)
 {
     struct ash_kube_answer *answer = &watch->answer;

@@ -1,5 +1,5 @@
-/* watch - objects of a collection as they change: listed once, then told by the server. A watch that breaks is taken up
- * where it was; one that is too old for that (410) begins with a new list. */
+/* watch - objects of a collection as they change: listed once, then streamed by the server. A broken watch resumes at
+ * its resourceVersion; one that is too old for that (410) begins with a new list. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_WATCH_H
 #define ASH_ORCHESTRATE_KUBERNETES_WATCH_H
 
@@ -8,7 +8,7 @@
 
 struct ash_kube_watch; /* one thread at a time, the client's */
 
-/* Told of every object of a list, and of every change. is_gone: object (NULL where a list is empty) is no more. */
+/* Called for every object of a list, and for every change. is_gone: object (NULL if a list is empty) was deleted. */
 typedef void (*ash_kube_seen_fn)(void *ctx, const json_t *object, bool is_gone);
 
 struct ash_kube_watch_opts {
@@ -21,8 +21,8 @@ struct ash_kube_watch_opts {
 /* client is borrowed until close. Nothing is sent yet. On 0 the caller owns *watch_out. */
 int ash_kube_watch_open(struct ash_kube_client *client, const struct ash_kube_watch_opts *opts,
                         struct ash_kube_watch **watch_out, struct ash_err *err);
-/* Wait at most limit_ms for news, and tell them. Returns how many objects were told, or a negative errno as
- * ash_kube_client_call has it: then the budget of trying again is spent, or the server refuses. */
+/* Wait at most limit_ms for events, and deliver them. Returns the number of objects, or a negative errno as
+ * ash_kube_client_call: the retry budget is spent, or the server refuses. */
 int ash_kube_watch_poll(struct ash_kube_watch *watch, int limit_ms, struct ash_err *err);
 /* NULL is nothing. */
 void ash_kube_watch_close(struct ash_kube_watch *watch);

@@ -1,4 +1,4 @@
-/* Why a job waits, in sentences: what Kueue, the scheduler, nodes and controllers say of it. */
+/* Why a job waits, in sentences: from the status of Kueue, the scheduler, nodes and controllers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static int add_workloads(const struct ash_kube_evidence *evidence, struct ash_st
     return rc;
 }
 
-/* What the scheduler says of a pod that no node takes; NULL: it has one. */
+/* The scheduler's message on an unschedulable pod; NULL: it has a node. */
 static const char *unplaced(const json_t *pod)
 {
     const json_t *conditions = json_object_get(json_object_get(pod, "status"), "conditions");
@@ -64,7 +64,7 @@ static const char *unplaced(const json_t *pod)
     return said;
 }
 
-/* What a container of a pod with a node waits for (its image, after a crash); NULL: nothing. */
+/* Why a container of a scheduled pod waits (its image, after a crash); NULL: it does not. */
 static const json_t *not_started(const json_t *pod)
 {
     const json_t *containers = json_object_get(json_object_get(pod, "status"), "containerStatuses");

@@ -1,8 +1,8 @@
-/* Jobs on this machine, without a scheduler. A keeper process outlives the terminal: it starts the job, passes signals
- * on, and writes down how it ended. What is known of a job is a folder:
+/* Jobs on this machine, without a scheduler. A keeper process outlives the terminal: it starts the job, forwards
+ * signals, and records its end. A job's record is a folder:
  *
  *     STATE/ashlar/jobs/ID/record.json   name, keeper, output, when        (STATE: XDG_STATE_HOME or ~/.local/state)
- *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was told to stop */
+ *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was stopped */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,8 +55,7 @@ static int job_path(const char *id, const char *file, char *buf, size_t buf_byte
     return used > 0 && (size_t)used < buf_bytes ? 0 : ash_err_set(err, -ENAMETOOLONG, "the path of jobs is too long");
 }
 
-/* When a process began, in ticks since boot: with its id it names it for ever. 0: there is none, or it has ended and
- * nobody has asked how. */
+/* Start time of a process, in ticks since boot: unique together with its id. 0: there is none, or it is a zombie. */
 static int64_t process_start(pid_t pid)
 {
     char path[64], text[1024] = "", *at;
@@ -119,7 +118,7 @@ static void write_end(const struct keeper *keeper, int code, bool was_stopped)
 {
     json_t *json = json_pack("{si sb}", "code", code, "stopped", was_stopped);
 
-    if (json != NULL) (void)ash_json_save(keeper->end, json, NULL); /* nobody is left to tell */
+    if (json != NULL) (void)ash_json_save(keeper->end, json, NULL); /* there is no one to report to */
     json_decref(json);
 }
 
@@ -147,7 +146,7 @@ static double now_s(void)
     return (double)ash_clock_ns() * 1e-9;
 }
 
-/* Wait for a signal, or until the job is to be told that its time is over (0: never). Returns the signal, 0 then. */
+/* Wait for a signal, or until the notice before the job's time limit is due (0: never). Returns the signal, 0 then. */
 static int next_signal(const sigset_t *watched, double told_s)
 {
     double left_s = told_s - now_s();
@@ -159,8 +158,8 @@ static int next_signal(const sigset_t *watched, double told_s)
     return sigtimedwait(watched, NULL, &wait);
 }
 
-/* Wait for the end of the job, passing on what we are told. job.notice before its time is over it is told to save and
- * end, as a scheduler would tell it. Returns its exit code. */
+/* Wait for the end of the job, forwarding signals. job.notice before its time limit it gets SIGTERM, as from a
+ * scheduler. Returns its exit code. */
 static int keep(const struct keeper *keeper, pid_t job, const sigset_t *watched, bool *was_stopped_out)
 {
     const struct ash_spec *spec = keeper->submission->spec;
@@ -210,7 +209,7 @@ static _Noreturn void run_keeper(const struct keeper *keeper, int report_fd)
     _exit(0);
 }
 
-/* The keeper is nobody's child, so that nobody need wait for it. */
+/* Double fork: the keeper is reparented to init. */
 static int start_keeper(const struct keeper *keeper, struct ash_err *err)
 {
     int report[2], cause = -EIO;

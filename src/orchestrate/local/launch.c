@@ -1,4 +1,4 @@
-/* Who listens where, which ranks are ours, in which networks: the supervisor does the rest. */
+/* Addresses, ranks and networks of a node's processes: the supervisor does the rest. */
 #include "orchestrate/local/launch.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static int check(const struct ash_launch *launch, struct ash_err *err)
     return 0;
 }
 
-/* What the supervisor is told, of a job whose nodes are all here. */
+/* The supervisor's options of a job whose nodes are all here. */
 static struct ash_supervisor describe(const struct ash_launch *launch)
 {
     return (struct ash_supervisor){.job = {.world = launch->procs,

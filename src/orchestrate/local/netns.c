@@ -48,7 +48,7 @@ static _Noreturn void become(int network_fd, char *const *words, int said_fd)
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* What a program has said, as one line. */
+/* A program's output, as one line. */
 static void read_said(int fd, char *said, size_t room)
 {
     size_t filled = 0;

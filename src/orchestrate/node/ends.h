@@ -1,4 +1,4 @@
-/* ends - how processes and jobs end: names, exit codes and what follows, in one table for every back end. */
+/* ends - ends of processes and jobs: names, exit codes and consequences, in one table for every back end. */
 #ifndef ASH_ORCHESTRATE_NODE_ENDS_H
 #define ASH_ORCHESTRATE_NODE_ENDS_H
 
@@ -9,7 +9,7 @@
 #define ASH_END_FAILED 1
 #define ASH_END_BAD_SETTINGS 2
 #define ASH_END_TAKEN 73       /* another machine's process trains into the folder, or its lock has not expired yet */
-#define ASH_END_SAVED 75       /* told to stop, and saved: to be started again elsewhere or later */
+#define ASH_END_SAVED 75       /* stopped on request, and saved: to be restarted elsewhere or later */
 #define ASH_END_BAD_MACHINE 78 /* not fit for the job: another one may be */
 #define ASH_END_SIGNAL 128     /* plus the signal's number */
 #define ASH_END_INTERRUPTED 130

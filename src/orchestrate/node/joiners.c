@@ -16,7 +16,7 @@ bool ash_node_awaits_return(const struct ash_node_watch *watch)
     return false;
 }
 
-/* Has no rank elsewhere answered for too long? Asked now and then. */
+/* Has no rank elsewhere answered for too long? Checked periodically. */
 static bool are_others_gone(struct ash_node_watch *watch)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
@@ -52,7 +52,7 @@ static void drop_joiners(struct ash_node_watch *watch)
     }
 }
 
-/* Somebody wants more processes than there are: those that have left, or failed for good, come back. */
+/* A request for more processes than there are: restart those that have left, or failed for good. */
 static void heed_wanted(struct ash_node_watch *watch)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;

@@ -1,5 +1,5 @@
-/* A ring's file says which process writes it. Numbers of processes differ between namespaces and are used again, so
- * only one that has this very file open is told. */
+/* A ring's file has its writer's process id. Ids differ between namespaces and are reused, so only a process that has
+ * this very file open is notified. */
 #include "orchestrate/node/leave.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@ static bool has_open(unsigned pid, const struct stat *file)
     return is_open;
 }
 
-/* Returns whether its writer was told. */
+/* Returns whether its writer was notified. */
 static bool tell(const char *path)
 {
     struct ash_ring_view view = {0};

@@ -1,5 +1,6 @@
-/* leave - tells the ranks of jobs on this node that it goes out of service, as a spot notice does: they hand over what
- * they hold at a step's edge and end, spares take over, nothing is redone. A job without other ranks saves and ends. */
+/* leave - notifies the ranks of jobs on this node that it goes out of service, as a spot notice does: they hand over
+ * their shards at a step boundary and end, spares take over, nothing is redone. A job without other ranks saves and
+ * ends. */
 #ifndef ASH_ORCHESTRATE_NODE_LEAVE_H
 #define ASH_ORCHESTRATE_NODE_LEAVE_H
 

@@ -1,5 +1,5 @@
-/* Starting a process: fork, exec, and a pipe that says why exec failed. The kernel ends it, or tells it to save and
- * end, when its supervisor dies (PR_SET_PDEATHSIG), so that even a supervisor that is killed leaves nothing behind. */
+/* Starting a process: fork, exec, and a pipe with the errno of a failed exec. The kernel sends it SIGKILL or SIGTERM
+ * when its supervisor dies (PR_SET_PDEATHSIG), so that even a killed supervisor leaves nothing behind. */
 #include "orchestrate/node/process.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static void set_number(const char *name, size_t value)
     setenv(name, text, 1);
 }
 
-/* In the child: who it is, then the program. */
+/* In the child: set up its identity, then exec. */
 static _Noreturn void become(const struct ash_process *process, const struct ash_process_job *job, int out_fd,
                              int err_fd, int report_fd)
 {
@@ -54,7 +54,7 @@ static _Noreturn void become(const struct ash_process *process, const struct ash
         execvp(job->program, job->argv);
         cause = errno;
     }
-    if (write(report_fd, &cause, sizeof(cause)) < 0) _exit(126); /* nobody is left to hear it */
+    if (write(report_fd, &cause, sizeof(cause)) < 0) _exit(126); /* the reader is gone */
     _exit(127);
 }
 
@@ -103,7 +103,7 @@ int ash_process_start(struct ash_process *process, const struct ash_process_job 
         return ash_err_set(err, rc, "process %zu cannot be started: %s", process->rank, strerror(-rc));
     }
     if (*group == 0) *group = process->pid;
-    setpgid(process->pid, *group); /* both sides do it: whoever comes first */
+    setpgid(process->pid, *group); /* parent and child both call it: no race */
     cause = read_report(report[0]);
     close(report[0]);
     return cause == 0 ? 0 : ash_err_set(err, -cause, "%s cannot be run: %s", job->program, strerror(cause));
@@ -123,7 +123,7 @@ static void write_all(int fd, const char *text, size_t bytes)
     }
 }
 
-/* Ranks that all refuse the same say so in the same words: once is enough. */
+/* Ranks that fail for the same reason print the same line: print it once. */
 static bool is_repeated_error(struct ash_process_said *said, const char *line, size_t bytes)
 {
     size_t prefix = strlen(ERROR_PREFIX);

@@ -21,7 +21,7 @@ struct ash_process_stream {
 struct ash_process {
     pid_t pid; /* 0: not running */
     size_t rank, node;
-    bool joins;                           /* it comes to a job that runs, and asks for a rank (ASHLAR_JOIN) */
+    bool joins;                           /* it joins a running job (ASHLAR_JOIN) */
     struct ash_process_stream streams[2]; /* stdout, stderr */
 };
 
@@ -33,7 +33,7 @@ struct ash_process_job {
     bool saves_alone;    /* its processes save and end by themselves when the supervisor dies; else they are killed */
     bool has_nodes;      /* several nodes: ranks of different ones reach each other through the network */
     const char *program; /* a path, or a name that is found in PATH */
-    char *const *argv;   /* what it is called, and its arguments, NULL-terminated */
+    char *const *argv;   /* its name and arguments, NULL-terminated */
     int (*enter)(void *ctx, size_t node); /* in the child, before the program; 0 or a negative errno. NULL: nothing */
     void *enter_ctx;
 };
@@ -45,12 +45,12 @@ struct ash_process_said {
 };
 
 /* Start it in process group *group (0: its own, which *group then is). The rank whose output goes to the terminal is 0;
- * the others get pipes. Returns 0, or a negative errno where it cannot be started or the program cannot be run. */
+ * the others get pipes. Returns 0, or a negative errno if it cannot be started or the program cannot be run. */
 int ash_process_start(struct ash_process *process, const struct ash_process_job *job, pid_t *group,
                       struct ash_err *err);
-/* Read what a stream has and print whole lines. */
+/* Read a stream's available bytes and print whole lines. */
 void ash_process_read(struct ash_process *process, struct ash_process_stream *stream, struct ash_process_said *said);
-/* Print what is left of its streams and close them. */
+/* Print the rest of its streams and close them. */
 void ash_process_drain(struct ash_process *process, struct ash_process_said *said);
 
 #endif

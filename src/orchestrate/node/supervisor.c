@@ -1,4 +1,4 @@
-/* One loop: print what they print, reap those that end, judge what that means for the others. */
+/* One loop: print the processes' output, reap those that end, decide on the others. */
 #include "orchestrate/node/supervisor_priv.h"
 
 #include <errno.h>
@@ -170,7 +170,7 @@ static bool plan_return(struct ash_node_watch *watch, size_t i, int code)
     return true;
 }
 
-/* May those that are left continue by themselves? They know better than we do what they lost, once they have met. */
+/* May the remaining ranks continue by themselves? Once they have formed a group they decide that. */
 static bool may_go_on(const struct ash_node_watch *watch, int code)
 {
     if (watch->supervisor->job_dir != NULL && watch->supervisor->has_others == NULL && !has_file(watch, "contacts"))
@@ -179,7 +179,8 @@ static bool may_go_on(const struct ash_node_watch *watch, int code)
            code != ASH_END_BAD_SETTINGS;
 }
 
-/* The first failure after which nobody can continue decides how the job ends, whatever was made good before it. */
+/* The first failure after which no rank can continue decides the job's exit code, regardless of failures recovered
+ * before it. */
 static void break_off(struct ash_node_watch *watch, size_t i, int code)
 {
     if (watch->is_broken && code != ASH_END_BAD_SETTINGS) return; /* what others end with is only its consequence */
@@ -190,7 +191,7 @@ static void break_off(struct ash_node_watch *watch, size_t i, int code)
     if (watch->force_ns == 0) watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
 }
 
-/* What the end of a process means for the others. */
+/* Decide on the others after the end of a process. */
 static void judge(struct ash_node_watch *watch, size_t i, int code)
 {
     bool was_rank = watch->lives[i].is_placed, goes_on;
@@ -206,8 +207,8 @@ static void note_failure(struct ash_node_watch *watch, size_t i, int code)
 {
     const struct ash_process *process = &watch->processes[i];
 
-    /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C; who has no place has nothing
-     * to save */
+    /* it ended on our signal: an exit after a notice differs from Ctrl-C; a process that has not joined has nothing to
+     * save */
     if (watch->is_interrupted && !watch->lives[i].is_placed && ash_interrupt_signal() != SIGINT)
         code = ASH_END_SAVED;
     else if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
@@ -257,7 +258,7 @@ static void await_end(struct ash_node_watch *watch)
     watch->is_over = true;
 }
 
-/* Pass signals on, and end by force what has not ended in time. */
+/* Forward signals, and kill processes that have not ended in time. */
 static void pass_on(struct ash_node_watch *watch)
 {
     if (ash_interrupt_requested() && !watch->is_interrupted) {
@@ -341,7 +342,7 @@ static int run_once(struct ash_node_watch *watch, struct ash_err *err)
         await_end(watch);
         ash_node_tend_joiners(watch);
     }
-    signal_all(watch, SIGKILL); /* what the ranks themselves have left */
+    signal_all(watch, SIGKILL); /* orphans of the ranks */
     for (size_t i = 0; i < watch->supervisor->count; i++)
         ash_process_drain(&watch->processes[i], &watch->said);
     say_likewise(watch);
@@ -355,7 +356,7 @@ static int run_once(struct ash_node_watch *watch, struct ash_err *err)
 
 /* ---- starting again ---------------------------------------------------------------------------------------------- */
 
-/* Wait before another start. Returns false where we are told to stop meanwhile. */
+/* Wait before another start. Returns false if interrupted. */
 static bool back_off(double seconds)
 {
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(seconds * 1e9);

@@ -1,5 +1,5 @@
-/* supervisor - the processes of one node of a job, from their start to their end, however they end. It knows nobody
- * above it: this machine, Slurm and Kubernetes start it once per node. */
+/* supervisor - the processes of one node of a job, from their start to their end, however they end. It is independent
+ * of its starter: this machine, Slurm and Kubernetes start it once per node. */
 #ifndef ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 #define ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 
@@ -12,7 +12,7 @@ struct ash_supervisor {
     struct ash_process_job job;
     size_t first_rank, count; /* the ranks that are started here */
     double grace_s;           /* between a failure and the end by force */
-    double notice_s;          /* between being told to stop and the end by force; 0: processes take their time */
+    double notice_s;          /* between a stop request and SIGKILL; 0: no limit */
     size_t
         least; /* processes here that may continue by themselves when others are lost; 0: the first failure ends all */
     /* A process that fails is started again and joins the others (below); where none is left, all are. So many equal
@@ -22,21 +22,21 @@ struct ash_supervisor {
     double back_off_s;  /* before the second start in a row; then twice as long each time, up to a minute. 0: none */
     char *const *again; /* words of starts after all have failed; NULL: job.argv */
     /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, and a file by
-     * ash_supervisor_placed_name once a process that joins has a place. NULL: nobody can join. */
+     * ash_supervisor_placed_name once a process that joins has a rank. NULL: no process can join. */
     const char *job_dir;
     bool joins; /* ranks elsewhere run already: all processes start to join them */
     /* Do ranks elsewhere answer? Where none has for alone_s seconds, processes here that wait for a place end. NULL:
      * all ranks are here. May take a second. */
     bool (*has_others)(void *ctx);
     double alone_s;
-    /* Has the job ended, as the ranks say? Processes that are left then are ended by force after grace_s: a stopped
-     * one, or one that hangs, would never end. Asked once one has ended; NULL: not known. */
+    /* Has the job ended, by the ranks' state? Remaining processes are then killed after grace_s: a stopped one, or one
+     * that hangs, would never end. Called once one has ended; NULL: unknown. */
     bool (*is_over)(void *ctx);
-    uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
+    uint64_t (*progress)(void *ctx); /* finished steps of the job; NULL: unknown */
     /* How often ranks have changed: processes that are lost between two changes, as all of a node, are one failure.
      * NULL: each is one. */
     uint64_t (*epoch)(void *ctx);
-    /* processes that somebody has newly asked for, while `running` are here; 0: nobody has */
+    /* newly requested number of processes, while `running` are here; 0: no request */
     size_t (*wanted)(void *ctx, size_t running);
     int (*renew)(void *ctx); /* before all are started again; 0 or a negative errno. NULL: nothing to do */
     void *ctx;
@@ -44,13 +44,13 @@ struct ash_supervisor {
 
 #define ASH_PLACED_NAME_BYTES 96
 
-/* The name of the file by which a process of this machine says that it has a place in the job. */
+/* The name of the file by which a process of this machine signals that it has joined the job. */
 void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES]);
-/* Run until all have ended. Returns the exit code: 0 where those that were left ended well, and could go on without
- * those that failed (`least`; with job_dir: once the ranks had met); else that of the process that failed first (128 +
- * signal for one that was killed); 128 + signal where the supervisor itself was told to stop and they did not say
- * otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs ash_interrupt:
- * Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
+/* Run until all have ended. Returns the exit code: 0 if the remaining ones ended well, and could continue without the
+ * failed ones (`least`; with job_dir: once the ranks had formed a group); else that of the process that failed first
+ * (128 + signal for one that was killed); 128 + signal if the supervisor itself was stopped and they did not exit
+ * otherwise (75: saved and stopped); or a negative errno if they could not be started. Installs ash_interrupt: Ctrl-C,
+ * SIGTERM and SIGHUP are forwarded to all as SIGTERM. */
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err);
 
 #endif

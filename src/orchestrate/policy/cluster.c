@@ -1,4 +1,4 @@
-/* Hosts: what is free of each, GPU by GPU, and the rooms that count it per domain. */
+/* Hosts: free capacity of each, GPU by GPU, and the rooms that count it per domain. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* conf - what a scheduling policy is made of: classes, queues with quotas, weights, backfill, preemption, placement.
+/* conf - a scheduling policy's configuration: classes, queues with quotas, weights, backfill, preemption, placement.
  * Read from YAML or taken by name; plain data, no behaviour. */
 #ifndef ASH_ORCHESTRATE_POLICY_CONF_H
 #define ASH_ORCHESTRATE_POLICY_CONF_H
@@ -14,7 +14,7 @@
 #define ASH_POLICY_LEVELS_MAX 16
 #define ASH_POLICY_UNLIMITED INT64_MAX
 
-/* What is counted. GPUs and processors in thousandths, memory in MiB. */
+/* Counted resources. GPUs and processors in thousandths, memory in MiB. */
 enum ash_policy_resource { ASH_POLICY_GPU, ASH_POLICY_CPU, ASH_POLICY_MEMORY, ASH_POLICY_RESOURCES };
 
 enum ash_policy_backfill {
@@ -22,7 +22,7 @@ enum ash_policy_backfill {
     ASH_POLICY_BACKFILL_GREEDY,       /* whatever fits starts; a large job may wait for ever */
     ASH_POLICY_BACKFILL_EASY,         /* the first that does not fit gets a reservation that no later job delays */
     ASH_POLICY_BACKFILL_CONSERVATIVE, /* all within depth are promised a start, which only moves forward */
-    ASH_POLICY_BACKFILL_REPLAN,       /* the same, planned anew in every pass: Slurm's */
+    ASH_POLICY_BACKFILL_REPLAN,       /* the same, replanned in every pass: Slurm's */
 };
 
 enum ash_policy_fair {
@@ -103,12 +103,12 @@ struct ash_policy_conf {
 /* A named policy: fifo, greedy, easy, conservative, slurm, kueue, kai, ashlar. One class, one queue. -ENOENT names them
  * all. On 0 the caller owns conf_out's queues (fini). */
 int ash_policy_conf_preset(const char *name, struct ash_policy_conf *conf_out, struct ash_err *err);
-/* Read YAML: `preset:` first, then what differs. -EINVAL says which key is wrong and what it may be. The same. */
+/* Read YAML: `preset:` first, then what differs. -EINVAL names the wrong key and its values. The same. */
 int ash_policy_conf_parse(const char *text, size_t size_bytes, const char *name, struct ash_policy_conf *conf_out,
                           struct ash_err *err);
 /* A preset by name, else the same from a file (one that is called like a preset: ./easy). */
 int ash_policy_conf_open(const char *path, struct ash_policy_conf *conf_out, struct ash_err *err);
-/* Free what it owns. A zeroed conf is fine. */
+/* Free its members. A zeroed conf is fine. */
 void ash_policy_conf_fini(struct ash_policy_conf *conf);
 /* The queue of that name, -1: none. */
 int ash_policy_conf_queue(const struct ash_policy_conf *conf, const char *name);

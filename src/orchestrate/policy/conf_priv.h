@@ -1,4 +1,4 @@
-/* What the files of the policy's configuration share. */
+/* Shared by the files of the policy's configuration. */
 #ifndef ASH_ORCHESTRATE_POLICY_CONF_PRIV_H
 #define ASH_ORCHESTRATE_POLICY_CONF_PRIV_H
 

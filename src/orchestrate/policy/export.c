@@ -1,4 +1,4 @@
-/* A policy for other schedulers. Names become what they allow; every setting that a scheduler lacks is said in a
+/* A policy for other schedulers. Names are adapted to their rules; every setting that a scheduler lacks is listed in a
  * comment at the end of its text. */
 #include "orchestrate/policy/export_priv.h"
 
@@ -202,7 +202,7 @@ static void export_kueue(struct ash_export *writer)
 
 /* ---- Volcano ----------------------------------------------------------------------------------------------------- */
 
-/* What a queue may use at most: its cap, or its quota with all it may borrow. */
+/* A queue's maximum: its cap, or its quota with all it may borrow. */
 static int64_t most_gpus(const struct ash_policy_queue *queue)
 {
     int64_t most = queue->gpus_max;
@@ -213,7 +213,7 @@ static int64_t most_gpus(const struct ash_policy_queue *queue)
     return most;
 }
 
-/* What of its quota nobody else gets. */
+/* The part of its quota that is never lent. */
 static void add_guarantee(struct ash_export *writer, const struct ash_policy_queue *queue)
 {
     double kept = ash_export_gpus(queue->nominal[ASH_POLICY_GPU] - queue->lend[ASH_POLICY_GPU]);

@@ -1,4 +1,4 @@
-/* export - a policy in the words of the schedulers that people run, and what those cannot say. */
+/* export - a policy as configuration of common schedulers, and the settings that those lack. */
 #ifndef ASH_ORCHESTRATE_POLICY_EXPORT_H
 #define ASH_ORCHESTRATE_POLICY_EXPORT_H
 
@@ -9,7 +9,7 @@
 enum ash_policy_target { ASH_POLICY_SLURM, ASH_POLICY_KUEUE, ASH_POLICY_VOLCANO, ASH_POLICY_KAI };
 
 /* Append the configuration: slurm.conf lines and sacctmgr commands, or YAML documents. Lines that begin with "# not
- * expressed:" say what is missing. Returns 0 or -ENOMEM. */
+ * expressed:" list missing settings. Returns 0 or -ENOMEM. */
 int ash_policy_export(const struct ash_policy_conf *conf, const struct ash_topology *topology,
                       enum ash_policy_target target, struct ash_str *text);
 

@@ -1,4 +1,4 @@
-/* What the files of export share. */
+/* Shared by the files of export. */
 #ifndef ASH_ORCHESTRATE_POLICY_EXPORT_PRIV_H
 #define ASH_ORCHESTRATE_POLICY_EXPORT_PRIV_H
 
@@ -9,13 +9,13 @@ struct ash_export {
     const struct ash_policy_conf *conf;
     const struct ash_topology *topology;
     struct ash_str *text;
-    struct ash_str missing; /* what the scheduler cannot say */
+    struct ash_str missing; /* settings that the scheduler lacks */
     int rc;
 };
 
 /* Append as printf, at most a kilobyte. */
 void ash_export_add(struct ash_export *writer, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Say at the end that this is not expressed. */
+/* List this as not expressed at the end. */
 void ash_export_miss(struct ash_export *writer, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A name of lower-case letters, digits and '-', as Kubernetes wants it, in buf of ASH_POLICY_NAME_BYTES. */
 const char *ash_export_name(const char *name, char *buf);

@@ -71,7 +71,7 @@ static int fit_blind(struct ash_policy *policy, const struct ash_room *room, con
     return found == wanted ? found : 0;
 }
 
-/* Groups first, then the spares from what is left of the domain. */
+/* Groups first, then the spares from the rest of the domain. */
 static int fill_groups(struct ash_policy *policy, const struct ash_room *room, const struct ash_policy_job *job,
                        int domain, int height)
 {

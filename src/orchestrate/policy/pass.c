@@ -1,4 +1,4 @@
-/* One scheduling pass: waiting jobs in order, each started, given a reservation, or told why it waits. */
+/* One scheduling pass: waiting jobs in order, each started, given a reservation, or a reason of waiting. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static void wait_for(struct ash_policy *policy, struct ash_policy_entry *entry, 
     if (policy->conf->queues[entry->job.queue].is_strict) policy->is_queue_blocked[entry->job.queue] = true;
 }
 
-/* It does not fit: say why, and hold hosts for it where the policy does. Returns 0, -ENOMEM, or 1 where nothing behind
+/* It does not fit: record why, and reserve hosts for it if the policy does. Returns 0, -ENOMEM, or 1 if no job behind
  * it may start. */
 static int queue_up(struct ash_policy *policy, int job)
 {
@@ -69,7 +69,7 @@ static int queue_up(struct ash_policy *policy, int job)
     return rc < 0 ? rc : 0;
 }
 
-/* Hosts for a start now that delays nobody before it. Their number, 0 or -ENOMEM. */
+/* Hosts for a start now that delays no job before it. Their number, 0 or -ENOMEM. */
 static int fit_behind(struct ash_policy *policy, int job, bool is_behind)
 {
     const struct ash_policy_job *asked = &policy->jobs[job].job;

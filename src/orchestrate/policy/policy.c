@@ -1,4 +1,4 @@
-/* The policy: jobs come and go, hosts fail and return, every change is told. What starts is decided in pass.c. */
+/* The policy: jobs come and go, hosts fail and return, every change is an event. Starts are decided in pass.c. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -220,7 +220,7 @@ int ash_policy_submit(struct ash_policy *policy, const struct ash_policy_job *jo
 
 /* ---- starting and stopping --------------------------------------------------------------------------------------- */
 
-/* A job that outlasts a reservation uses what the reservation left. */
+/* A job that outlasts a reservation uses the rest of the reservation. */
 static void use_masks(struct ash_policy *policy, const struct ash_policy_entry *entry)
 {
     if (policy->reservation_count == 0 || entry->end_s <= policy->first_reserved_s) return;

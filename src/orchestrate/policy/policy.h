@@ -1,5 +1,5 @@
 /* policy - which job starts where and when, by rules that Slurm, Kueue, Volcano and KAI have. Events go in (a job
- * comes, ends, a host fails), decisions with reasons come out. No clock, socket or thread: time is what the events say,
+ * comes, ends, a host fails), decisions with reasons come out. No clock, socket or thread: time comes from the events,
  * in seconds, and never runs backwards. One owner thread. */
 #ifndef ASH_ORCHESTRATE_POLICY_H
 #define ASH_ORCHESTRATE_POLICY_H
@@ -19,7 +19,7 @@ struct ash_policy_host {
     int64_t cpu_milli, memory_mib; /* 0: not counted */
 };
 
-/* What a job asks for. Hosts are different ones. */
+/* A job's request. Hosts are different ones. */
 struct ash_policy_job {
     uint64_t key; /* the caller's, comes back in decisions */
     int queue, class;
@@ -28,8 +28,8 @@ struct ash_policy_job {
     int spares;                    /* hosts more, idle until one fails */
     int gpus;                      /* of every host */
     int gpu_milli;                 /* of its GPU where gpus is 1; 1000: all of it */
-    int64_t cpu_milli, memory_mib; /* of its host; only jobs of one host may ask */
-    uint64_t models;               /* of GPUs that will do, by bit; 0: any; only jobs of one host may ask */
+    int64_t cpu_milli, memory_mib; /* of its host; only for jobs of one host */
+    uint64_t models;               /* of acceptable GPUs, by bit; 0: any; only for jobs of one host */
     double limit_s;                /* time limit */
     int required, preferred;       /* height of the domain that must, should hold it; 0: any */
     int group;                     /* this many nodes share a domain of the preferred height (or the lowest); 0 */
@@ -47,14 +47,14 @@ enum ash_policy_act {
 
 enum ash_policy_reason {
     ASH_POLICY_FITS,          /* in its turn */
-    ASH_POLICY_BACKFILLED,    /* before its turn, delaying nobody */
+    ASH_POLICY_BACKFILLED,    /* before its turn, delaying no other job */
     ASH_POLICY_BY_PREEMPTION, /* after others were stopped for it */
-    ASH_POLICY_PRIORITY,      /* stopped by a higher class of its own queue */
+    ASH_POLICY_PRIORITY,      /* stopped by a higher class of the same queue */
     ASH_POLICY_RECLAIMED,     /* stopped because its queue borrowed */
     ASH_POLICY_HOST_FAILED,
     ASH_POLICY_WAITS_HOSTS,  /* too few hosts are free */
     ASH_POLICY_WAITS_DOMAIN, /* enough are free, in no domain that will do */
-    ASH_POLICY_WAITS_QUOTA,  /* the queue's quota and what it may borrow is used */
+    ASH_POLICY_WAITS_QUOTA,  /* the queue's quota and borrowing limit are used up */
     ASH_POLICY_WAITS_CAP,    /* a cap of its queue or user */
     ASH_POLICY_WAITS_TURN,   /* others go first */
     ASH_POLICY_REASONS
@@ -69,7 +69,7 @@ struct ash_policy_decision {
     double lost_s; /* of work, for STOP, SHRINK, REPLACE and REQUEUE */
 };
 
-/* Told every decision, in order. It must not call back into the policy. */
+/* Called for every decision, in order. It must not call back into the policy. */
 typedef void (*ash_policy_decide_fn)(void *ctx, const struct ash_policy_decision *decision);
 
 /* conf, topology and hosts (host_count of them, all up) are borrowed until close; conf's queues and classes do not
@@ -79,15 +79,15 @@ int ash_policy_open(const struct ash_policy_conf *conf, const struct ash_topolog
                     struct ash_err *err);
 /* NULL and half-built ones are fine. */
 void ash_policy_close(struct ash_policy *policy);
-/* Who is told. */
+/* Set the callback. */
 void ash_policy_listen(struct ash_policy *policy, ash_policy_decide_fn decide, void *ctx);
 
-/* A job comes. Returns its number, which later calls take until it ends; -EINVAL with the reason in err where it can
- * never start (and what would be possible); -ENOMEM. */
+/* A job comes. Returns its number, which later calls take until it ends; -EINVAL with the reason in err if it can never
+ * start (and possible requests); -ENOMEM. */
 int ash_policy_submit(struct ash_policy *policy, const struct ash_policy_job *job, double now_s, struct ash_err *err);
 /* A waiting or running job is over; its number may be used again. */
 void ash_policy_end(struct ash_policy *policy, int job, double now_s);
-/* A running job failed for reasons of its own and waits again, from its last save. */
+/* A running job failed by its own fault and waits again, from its last save. */
 void ash_policy_fail(struct ash_policy *policy, int job, double now_s);
 /* A host fails (jobs on it take a spare, shrink or wait again), is drained (they continue), or is back. */
 void ash_policy_host_down(struct ash_policy *policy, int host, double now_s);
@@ -111,7 +111,7 @@ struct ash_policy_wait {
 
 /* Look at a waiting job. */
 struct ash_policy_wait ash_policy_why(const struct ash_policy *policy, int job);
-/* A job's priority and what it is the sum of, each factor times its weight, as Slurm's sprio lists them. */
+/* A job's priority and its terms, each factor times its weight, as Slurm's sprio lists them. */
 struct ash_policy_priority {
     double sum, class, age, size, fair_share;
 };
@@ -127,7 +127,7 @@ struct ash_policy_typical {
     double count;
 };
 
-/* Tell fragmentation gradient descent what jobs look like; without it nothing counts as a fragment. typical is sorted.
+/* Set the typical jobs of fragmentation gradient descent; without them nothing counts as a fragment. typical is sorted.
  * Once, before jobs come. Returns 0 or -ENOMEM. */
 int ash_policy_set_typical(struct ash_policy *policy, struct ash_policy_typical *typical, int count);
 

@@ -1,4 +1,4 @@
-/* What the files of the policy share: hosts with what is free, jobs, waiting lists, reservations. */
+/* Shared by the policy's files: hosts with free capacity, jobs, waiting lists, reservations. */
 #ifndef ASH_ORCHESTRATE_POLICY_PRIV_H
 #define ASH_ORCHESTRATE_POLICY_PRIV_H
 
@@ -9,7 +9,7 @@
 
 #define ASH_POLICY_GPU_MILLI 1000
 
-/* What a job has of one host: a bit per GPU. */
+/* A job's part of one host: a bit per GPU. */
 struct ash_policy_grant {
     int host;
     uint32_t gpus;
@@ -40,7 +40,7 @@ struct ash_policy_entry {
     int held_at;  /* its promise among the reservations; -1: none */
     int usage;    /* of its user in its queue */
     int failures;
-    int nodes; /* it runs on, spares not counted: fewer than asked after a shrink */
+    int nodes; /* it runs on, spares not counted: fewer than requested after a shrink */
     struct ash_policy_grant *grants;
     int grant_count; /* nodes, then spares */
     struct ash_policy_wait wait;
@@ -112,7 +112,7 @@ struct ash_policy {
 
     struct ash_quota *quota;
     int64_t *queue_used;    /* thousandths of GPUs, with all below */
-    int64_t *queue_waiting; /* asked by waiting jobs of it */
+    int64_t *queue_waiting; /* requested by its waiting jobs */
     double *queue_given;    /* over-quota: its fair share in thousandths */
     bool *is_queue_blocked; /* in this pass */
     int *queue_started;     /* jobs of it, in this pass */
@@ -147,7 +147,7 @@ struct ash_policy {
 int ash_policy_cluster_open(struct ash_policy *policy, struct ash_err *err);
 /* Free them. */
 void ash_policy_cluster_close(struct ash_policy *policy);
-/* A host's free units changed: tell the rooms. */
+/* A host's free units changed: update the rooms. */
 void ash_policy_host_refresh(struct ash_policy *policy, int host);
 /* Give the job the first count hosts that a fit picked. Returns 0 or -ENOMEM. */
 int ash_policy_take(struct ash_policy *policy, int job, int count);
@@ -162,10 +162,10 @@ bool ash_policy_host_fits(const struct ash_policy *policy, int host, const struc
 
 /* Hosts that job wants. */
 int ash_policy_wanted(const struct ash_policy_job *job);
-/* What it wants of each resource. */
+/* Its request of each resource. */
 void ash_policy_amount(const struct ash_policy_job *job, int hosts, int64_t amount_out[ASH_POLICY_RESOURCES]);
-/* Find hosts for job in room; is_now: room tells of the present, so that processors, memory and shares of GPUs count.
- * Returns how many are in picked, 0 where it does not fit, -ENOMEM. */
+/* Find hosts for job in room; is_now: room describes the present, so that processors, memory and shares of GPUs count.
+ * Returns the number in picked, 0 if it does not fit, -ENOMEM. */
 int ash_policy_fit(struct ash_policy *policy, const struct ash_room *room, const struct ash_policy_job *job,
                    bool is_now);
 
@@ -191,7 +191,7 @@ void ash_policy_heap_add(struct ash_policy *policy, int job);
 /* Remove it, wherever it is. */
 void ash_policy_heap_remove(struct ash_policy *policy, int job);
 
-/* ---- usage.c: who used what -------------------------------------------------------------------------------------- */
+/* ---- usage.c: usage by user -------------------------------------------------------------------------------------- */
 
 /* The record of a user in a queue, made if there is none. Its index or -ENOMEM. */
 int ash_policy_usage_of(struct ash_policy *policy, int queue, int user);
@@ -215,8 +215,8 @@ void ash_policy_prefer_busy(struct ash_policy *policy, const struct ash_policy_j
 
 /* ---- promise.c: conservative backfill ---------------------------------------------------------------------------- */
 
-/* Hosts on which a waiting job can start now with all promises of others kept, in picked. Its own promise ends where
- * there are some. Their number, 0 or -ENOMEM. */
+/* Hosts on which a waiting job can start now with all promises of others kept, in picked. Its own promise ends if there
+ * are some. Their number, 0 or -ENOMEM. */
 int ash_policy_fit_promised(struct ash_policy *policy, int job);
 /* Promise a start to a job that cannot start now: the earliest one, never later than the one that it was promised.
  * Returns 1, 0 where no time is known, -ENOMEM. */
@@ -236,7 +236,7 @@ int ash_policy_preempt(struct ash_policy *policy, int job);
 
 /* ---- submit.c ---------------------------------------------------------------------------------------------------- */
 
-/* Could this job ever start? -EINVAL says why not. */
+/* Could this job ever start? -EINVAL with the reason if not. */
 int ash_policy_check(const struct ash_policy *policy, const struct ash_policy_job *job, struct ash_err *err);
 
 /* ---- policy.c ---------------------------------------------------------------------------------------------------- */

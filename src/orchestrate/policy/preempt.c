@@ -1,6 +1,7 @@
-/* Preemption: whom a waiting job may stop, in which order, and no more than needed. Candidates are released one after
- * the other in a look ahead until the job fits, in quota and topology; then those that turn out not to be needed are
- * kept, last first. Who stops another can never be stopped by it: the rules below compare classes, or who borrows. */
+/* Preemption: the jobs that a waiting job may stop, in order, and no more than needed. Candidates are released one
+ * after the other in a look ahead until the job fits, in quota and topology; then those that turn out not to be needed
+ * are kept, last first. A job can never be stopped by one that it may stop: the rules below compare classes, or
+ * borrowing. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ struct attempt {
     bool is_held; /* reservations are in the way */
 };
 
-/* ---- who may be stopped ------------------------------------------------------------------------------------------ */
+/* ---- candidates -------------------------------------------------------------------------------------------------- */
 
 static double priority_of(const struct ash_policy *policy, const struct ash_policy_entry *entry)
 {
@@ -267,7 +268,7 @@ static int try_fit(struct attempt *attempt)
                                : 0;
 }
 
-/* A queue that borrows no more is left alone: what it has is its own. */
+/* A queue that borrows no more is left alone: it uses only its quota. */
 static bool is_still_fair(const struct attempt *attempt, const struct candidate *candidate)
 {
     const struct ash_policy *policy = attempt->policy;
@@ -296,7 +297,7 @@ static int drop_needless(struct attempt *attempt)
     return 0;
 }
 
-/* The look ahead ends; what was released stays marked. */
+/* The look ahead ends; released jobs stay marked. */
 static void undo(struct attempt *attempt)
 {
     struct ash_policy *policy = attempt->policy;
@@ -343,7 +344,7 @@ static int stop_released(struct attempt *attempt)
     return 0;
 }
 
-/* Release in order, and look after the first, second, fourth, ...: what was too much is taken back later. Returns hosts
+/* Release in order, and look after the first, second, fourth, ...: unneeded ones are taken back later. Returns hosts
  * found, 0 or -ENOMEM. */
 static int release_enough(struct attempt *attempt)
 {
@@ -380,7 +381,7 @@ static bool may_try(const struct ash_policy *policy, const struct ash_policy_ent
     return entry->job.cpu_milli == 0 && entry->job.memory_mib == 0; /* these are not looked ahead */
 }
 
-/* Find out whom to stop; they are marked. Returns hosts found, 0 or -ENOMEM. */
+/* Find and mark the jobs to stop. Returns hosts found, 0 or -ENOMEM. */
 static int look_ahead(struct attempt *attempt)
 {
     struct ash_policy *policy = attempt->policy;
@@ -407,7 +408,7 @@ int ash_policy_preempt(struct ash_policy *policy, int job)
     found = look_ahead(&attempt);
     if (found > 0) {
         rc = stop_released(&attempt);
-        /* what was found is where it goes: the look ahead and the present are now the same */
+        /* it starts on the hosts found: the look ahead and the present are now the same */
         if (rc == 0)
             found = ash_policy_promises(policy) ? ash_policy_fit_promised(policy, job)
                                                 : ash_policy_fit(policy, attempt.is_held ? policy->held : policy->room,

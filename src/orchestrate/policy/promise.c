@@ -1,7 +1,7 @@
-/* Promises: conservative backfill. Every job that waits has hosts from a start on, and its claims lie on these hosts.
- * A job may start, or get an earlier start, only where all claims stay whole while it runs: so a start that was named
- * once only moves forward. A walk over the ends of running jobs and over the edges of claims looks for the earliest
- * start; per host it counts exactly what is free over the whole run, since jobs that share a host come and go. */
+/* Promises: conservative backfill. Every job that waits has hosts from a start on, and claims on these hosts.
+ * A job may start, or get an earlier start, only if all claims stay whole while it runs: so a promised start only moves
+ * forward. A walk over the ends of running jobs and over the edges of claims looks for the earliest start; per host it
+ * counts exactly the capacity free over the whole run, since jobs that share a host come and go. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -104,7 +104,7 @@ int ash_policy_claimed(const struct ash_policy *policy, int host, int job)
     return most;
 }
 
-/* ---- what is free of a host over a run --------------------------------------------------------------------------- */
+/* ---- free capacity of a host over a run -------------------------------------------------------------------------- */
 
 static double end_of(const struct ash_policy *policy, int job)
 {
@@ -239,7 +239,7 @@ static bool step(struct walk *walk)
     return true;
 }
 
-/* Hosts go back to what they are now. */
+/* Restore the hosts' present state. */
 static void end_walk(struct walk *walk)
 {
     struct ash_policy *policy = walk->policy;

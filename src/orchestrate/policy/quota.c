@@ -1,5 +1,5 @@
-/* Quotas: every queue keeps its usage and what of its subtree's quota nobody else may have (guaranteed); usage beyond
- * that is also usage of the parent. So a look at what is available walks up once. */
+/* Quotas: every queue has its usage and the part of its subtree's quota that is never lent (guaranteed); usage beyond
+ * that is also usage of the parent. So a query of the available amount walks up once. */
 #include "orchestrate/policy/quota.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static bool is_managed(const struct ash_quota *quota, int queue, int resource)
     return q->has_quota && q->nominal[resource] != ASH_POLICY_UNLIMITED;
 }
 
-/* Children come after their parents, so one walk from the end adds up what is lent. */
+/* Children come after their parents, so one walk from the end adds up lent amounts. */
 static void settle(struct ash_quota *quota)
 {
     for (int i = quota->conf->queue_count - 1; i >= 0; i--) {

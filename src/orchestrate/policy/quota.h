@@ -1,6 +1,5 @@
-/* quota - nominal quotas in a tree of queues and cohorts, with borrowing and lending, by Kueue's rules: what is lent is
- * what its owner does not use, at most its lending limit; what is borrowed comes from the parent, at most the
- * borrower's limit. */
+/* quota - nominal quotas in a tree of queues and cohorts, with borrowing and lending, by Kueue's rules: a queue lends
+ * its unused quota, up to its lending limit; it borrows from the parent, up to its borrowing limit. */
 #ifndef ASH_ORCHESTRATE_POLICY_QUOTA_H
 #define ASH_ORCHESTRATE_POLICY_QUOTA_H
 
@@ -13,9 +12,9 @@ int ash_quota_open(const struct ash_policy_conf *conf, struct ash_quota **quota_
 /* NULL is a no-op. */
 void ash_quota_close(struct ash_quota *quota);
 
-/* More of a resource that a queue may use now; ASH_POLICY_UNLIMITED where it has no quota. May be negative. */
+/* More of a resource that a queue may use now; ASH_POLICY_UNLIMITED if it has no quota. May be negative. */
 int64_t ash_quota_available(const struct ash_quota *quota, int queue, enum ash_policy_resource resource);
-/* What it could use at most, if nobody else used anything. */
+/* Its maximum if no other queue used anything. */
 int64_t ash_quota_potential(const struct ash_quota *quota, int queue, enum ash_policy_resource resource);
 /* Does amount fit in all resources? */
 bool ash_quota_fits(const struct ash_quota *quota, int queue, const int64_t *amount);

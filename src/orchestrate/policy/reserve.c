@@ -1,7 +1,7 @@
-/* The reservation of EASY backfill: what the first job that does not fit will run on, and when. Running jobs end at
+/* The reservation of EASY backfill: the hosts and the start of the first job that does not fit. Running jobs end at
  * their time limits at the latest; walking over these ends in order, the first time at which the job fits is its start,
- * with named hosts. Jobs that outlast that time may use of those hosts only what the reservation leaves (mask); others
- * may use all. */
+ * with named hosts. Jobs that outlast that time may use only the unreserved part of those hosts (mask); others may use
+ * all. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ static void end_job(struct walk *walk, int job)
     walk->last_key = entry->job.key;
 }
 
-/* What is touched goes back to what it is now. */
+/* Restore the present state of changed hosts. */
 static void restore(struct ash_policy *policy, const int *ended, int ended_count)
 {
     for (int i = 0; i < ended_count; i++)
@@ -105,7 +105,7 @@ static bool step(struct walk *walk, int *ended, int *ended_count)
 
 /* ---- keeping it -------------------------------------------------------------------------------------------------- */
 
-/* What is free now stays free for others until then. */
+/* Prefer busy hosts: those free now stay free for others until then. */
 void ash_policy_prefer_busy(struct ash_policy *policy, const struct ash_policy_job *job, int count)
 {
     int found = 0;

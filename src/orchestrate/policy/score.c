@@ -11,7 +11,7 @@
 #include "base/rng.h"
 
 #define SCORE_MAX 100
-#define FIT_LEVELS 50         /* of fragmentation that are told apart before fullness counts */
+#define FIT_LEVELS 50         /* of fragmentation that are distinguished before fullness counts */
 #define CPU_SPEC_MAX 128000.0 /* thousandths of processors and GPUs of the largest host, as published */
 #define GPU_SPEC_MAX 8000.0
 
@@ -70,7 +70,7 @@ static double fit_of(const struct ash_policy_host_state *state, const struct ash
     return SCORE_MAX * (1 - (cpu + gpu) / 2);
 }
 
-/* Jobs on a host by what they ask for: how many kinds there are, and whether this one is among them. */
+/* Kinds of requests of a host's jobs: their count, and whether this one is among them. */
 static double score_clustering(const struct ash_policy *policy, int host, const struct ash_policy_job *job)
 {
     const struct ash_policy_host_state *state = &policy->states[host];

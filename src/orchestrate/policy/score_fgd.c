@@ -86,7 +86,7 @@ int ash_policy_set_typical(struct ash_policy *policy, struct ash_policy_typical 
 
 /* ---- fragmentation ----------------------------------------------------------------------------------------------- */
 
-/* Share of a group's requests that ask for at most that many processors. */
+/* Share of a group's requests for at most that many processors. */
 static double share_below(const struct ash_policy_score *score, const struct ash_policy_score_group *group, int64_t cpu)
 {
     int low = 0, high = group->count;
@@ -103,8 +103,8 @@ static double share_below(const struct ash_policy_score *score, const struct ash
     return low > 0 ? score->share[group->first + low - 1] : 0;
 }
 
-/* Thousandths of GPUs that the typical request cannot use of a host in that state: all of them where it does not fit,
- * else what is too small for it. */
+/* Thousandths of GPUs that the typical request cannot use of a host in that state: all of them if it does not fit, else
+ * the parts that are too small for it. */
 static double fragments_of(const struct ash_policy_score *score, const struct ash_policy_host *spec,
                            const uint16_t *gpu_free, int64_t cpu_free)
 {

@@ -1,10 +1,10 @@
-/* What the files of scores share. */
+/* Shared by the files of scores. */
 #ifndef ASH_ORCHESTRATE_POLICY_SCORE_PRIV_H
 #define ASH_ORCHESTRATE_POLICY_SCORE_PRIV_H
 
 #include "orchestrate/policy/policy_priv.h"
 
-/* Requests that ask for the same GPUs: how often, by processors. */
+/* Requests for the same GPUs: their frequency, by processors. */
 struct ash_policy_score_group {
     int gpus, milli;
     uint64_t models;
@@ -26,7 +26,7 @@ struct ash_policy_score {
     struct ash_policy_score_group *groups;
     int group_count;
     int64_t *cpu;  /* ascending inside a group */
-    double *share; /* of requests of the group that ask for at most that */
+    double *share; /* of requests of the group for at most that */
     double *fragments;
     uint32_t *version; /* of hosts, plus 1, that fragments holds for */
     struct ash_policy_score_memory *memories;
@@ -37,7 +37,7 @@ struct ash_policy_score {
 struct ash_policy_score *ash_policy_score_get(struct ash_policy *policy);
 /* Does it take a part of one GPU? */
 bool ash_policy_is_share(const struct ash_policy_job *job);
-/* What is remembered of requests like this one; NULL: nothing can be. */
+/* The cache of requests like this one; NULL: not cached. */
 struct ash_policy_score_memory *ash_policy_score_memory_of(struct ash_policy *policy, const struct ash_policy_job *job);
 /* How much a job would lessen fragments on a host, at best, and on which GPU (-1: whole ones). It is remembered as long
  * as the host does not change; memory may be NULL. */

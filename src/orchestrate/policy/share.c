@@ -48,7 +48,7 @@ void ash_share_multifactor(struct ash_share_node *nodes, int count, double dampi
         node->norm_shares = above != NULL ? above->norm_shares * part : 1;
         node->norm_usage = over(node->usage, nodes[0].usage);
         node->effective_usage = node->norm_usage;
-        /* what the parent used beyond this node counts in part */
+        /* the parent's usage beyond this node counts in part */
         if (above != NULL && node->parent > 0)
             node->effective_usage += (above->effective_usage - node->norm_usage) * part;
         node->factor = node->norm_shares > 0 ? exp2(-node->effective_usage / node->norm_shares / damping) : 0;

@@ -1,5 +1,5 @@
-/* share - who is due: Slurm's fair-share factor (classic and fair tree) from usage and shares in a tree of accounts and
- * users, and KAI's division of a cluster among queues. Pure arithmetic. */
+/* share - fair shares: Slurm's fair-share factor (classic and fair tree) from usage and shares in a tree of accounts
+ * and users, and KAI's division of a cluster among queues. Pure arithmetic. */
 #ifndef ASH_ORCHESTRATE_POLICY_SHARE_H
 #define ASH_ORCHESTRATE_POLICY_SHARE_H
 
@@ -30,12 +30,12 @@ double ash_share_decay(double seconds, double half_life_s);
 
 /* A queue that wants part of a cluster. */
 struct ash_share_claim {
-    double deserved, asked, weight; /* its quota; what it could use; of what is over */
+    double deserved, asked, weight; /* its quota; its demand; its weight in the surplus */
     double limit;                   /* at most; INFINITY: none */
     double given;                   /* set by the call */
 };
 
-/* Everyone gets min(deserved, asked); what is left is divided by weight until nobody wants more. */
+/* Every queue gets min(deserved, asked); the rest is divided by weight until all demand is met. */
 void ash_share_divide(struct ash_share_claim *claims, int count, double total);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a job is told when it comes: whether it could ever start, and what would be possible instead. */
+/* The check of a new job: whether it could ever start, and possible requests if not. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>

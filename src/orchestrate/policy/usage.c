@@ -1,4 +1,4 @@
-/* Who used what: GPU-seconds of every user in every queue, decayed, and the fair-share factors that follow. */
+/* Usage: GPU-seconds of every user in every queue, decayed, and the fair-share factors that follow. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>

@@ -181,7 +181,7 @@ static void order_lanes(struct ash_policy *policy, int depth)
     }
 }
 
-/* What a queue has, over what it is due, if its next job started. */
+/* A queue's use over its share, if its next job started. */
 static double claim_of(const struct ash_policy *policy, int queue, int64_t planned, const struct ash_policy_job *job)
 {
     int64_t amount[ASH_POLICY_RESOURCES];
@@ -234,7 +234,7 @@ static int make_cursors(const struct ash_policy *policy, const struct ranked *ra
     return count;
 }
 
-/* The queue that would have least of what it is due goes first, as if each of its jobs started. */
+/* The queue that would have the least of its share goes first, as if each of its jobs started. */
 static int order_queues(struct ash_policy *policy, struct ranked *ranked, int depth)
 {
     struct cursor *cursors = malloc(((size_t)policy->conf->queue_count + 1) * sizeof(*cursors));

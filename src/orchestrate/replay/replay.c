@@ -161,7 +161,7 @@ static void start_run(struct simulation *sim, const struct ash_policy_decision *
     set_end(sim, decision->key, restart_s);
 }
 
-/* It stops computing: what it did counts, but for what is lost. */
+/* It stops computing: count its work without the lost part. */
 static void bank_work(struct simulation *sim, uint64_t key, double lost_s, double *lost_hours)
 {
     struct ash_replay_run *run = &sim->runs[key];
@@ -215,7 +215,7 @@ static void sample(struct simulation *sim, const struct ash_policy_state *state)
     sim->sampled_s = sim->now_s + sim->sample_step_s;
 }
 
-/* Add up what was used until then. */
+/* Add up the usage until then. */
 static void advance(struct simulation *sim, double time_s)
 {
     struct ash_policy_state state = ash_policy_look(sim->policy);
@@ -371,7 +371,7 @@ static int run_all(struct simulation *sim)
         double submit_s = next < trace->count ? trace->jobs[next].submit_s : INFINITY;
         double event_s = sim->event_count > 0 ? sim->events[0].time_s : INFINITY, time_s = fmin(submit_s, event_s);
 
-        if (isinf(time_s)) break; /* what is left can never start: hosts are gone */
+        if (isinf(time_s)) break; /* the rest can never start: hosts are gone */
         advance(sim, time_s);
         while (sim->event_count > 0 && sim->events[0].time_s <= time_s) {
             struct event event = pop(sim);

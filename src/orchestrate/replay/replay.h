@@ -1,4 +1,4 @@
-/* replay - a trace under a policy, event by event: who waits how long, what stays idle, what is lost. */
+/* replay - a trace under a policy, event by event: waiting times, idle GPUs, lost work. */
 #ifndef ASH_ORCHESTRATE_REPLAY_H
 #define ASH_ORCHESTRATE_REPLAY_H
 
@@ -16,7 +16,7 @@ struct ash_replay_opts {
     const struct ash_policy_host *hosts;
     int host_count;
     const struct ash_trace *trace;
-    /* by the trace's number: what the policy calls it */
+    /* the policy's number by the trace's */
     const int *queue_of, *class_of;
     double save_s; /* jobs of more than one host save so often; 0: never */
     bool has_peer_copies;
@@ -62,12 +62,12 @@ struct ash_replay_report {
 
 /* Run all of it. Returns 0 or a negative errno with the reason in err; on 0 the caller finis *report_out. */
 int ash_replay(const struct ash_replay_opts *opts, struct ash_replay_report *report_out, struct ash_err *err);
-/* Free what it owns. */
+/* Free its members. */
 void ash_replay_fini(struct ash_replay_report *report);
 
-/* The openb experiment: jobs come one by one, in a drawn order, to hosts in a drawn order, more of them until they ask
- * for limit times the cluster's GPUs; those that do not fit are dropped, none ends. allocated_out: share of all GPUs at
- * each 1 % that arrived, up to limit (steps = 100 * limit + 1 values). Returns 0 or a negative errno. */
+/* The openb experiment: jobs come one by one, in a drawn order, to hosts in a drawn order, more of them until their
+ * requests are limit times the cluster's GPUs; those that do not fit are dropped, none ends. allocated_out: share of
+ * all GPUs at each 1 % that arrived, up to limit (steps = 100 * limit + 1 values). Returns 0 or a negative errno. */
 int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *allocated_out, int steps,
                     struct ash_err *err);
 

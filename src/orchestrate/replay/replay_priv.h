@@ -1,4 +1,4 @@
-/* What the files of the simulation share. */
+/* Shared by the simulation's files. */
 #ifndef ASH_ORCHESTRATE_REPLAY_PRIV_H
 #define ASH_ORCHESTRATE_REPLAY_PRIV_H
 
@@ -15,9 +15,9 @@ struct ash_replay_run {
     bool is_running, has_started, must_restart;
 };
 
-/* What the policy is asked for. */
+/* A job's request to the policy. */
 struct ash_policy_job ash_replay_request(const struct ash_replay_opts *opts, size_t index);
-/* Waits by size, class and queue, from what runs say. Returns 0 or -ENOMEM. */
+/* Waits by size, class and queue, from the runs. Returns 0 or -ENOMEM. */
 int ash_replay_count(const struct ash_replay_opts *opts, const struct ash_replay_run *runs,
                      struct ash_replay_report *report);
 

@@ -1,4 +1,4 @@
-/* What a simulation says: requests as the policy gets them, waits by size, class and queue, and filling a cluster
+/* A simulation's report: requests as the policy gets them, waits by size, class and queue, and filling a cluster
  * as the openb experiment does it. */
 #include "orchestrate/replay/replay_priv.h"
 
@@ -209,7 +209,7 @@ static int tell_typical(const struct ash_replay_opts *opts, struct ash_policy *p
     return rc;
 }
 
-/* The order in which jobs of the trace arrive: all of it, shuffled, then more of them until they ask for enough. */
+/* The order in which jobs of the trace arrive: all of it, shuffled, then more of them until their requests suffice. */
 static size_t *draw_order(const struct ash_replay_opts *opts, double wanted_milli, size_t *count_out)
 {
     const struct ash_trace *trace = opts->trace;

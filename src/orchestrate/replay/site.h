@@ -21,7 +21,7 @@ int ash_site_take(struct ash_topology *topology, int gpus, struct ash_site *site
 /* A table `sn,cpu_milli,memory_mib,gpu,model`, as openb has it, below one switch. name is for messages. */
 int ash_site_parse(const char *text, size_t size_bytes, const char *name, struct ash_site *site_out,
                    struct ash_err *err);
-/* Free what it owns. A zeroed site is fine. */
+/* Free its members. A zeroed site is fine. */
 void ash_site_fini(struct ash_site *site);
 /* GPUs of all hosts. */
 double ash_site_gpus(const struct ash_site *site);

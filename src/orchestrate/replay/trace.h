@@ -19,7 +19,7 @@ struct ash_trace_job {
     int16_t class;      /* index; 0 where the trace has none */
     uint16_t gpu_milli; /* of its GPU where gpus is 1 */
     int32_t cpu_milli, memory_mib;
-    int32_t nodes;   /* that it asked for; 0: as many as its GPUs need */
+    int32_t nodes;   /* requested; 0: as many as its GPUs need */
     uint64_t models; /* of GPUs that will do, by bit; 0: any */
 };
 
@@ -37,7 +37,7 @@ struct ash_trace {
 };
 
 /* Read a trace: Philly (JSON, or submit_s,duration_s,gpus,queue), Helios, Acme, openb, SWF, or `sacct -P` with a
- * header. name is for messages. -EINVAL says which line is wrong, or what a trace looks like. On 0 the caller owns
+ * header. name is for messages. -EINVAL names the wrong line, or the known formats. On 0 the caller owns
  * *trace_out. */
 int ash_trace_parse(const char *text, size_t size_bytes, const char *name, struct ash_trace **trace_out,
                     struct ash_err *err);

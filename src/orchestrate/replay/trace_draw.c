@@ -69,7 +69,7 @@ static int fit_sizes(const struct ash_trace_model *model, double *shares)
     return count;
 }
 
-/* What people write: the next of the usual limits above a multiple of what it takes. */
+/* A user's time limit: the next of the usual ones above a multiple of the run time. */
 static double limit_of(double run_s, double draw)
 {
     static const double usual[] = {900, 3600, 14400, 43200, 86400, 172800, 604800};

@@ -1,4 +1,4 @@
-/* What the readers of traces share. */
+/* Shared by the readers of traces. */
 #ifndef ASH_ORCHESTRATE_TRACE_PRIV_H
 #define ASH_ORCHESTRATE_TRACE_PRIV_H
 
@@ -13,7 +13,7 @@ struct ash_trace_build {
 
 /* Begin an empty one. Returns 0 or -ENOMEM. */
 int ash_trace_build_open(struct ash_trace_build *build);
-/* Free what the build needed; the trace stays. */
+/* Free the build's memory; the trace stays. */
 void ash_trace_build_close(struct ash_trace_build *build);
 /* Append a job; queue, class and user by name (NULL: none). Rows that no cluster can run are counted as skipped.
  * Returns 0, -EINVAL or -ENOMEM. */

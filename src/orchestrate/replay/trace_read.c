@@ -1,5 +1,5 @@
 /* Tables with a header (Helios, Acme, openb, Philly's digest, sacct), the Standard Workload Format, and Philly's JSON.
- * Every table is a row of column names; what is missing is left out. */
+ * Every table is a row of column names; missing columns are left out. */
 #include "orchestrate/replay/trace_priv.h"
 
 #include <ctype.h>
@@ -304,7 +304,7 @@ static int count_gpus(const json_t *attempt)
     return gpus;
 }
 
-/* The first attempt says how large, all of them how long. */
+/* The size is the first attempt's, the duration that of all. */
 static int add_philly(struct ash_trace_build *build, const json_t *item, struct ash_err *err)
 {
     const json_t *attempt, *attempts = json_object_get(item, "attempts");

@@ -1,5 +1,5 @@
 /* Jobs under Slurm, through its own programs: sbatch, squeue, scontrol, scancel. Nothing is linked, so any version will
- * do; what they print is asked for field by field. */
+ * do; output formats are set field by field. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 #define LIMIT_S 30.0 /* a controller that is busy answers late */
 
-/* Run one of Slurm's programs; what it printed comes back in *text_out (may be NULL), which the caller frees. An exit
- * code other than 0 is -EIO with what it said. */
+/* Run one of Slurm's programs; its output is in *text_out (may be NULL), which the caller frees. An exit code other
+ * than 0 is -EIO with its message. */
 static int run(const char *const *argv, const char *input, struct ash_str *text_out, struct ash_err *err)
 {
     struct ash_command_result result;
@@ -54,7 +54,7 @@ static int print(const struct ash_submission *submission, struct ash_str *text_o
     return ash_slurm_script(submission, text_out, err);
 }
 
-/* What the partition gives one job at most: Slurm takes more, and lets it wait for ever (EnforcePartLimits=NO). */
+/* The partition's limits for one job: Slurm accepts more, and lets it wait for ever (EnforcePartLimits=NO). */
 static int check_caps(const struct ash_spec *spec, const char *partition, struct ash_err *err)
 {
     struct ash_str text = {0};

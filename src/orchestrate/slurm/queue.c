@@ -173,7 +173,7 @@ const char *ash_slurm_value(const char *line, const char *key, char *buf, size_t
     return buf;
 }
 
-/* Who has nodes of the partition now. */
+/* Jobs that hold nodes of the partition now. */
 static int add_holders(const char *running, const char *partition, struct ash_str *text)
 {
     char *copy = strdup(running), *rest = copy, *line, *fields[6];
@@ -192,7 +192,7 @@ static int add_holders(const char *running, const char *partition, struct ash_st
     return rc;
 }
 
-/* Nodes of the partition that nobody can use, and why. */
+/* Unusable nodes of the partition, and why. */
 static int add_lost_nodes(const char *nodes, const char *partition, struct ash_str *text)
 {
     char *copy = strdup(nodes), *rest = copy, *line, *fields[4];

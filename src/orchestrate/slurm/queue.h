@@ -14,13 +14,13 @@
 int ash_slurm_read_queue(const char *text, double now, struct ash_jobs_list *list_out, struct ash_err *err);
 
 /* Nodes of the partition called name (NULL: the default one) in sinfo's lines PARTITION|COUNT; its name comes back in
- * buf, empty where there is none. */
+ * buf, empty if there is none. */
 size_t ash_slurm_partition_nodes(const char *text, const char *name, char *buf, size_t buf_bytes);
 
-/* Reason in Slurm's word ("Resources") and what it means; NULL: a word that this version does not know. */
+/* The meaning of Slurm's reason word ("Resources"); NULL: unknown. */
 const char *ash_slurm_reason(const char *word);
-/* The value of KEY=VALUE in a line of `scontrol --oneliner show`, up to the next space, in buf; "" where there is
- * none. Returns buf. */
+/* The value of KEY=VALUE in a line of `scontrol --oneliner show`, up to the next space, in buf; "" if there is none.
+ * Returns buf. */
 const char *ash_slurm_value(const char *line, const char *key, char *buf, size_t buf_bytes);
 
 /* Seconds of a time limit as Slurm prints it: [days-]hours:minutes:seconds. Returns 0, or -EINVAL for another text
@@ -35,11 +35,11 @@ struct ash_slurm_evidence {
     const char *factors; /* sprio, as below; NULL: this Slurm has none */
 };
 
-/* Priority, and what it is the sum of: age, association, fair share, size, partition, QOS, site; less nice. */
+/* Priority, and its terms: age, association, fair share, size, partition, QOS, site; less nice. */
 #define ASH_SLURM_FACTORS_FORMAT "%Y|%A|%B|%F|%J|%P|%Q|%S|%N"
 
-/* Append, in sentences: what the job waits for, who holds it, when it would start, what would make it sooner. Returns 0
- * or -ENOMEM. */
+/* Append, in sentences: the resources that the job waits for, their holders, the expected start, changes for a sooner
+ * one. Returns 0 or -ENOMEM. */
 int ash_slurm_explain(const struct ash_slurm_evidence *evidence, struct ash_str *text_out, struct ash_err *err);
 
 #endif

@@ -1,7 +1,8 @@
-/* What a job asks for becomes #SBATCH lines; below them the few commands that start its nodes and judge its end.
+/* A job's requests become #SBATCH lines; below them the few commands that start its nodes and evaluate its end.
  *
- * Survivors stay: --no-kill keeps the allocation when a node dies, srun's --kill-on-bad-exit=0 keeps the other tasks.
- * The notice before a time limit goes to the steps (--signal without B:), so that this script lives on and requeues. */
+ * The remaining ranks stay: --no-kill keeps the allocation when a node dies, srun's --kill-on-bad-exit=0 keeps the
+ * other tasks. The notice before a time limit goes to the steps (--signal without B:), so that this script lives on and
+ * requeues. */
 #include "orchestrate/slurm/script.h"
 
 #include <errno.h>
@@ -89,8 +90,8 @@ static void put_resources(struct writer *writer, const struct ash_spec *spec)
     put_list(writer, "exclude", &spec->exclude);
 }
 
-/* Slurm knows one question about the network: how many switches at most. Required means one. A preference waits for a
- * while, and then takes what there is. */
+/* Slurm has one setting for the network: the maximum of switches. Required means one. A preference waits for a while,
+ * and then takes any. */
 static void put_topology(struct writer *writer, const struct ash_spec_topology *topology, int64_t nodes)
 {
     int64_t leaves = topology->group > 0 ? nodes / topology->group : 1;
@@ -126,7 +127,7 @@ static void put_environment(struct writer *writer, const struct ash_opt_list *en
     }
 }
 
-/* `look`: what a node is asked before the start, and after a failure. */
+/* `look`: a node's health check before the start, and after a failure. */
 static void put_look(struct writer *writer, const struct ash_submission *submission)
 {
     const struct ash_spec *spec = submission->spec;
@@ -205,11 +206,11 @@ static const char meeting[] =
     "first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
     "master=${MASTER_ADDR:-$(scontrol show node \"$first\" | tr ' ' '\\n' | sed -n 's/^NodeAddr=//p')}\n";
 
-/* A node's shell, which knows its number; $0 is the folder of the run. The script and srun run on the first node: when
+/* A node's shell, which has its number; $0 is the folder of the run. The script and srun run on the first node: when
  * that one is lost, Slurm leaves the job as it is (--no-kill), and no process would end it or queue it again. So the
- * next few nodes look for the first one when they are through, and write their output to files of their own. If its
- * slurmd is gone, and Slurm says so too, the job is queued again: what is done already ends at once then, the rest
- * resumes elsewhere. Slurm notices within SlurmdTimeout. */
+ * next few nodes look for the first one when they are through, and write their output to separate files. If its slurmd
+ * is gone, and Slurm reports that too, the job is queued again: finished work ends at once then, the rest resumes
+ * elsewhere. Slurm notices within SlurmdTimeout. */
 static const char on_node[] =
     "on_node='\n"
     "    set -- \"${@/#@node/$SLURM_NODEID}\"\n"
@@ -269,8 +270,8 @@ static void put_retry(struct writer *writer, const struct ash_spec *spec)
                          "    wait_s=$((wait_s < 30 ? 2 * wait_s : 60))\n");
 }
 
-/* Lost nodes make srun fail, not the job: it is done when this start has written its model. What was saved and stopped
- * continues when there is time again. */
+/* Lost nodes make srun fail, not the job: it is done when this start has written its model. A job that was saved and
+ * stopped continues when there is time again. */
 static void put_starts(struct writer *writer, const struct ash_submission *submission,
                        const struct ash_submission_place *place, const struct ash_submission_words *words)
 {

@@ -5,10 +5,10 @@
 #include "base/str.h"
 #include "orchestrate/job/submission.h"
 
-/* A line of every script: such a job saves and ends by itself when its steps are told to. */
+/* A line of every script: such a job saves and ends by itself when its steps get the signal. */
 #define ASH_SLURM_MARK "# made by ashlar submit"
 
-/* Append the script for sbatch. Returns 0 or a negative errno: the sentence says what cannot be asked of Slurm. */
+/* Append the script for sbatch. Returns 0 or a negative errno: err names the setting that Slurm lacks. */
 int ash_slurm_script(const struct ash_submission *submission, struct ash_str *script_out, struct ash_err *err);
 
 #endif
