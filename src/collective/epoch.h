@@ -25,8 +25,6 @@
 #include <stdint.h>
 #include "collective/group.h"
 
-#define ASH_EPOCH_OFFER_MAX 1024 /* bytes that a member brings to the meeting */
-
 /* What waits for the next epoch, as this rank knows it. Joiners and leavers are reported to rank 0. */
 struct ash_epoch_news {
     size_t joiners; /* processes that have proved the job's key and wait */
@@ -34,14 +32,12 @@ struct ash_epoch_news {
     bool is_over;   /* a rank is lost, or somebody re-forms already: every call on the group fails */
 };
 
-/* How a rank comes to the next epoch. All zero is a survivor that brings nothing and waits for nobody. */
+/* How a rank comes to the next epoch. All zero is a survivor that waits for no joiner. */
 struct ash_epoch_opts {
-    const void *offer;  /* [offer_bytes] what others should know of this rank (its newest steps, say); borrowed */
-    size_t offer_bytes; /* at most ASH_EPOCH_OFFER_MAX */
-    bool leaves;        /* this rank does not come along: it ends in good order */
-    double wait_s;      /* once all survivors have come: for joiners, until there are want_size ranks */
-    size_t want_size;   /* 0: whoever waits already comes along */
-    size_t min_size;    /* with fewer ranks after wait_s there is no use to continue */
+    bool leaves;      /* this rank does not come along: it ends in good order */
+    double wait_s;    /* once all survivors have come: for joiners, until there are want_size ranks */
+    size_t want_size; /* 0: whoever waits already comes along */
+    size_t min_size;  /* with fewer ranks after wait_s there is no use to continue */
 };
 
 /* Form the group of the next epoch with all that are left of old's and with joiners. Survivors need not agree on why.
@@ -60,12 +56,7 @@ void ash_epoch_get_news(struct ash_group *group, struct ash_epoch_news *news_out
 int ash_epoch_check(const struct ash_group *group, struct ash_err *err);
 /* This rank wants to leave at a step's edge: rank 0 will see one more leaver. Returns at once. Any thread. */
 void ash_epoch_want_leave(struct ash_group *group);
-/* Wait until the root group is over or news has a joiner or leaver, at most timeout_s. Returns 0 or -ETIMEDOUT. For
- * ranks that have nothing to compute. Any thread. */
-int ash_epoch_wait(struct ash_group *group, double timeout_s);
 /* The rank that `rank` of the root group had in the epoch before, or SIZE_MAX: it is new. In epoch 0 all are new. */
 size_t ash_epoch_rank_before(const struct ash_group *group, size_t rank);
-/* What `rank` brought to the meeting (in epoch 0 and from joiners: nothing). Lives as long as the root group. */
-const void *ash_epoch_get_offer(const struct ash_group *group, size_t rank, size_t *offer_bytes_out);
 
 #endif

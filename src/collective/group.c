@@ -312,7 +312,7 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
     struct ash_group_root *old = lost->root;
     int rc;
 
-    ash_assert(lost->owns_root && opts->offer_bytes <= ASH_EPOCH_OFFER_MAX);
+    ash_assert(lost->owns_root);
     *group_out = NULL;
     ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, ASH_GROUP_FORMED_AGAIN); /* unless it is lost already */
     lost->owns_root = false;
@@ -334,13 +334,6 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
     }
     ash_group_root_close(old);
     return rc;
-}
-
-int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err)
-{
-    const struct ash_epoch_opts opts = {.wait_s = wait_s, .want_size = wait_s > 0 ? lost->root->size : 0};
-
-    return ash_epoch_reform(lost, &opts, group_out, err);
 }
 
 uint32_t ash_group_epoch(const struct ash_group *group)

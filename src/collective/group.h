@@ -59,9 +59,6 @@ void ash_group_close(struct ash_group *group);
  * (*group_out NULL). Returns 0, -ENOMEM or the group's error; the caller owns *group_out. */
 int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
                     struct ash_err *err);
-/* After a loss: ash_epoch_reform (collective/epoch.h) with nothing to offer, waiting up to wait_s seconds for joiners
- * to fill the places of lost ranks. lost is closed in any case. */
-int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
 /* How often its root group has been re-formed. */
 uint32_t ash_group_epoch(const struct ash_group *group);
 /* Every rank of the root group gets `why` as the error of all its calls. Any thread. */

@@ -28,13 +28,6 @@ struct ash_member_info {
     struct ash_cost cost;           /* that of the first rank counts */
 };
 
-/* What a process brings to the meeting of an epoch. */
-struct ash_group_card {
-    struct ash_member_info info;
-    uint32_t offer_bytes;
-    char offer[ASH_EPOCH_OFFER_MAX];
-};
-
 /* What all groups of a process that come from one rendezvous share. */
 struct ash_group_root {
     struct ash_group_opts opts;
@@ -49,7 +42,6 @@ struct ash_group_root {
     struct ash_cost cost;
     uint64_t id;                        /* of this process */
     struct ash_member_info *infos;      /* [size] */
-    struct ash_group_card *cards;       /* [size] from the meeting; NULL in the first epoch */
     uint32_t *ranks_before;             /* [size] the same */
     int listen_fd, net_fd;              /* of the agent; of the second rendezvous */
     struct ash_membership *membership;  /* NULL: a group of one that nobody can join */

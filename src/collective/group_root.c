@@ -157,7 +157,7 @@ static int start_membership(struct ash_group_root *root, struct ash_err *err)
 {
     struct ash_membership_opts opts = {.job = root->job,
                                        .id = root->id,
-                                       .card_bytes = sizeof(struct ash_group_card),
+                                       .card_bytes = sizeof(struct ash_member_info),
                                        .listen_fd = root->listen_fd,
                                        .job_dir = root->opts.job_dir,
                                        .host = root->host,
@@ -173,13 +173,11 @@ static int start_membership(struct ash_group_root *root, struct ash_err *err)
 /* The first epoch, which the rendezvous has given. */
 static int begin_first(struct ash_group_root *root, struct ash_err *err)
 {
-    struct ash_view *view = ash_view_new(root->size, sizeof(struct ash_group_card));
+    struct ash_view *view = ash_view_new(root->size, sizeof(struct ash_member_info));
     int rc = view != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
 
     for (size_t r = 0; r < root->size && rc == 0; r++) {
-        struct ash_group_card *card = ash_view_card(view, r);
-
-        card->info = root->infos[r];
+        memcpy(ash_view_card(view, r), &root->infos[r], sizeof(root->infos[r]));
         view->members[r] = (struct ash_view_member){.id = root->infos[r].id, .rank_before = ASH_VIEW_NEW};
     }
     if (rc == 0) {
@@ -240,14 +238,11 @@ static int take_view(struct ash_group_root *root, const struct ash_view *view, s
     root->epoch = view->epoch;
     root->rank = ash_view_find(view, root->id);
     root->infos = calloc(view->size, sizeof(*root->infos));
-    root->cards = calloc(view->size, sizeof(*root->cards));
     root->ranks_before = calloc(view->size, sizeof(*root->ranks_before));
-    if (root->infos == NULL || root->cards == NULL || root->ranks_before == NULL)
+    if (root->infos == NULL || root->ranks_before == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", view->size);
     for (size_t r = 0; r < view->size; r++) {
-        memcpy(&root->cards[r], ash_view_card(view, r), sizeof(root->cards[r]));
-        if (root->cards[r].offer_bytes > ASH_EPOCH_OFFER_MAX) root->cards[r].offer_bytes = 0;
-        root->infos[r] = root->cards[r].info;
+        memcpy(&root->infos[r], ash_view_card(view, r), sizeof(root->infos[r]));
         root->ranks_before[r] = view->members[r].rank_before;
     }
     terminate_strings(root);
@@ -263,16 +258,15 @@ static const char *numeric(const char *address)
  * the rest. */
 static int join_running(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
 {
-    struct ash_group_card card;
+    struct ash_member_info card;
     struct ash_view *view = NULL;
     char address[ASH_SOCKET_ADDR_BYTES];
     int rc;
 
     ash_group_find_address(root, address);
-    memset(&card, 0, sizeof(card));
-    fill_info(root, address, &card.info);
-    card.info.control = ash_local_key(local);
-    if (ash_progress_open(root->opts.fabric, card.info.node, address, &root->progress, NULL) < 0)
+    fill_info(root, address, &card);
+    card.control = ash_local_key(local);
+    if (ash_progress_open(root->opts.fabric, card.node, address, &root->progress, NULL) < 0)
         root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
     rc = start_membership(root, err);
     if (rc < 0) return rc;
@@ -375,22 +369,11 @@ static void hand_over(struct ash_group_root *old, struct ash_group_root *root)
     ash_membership_set_owner(root->membership, NULL); /* what comes now is of the old epoch */
 }
 
-/* What this process shows the others of itself; sent as bytes. */
-static void fill_card(const struct ash_group_root *root, const struct ash_group_root *old,
-                      const struct ash_epoch_opts *opts, const struct ash_local *local, struct ash_group_card *card)
-{
-    memset(card, 0, sizeof(*card));
-    fill_info(root, old->infos[old->rank].watch.address, &card->info);
-    card->info.control = ash_local_key(local);
-    card->offer_bytes = (uint32_t)opts->offer_bytes;
-    if (opts->offer_bytes > 0) memcpy(card->offer, opts->offer, opts->offer_bytes);
-}
-
 int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opts *opts, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err)
 {
     struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
-    struct ash_group_card card;
+    struct ash_member_info card;
     const struct ash_member_terms terms = {.leaves = opts->leaves,
                                            .wait_ns = (uint64_t)(opts->wait_s * 1e9),
                                            .want_size = opts->want_size,
@@ -401,7 +384,8 @@ int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opt
 
     if (root == NULL) return -ENOMEM;
     hand_over(old, root);
-    fill_card(root, old, opts, local, &card);
+    fill_info(root, old->infos[old->rank].watch.address, &card);
+    card.control = ash_local_key(local);
     rc = ash_membership_reform(root->membership, &terms, &view, err);
     if (rc < 0 || view == NULL) goto none;
     rc = take_view(root, view, err);
@@ -435,7 +419,6 @@ void ash_group_root_close(struct ash_group_root *root)
     if (root->listen_fd >= 0) close(root->listen_fd);
     if (root->net_fd >= 0) close(root->net_fd);
     pthread_mutex_destroy(&root->lock);
-    free(root->cards);
     free(root->ranks_before);
     free(root->infos);
     free(root);

@@ -127,11 +127,6 @@ void ash_generator_close(struct ash_generator *generator)
     free(generator);
 }
 
-size_t ash_generator_context(const struct ash_generator *generator)
-{
-    return generator->context_tokens;
-}
-
 static int check_prompt(const struct ash_generator *generator, const int32_t *ids, size_t count, struct ash_err *err)
 {
     if (count == 0) return ash_err_set(err, -EINVAL, "the prompt is empty: there is nothing to continue");

@@ -50,8 +50,6 @@ int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const str
                        struct ash_err *err);
 /* Free it. NULL is a no-op. */
 void ash_generator_close(struct ash_generator *generator);
-/* Tokens that the context holds. */
-size_t ash_generator_context(const struct ash_generator *generator);
 
 /* Begin an answer to the prompt ids (copied; the whole conversation so far). What an earlier answer left unfinished is
  * dropped; the longest beginning that the cache already holds is not computed again. -EINVAL for an empty prompt,

@@ -137,8 +137,6 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 /* If all other ranks stay, joining ranks do not get their shards at once: the mesh stays, and a larger one is opened
  * next to it, whose state they receive during the next step. Is that under way? The same on all ranks. */
 bool ash_trainer_is_growing(const struct ash_trainer *trainer);
-/* Has that step been made? Then ash_trainer_grow is next. */
-bool ash_trainer_is_fed(const struct ash_trainer *trainer);
 /* A spare's part in that step, which the others have begun. Returns 0 or the group's error. */
 int ash_trainer_feed_spare(struct ash_trainer *trainer, struct ash_err *err);
 /* The larger mesh takes over. All ranks of the group call it, at the edge of that step. Returns 0 or the group's error

@@ -114,11 +114,6 @@ bool ash_trainer_is_growing(const struct ash_trainer *trainer)
     return trainer->growth != NULL;
 }
 
-bool ash_trainer_is_fed(const struct ash_trainer *trainer)
-{
-    return trainer->growth != NULL && trainer->growth->is_fed;
-}
-
 /* ---- feeding ----------------------------------------------------------------------------------------------------- */
 
 static void count_moves(struct ash_recovery *told, const struct ash_exchange_counts *counts)

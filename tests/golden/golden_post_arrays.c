@@ -58,10 +58,6 @@ static void check_array_advantages(struct golden *g)
     compare_answers(g, "dr_grpo.advantages", advantages);
     ash_advantages_rloo(rewards, index, answers, advantages);
     compare_answers(g, "rloo.advantages", advantages);
-    ash_advantages_reinforce(&(struct ash_advantages_table){scores, NULL, mask, answers, width},
-                             post_number(json_object_get(g->json, "reinforce_pp"), "gamma"), returns, table);
-    compare_cells(g, "reinforce_pp.returns", returns);
-    compare_cells(g, "reinforce_pp.advantages", table);
     ash_advantages_group(rewards, index, answers, 0, true, advantages);
     for (size_t i = 0; i < cell_count; i++)
         spread[i] = advantages[i / width] * mask[i];

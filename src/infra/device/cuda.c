@@ -406,11 +406,6 @@ void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why)
     ash_err_prefix(&cuda->failed, -EIO, "GPU %d (%s)", cuda->facts.index, cuda->facts.name);
 }
 
-uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda)
-{
-    return cuda->uploaded_bytes;
-}
-
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes)
 {
     if (size_bytes == 0 || cuda->has_failed) return;

@@ -79,8 +79,6 @@ void ash_cuda_upload_to(struct ash_cuda *cuda, void *dst, const void *data, size
 /* A failure of this process's own: no memory for work that follows. It is kept as if the driver had failed; the kernel
  * that is enqueued next, and left out, is named in it. */
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
-/* Bytes that were ever uploaded: what was before the last ASH_CUDA_UPLOAD_BYTES / 2 of them may be overwritten. */
-uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda);
 #define ASH_CUDA_FETCHES 2
 /* Enqueue a copy from the GPU for the host, number `index` (below ASH_CUDA_FETCHES); the one before with this number is
  * forgotten. */

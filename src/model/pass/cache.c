@@ -193,14 +193,6 @@ int ash_block_table_grow(struct ash_block_table *table, struct ash_cache *cache,
     return 0;
 }
 
-void ash_block_table_cut(struct ash_block_table *table, struct ash_cache *cache, size_t tokens)
-{
-    size_t kept = ash_cache_pages_for(tokens);
-
-    while (table->count > kept)
-        ash_cache_unref(cache, table->pages[--table->count]);
-}
-
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
 /* The pages that the document's rows are written to have been taken. */

@@ -56,7 +56,5 @@ void ash_block_table_fini(struct ash_block_table *table);
 /* Take pages until tokens fit. -ENOSPC when the pool has too few: then nothing changed. tokens must fit the
  * capacity. */
 int ash_block_table_grow(struct ash_block_table *table, struct ash_cache *cache, size_t tokens);
-/* Give back the pages that hold nothing of the first `tokens` tokens. */
-void ash_block_table_cut(struct ash_block_table *table, struct ash_cache *cache, size_t tokens);
 
 #endif

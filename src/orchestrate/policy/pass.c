@@ -204,26 +204,6 @@ struct ash_policy_wait ash_policy_why(const struct ash_policy *policy, int job)
     return policy->jobs[job].wait;
 }
 
-const char *ash_policy_reason_text(enum ash_policy_reason reason)
-{
-    static const char *const texts[ASH_POLICY_REASONS] = {
-        "in its turn",
-        "before its turn, delaying nobody",
-        "after others were stopped for it",
-        "stopped for a higher class",
-        "stopped because its queue had borrowed",
-        "a host failed",
-        "waits for hosts",
-        "waits for a domain with room",
-        "waits for quota",
-        "waits for a cap of its queue or user",
-        "waits for its turn",
-    };
-
-    ash_assert(reason < ASH_POLICY_REASONS);
-    return texts[reason];
-}
-
 struct ash_policy_state ash_policy_look(const struct ash_policy *policy)
 {
     struct ash_policy_state state = {.waiting = policy->waiting,

@@ -118,8 +118,6 @@ struct ash_policy_priority {
 
 /* As of the last event. Fair share is that of the last pass. */
 struct ash_policy_priority ash_policy_priority_of(const struct ash_policy *policy, int job);
-/* A reason in words: "waits for hosts". Static. */
-const char *ash_policy_reason_text(enum ash_policy_reason reason);
 
 /* A kind of request and how often it is made. */
 struct ash_policy_typical {
@@ -145,8 +143,6 @@ struct ash_policy_state {
 struct ash_policy_state ash_policy_look(const struct ash_policy *policy);
 /* The height of the domain that holds all hosts of a running job; 0: one host. */
 int ash_policy_spread(const struct ash_policy *policy, int job);
-/* Fair-share factor of a user in a queue, 0 to 1, as of the last pass; and usage in GPU-seconds. */
-double ash_policy_fair_factor(const struct ash_policy *policy, int queue, int user, double *usage_out);
 /* GPUs (thousandths) that a queue's jobs hold. */
 int64_t ash_policy_queue_used(const struct ash_policy *policy, int queue);
 

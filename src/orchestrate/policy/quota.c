@@ -172,11 +172,6 @@ void ash_quota_release(struct ash_quota *quota, int queue, const int64_t *amount
         release_one(quota, queue, r, amount[r]);
 }
 
-int64_t ash_quota_used(const struct ash_quota *quota, int queue, enum ash_policy_resource resource)
-{
-    return quota->nodes[queue].used[resource];
-}
-
 bool ash_quota_borrows(const struct ash_quota *quota, int queue, const int64_t *amount)
 {
     const struct node *node = &quota->nodes[queue];

@@ -22,8 +22,6 @@ bool ash_quota_fits(const struct ash_quota *quota, int queue, const int64_t *amo
 void ash_quota_use(struct ash_quota *quota, int queue, const int64_t *amount);
 /* The opposite of use. */
 void ash_quota_release(struct ash_quota *quota, int queue, const int64_t *amount);
-/* Used by a queue and all below it. */
-int64_t ash_quota_used(const struct ash_quota *quota, int queue, enum ash_policy_resource resource);
 /* Does it use more than its own quota, with amount (may be NULL) added? */
 bool ash_quota_borrows(const struct ash_quota *quota, int queue, const int64_t *amount);
 /* Share of what could be lent to it that a queue borrows, of its dominant resource, over its weight, with sign * amount

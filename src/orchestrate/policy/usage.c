@@ -113,11 +113,3 @@ int ash_policy_settle_usage(struct ash_policy *policy)
     }
     return ash_share_fair_tree(policy->shares, policy->share_count);
 }
-
-double ash_policy_fair_factor(const struct ash_policy *policy, int queue, int user, double *usage_out)
-{
-    int index = policy->usage_slot_count > 0 ? policy->usage_slots[slot_of(policy, queue, user)] : 0;
-
-    *usage_out = index > 0 ? policy->shares[policy->usages[index - 1].node].usage : 0;
-    return index > 0 ? policy->shares[policy->usages[index - 1].node].factor : 1;
-}

@@ -75,23 +75,6 @@ void ash_advantages_whiten(const double *values, const double *mask, size_t coun
         whitened[i] = (values[i] - mean) / sqrt(variance + TINY) * mask[i];
 }
 
-void ash_advantages_reinforce(const struct ash_advantages_table *table, double gamma, double *returns,
-                              double *advantages)
-{
-    for (size_t a = 0; a < table->answers; a++) {
-        double running = 0.0;
-
-        for (size_t t = table->width; t-- > 0;) {
-            size_t i = a * table->width + t;
-
-            running = table->rewards[i] + gamma * running;
-            returns[i] = running;
-            running = running * table->mask[i];
-        }
-    }
-    ash_advantages_whiten(returns, table->mask, table->answers * table->width, advantages);
-}
-
 void ash_advantages_gae(const struct ash_advantages_table *table, double gamma, double lambda, double *returns,
                         double *advantages)
 {

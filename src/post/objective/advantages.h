@@ -22,9 +22,6 @@ struct ash_advantages_table {
     const double *mask;
     size_t answers, width;
 };
-/* Discounted sums of the tokens' rewards from each token on (returns), whitened over the mask. */
-void ash_advantages_reinforce(const struct ash_advantages_table *table, double gamma, double *returns,
-                              double *advantages);
 /* (values - mean) / deviation over the mask (n - 1, + 1e-8 under the root); 0 outside of it. */
 void ash_advantages_whiten(const double *values, const double *mask, size_t count, double *whitened);
 /* Generalised advantage estimation; advantages are whitened, returns are not. */

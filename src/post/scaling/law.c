@@ -279,15 +279,6 @@ double ash_scaling_loss(const struct ash_scaling_law *law, double params, double
     return exp(log_loss(law, log(params), log(tokens), share));
 }
 
-double ash_scaling_objective(const struct ash_scaling_law *law, const struct ash_scaling_run *runs, size_t count,
-                             double huber)
-{
-    struct problem problem = {.runs = runs, .count = count, .huber = huber > 0 ? huber : HUBER_DEFAULT};
-    const double x[UNKNOWNS] = {law->a, law->b, law->e, law->alpha, law->beta};
-
-    return objective(&problem, x);
-}
-
 void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double *params_out, double *tokens_out)
 {
     /* d loss / d ln params = 0 with tokens = flops / (6 params) */

@@ -41,9 +41,6 @@ int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, 
                           const struct ash_scaling_fitted *fit, struct ash_scaling_law *laws, size_t count);
 /* The loss that a law expects. */
 double ash_scaling_loss(const struct ash_scaling_law *law, double params, double tokens);
-/* The sum of the Huber losses of a law. */
-double ash_scaling_objective(const struct ash_scaling_law *law, const struct ash_scaling_run *runs, size_t count,
-                             double huber);
 /* Parameters and tokens that give the lowest loss for flops = 6 * params * tokens. */
 void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double *params_out, double *tokens_out);
 /* The fewest operations with which a run reaches a loss: ash_scaling_optimum of them gives it. INFINITY where the law

@@ -28,11 +28,6 @@ int ash_tool_format_find(const char *name)
     return -1;
 }
 
-const char *ash_tool_format_name(enum ash_tool_format format)
-{
-    return formats[format].name;
-}
-
 enum ash_tool_format ash_tool_format_detect(const char *template)
 {
     if (strstr(template, ASH_DEEPSEEK_CALLS_BEGIN) != NULL)

@@ -25,8 +25,6 @@ enum ash_tool_format {
 /* The format by its name ("hermes", "llama3_json", "mistral", "mistral_named", "deepseek_v3", "deepseek_v31", "none"),
  * or -1. */
 int ash_tool_format_find(const char *name);
-/* The name of a format. */
-const char *ash_tool_format_name(enum ash_tool_format format);
 /* The format that a chat template speaks of. */
 enum ash_tool_format ash_tool_format_detect(const char *template);
 

@@ -44,11 +44,6 @@ void ash_io_queue_close(struct ash_io_queue *queue)
     free(queue);
 }
 
-const char *ash_io_queue_name(const struct ash_io_queue *queue)
-{
-    return queue->ops->name;
-}
-
 size_t ash_io_queue_count(const struct ash_io_queue *queue)
 {
     return queue->count;

@@ -38,8 +38,6 @@ struct ash_io_queue;
 int ash_io_queue_open(size_t depth, bool wants_uring, struct ash_io_queue **queue_out, struct ash_err *err);
 /* Wait for what is under way, which is given back to nobody, and free. NULL is a no-op. */
 void ash_io_queue_close(struct ash_io_queue *queue);
-/* What works: "io_uring" or "threads". */
-const char *ash_io_queue_name(const struct ash_io_queue *queue);
 
 /* Begin a request. Fewer than depth may be under way. Failures are in request->rc when wait gives it back. */
 void ash_io_queue_submit(struct ash_io_queue *queue, struct ash_io_request *request);

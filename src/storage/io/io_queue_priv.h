@@ -7,7 +7,6 @@
 
 /* Moves bytes. Each transfer is one system call's worth: io_queue.c continues where it stopped. */
 struct ash_io_ops {
-    const char *name;
     int (*open)(size_t depth, void **state_out);
     /* Begin what is left of the request. */
     void (*start)(void *state, struct ash_io_request *request);

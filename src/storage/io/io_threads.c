@@ -138,4 +138,4 @@ static struct ash_io_request *threads_reap(void *state, ssize_t *result_out)
 }
 
 const struct ash_io_ops ash_io_threads = {
-    .name = "threads", .open = threads_open, .start = threads_start, .reap = threads_reap, .close = threads_close};
+    .open = threads_open, .start = threads_start, .reap = threads_reap, .close = threads_close};

@@ -74,5 +74,4 @@ static struct ash_io_request *ring_reap(void *state, ssize_t *result_out)
     return request;
 }
 
-const struct ash_io_ops ash_io_uring = {
-    .name = "io_uring", .open = ring_open, .start = ring_start, .reap = ring_reap, .close = ring_close};
+const struct ash_io_ops ash_io_uring = {.open = ring_open, .start = ring_start, .reap = ring_reap, .close = ring_close};

@@ -10,4 +10,4 @@ static int none_open(size_t depth, void **state_out)
     return -ENOSYS;
 }
 
-const struct ash_io_ops ash_io_uring = {.name = "io_uring", .open = none_open};
+const struct ash_io_ops ash_io_uring = {.open = none_open};

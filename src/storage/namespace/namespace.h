@@ -79,8 +79,6 @@ int ash_object_open(struct ash_namespace *space, const char *key, bool wants_fre
 void ash_object_close(struct ash_object *object);
 /* Its size in bytes. */
 uint64_t ash_object_size(const struct ash_object *object);
-/* Its version, as it was when it was opened. Borrowed. */
-const char *ash_object_version(const struct ash_object *object);
 
 /* Bytes of an open object, and where they go. */
 struct ash_object_range {
@@ -98,9 +96,6 @@ int ash_namespace_read(struct ash_namespace *space, const struct ash_object_rang
  * to path (may be NULL). The file stays until the object is released. watch may be NULL. */
 int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
                         struct ash_str *path, struct ash_err *err);
-/* Bring every object below the namespace's prefix here; files whose object is gone go. -ENOENT where there is none. Of
- * several processes one fetches and the others wait for it. */
-int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err);
 /* Bring url, an object or all below a prefix, here and append the path of the file or folder to path. */
 int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
                             const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err);

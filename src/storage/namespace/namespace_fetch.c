@@ -323,11 +323,6 @@ static int fetch_place(struct fetch *fetch, struct ash_err *err)
     return rc;
 }
 
-int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err)
-{
-    return fetch_place(&(struct fetch){.space = space, .watch = watch}, err);
-}
-
 /* The file of one object, whose name is what follows the last slash of url. */
 static int fetch_file(struct fetch *fetch, const char *url, const struct ash_namespace_settings *settings,
                       struct ash_str *path, struct ash_err *err)

@@ -147,11 +147,6 @@ uint64_t ash_object_size(const struct ash_object *object)
     return object->size_bytes;
 }
 
-const char *ash_object_version(const struct ash_object *object)
-{
-    return object->version;
-}
-
 /* ---- from here --------------------------------------------------------------------------------------------------- */
 
 /* Bytes [offset, offset + size_bytes) lie in extent: read and check it, through scratch where it is larger. */

@@ -176,15 +176,6 @@ int ash_examples_open(const char *dir, struct ash_examples **examples_out, struc
     return rc < 0 ? rc : open_file(file, path, examples_out, err);
 }
 
-int ash_examples_parse(const void *data, size_t size_bytes, const char *name, struct ash_examples **examples_out,
-                       struct ash_err *err)
-{
-    struct ash_safetensors *file = NULL;
-    int rc = ash_safetensors_parse(data, size_bytes, name, &file, err);
-
-    return rc < 0 ? rc : open_file(file, name, examples_out, err);
-}
-
 void ash_examples_close(struct ash_examples *examples)
 {
     if (examples == NULL) return;

@@ -116,8 +116,6 @@ size_t ash_packed_units(struct ash_packed *packed, uint64_t step, uint64_t slot,
                         struct ash_packed_unit *units, size_t max);
 /* The most units that any sequence has. */
 size_t ash_packed_units_max(const struct ash_packed *packed);
-/* Units in all sequences of a step. */
-size_t ash_packed_step_units(struct ash_packed *packed, uint64_t step, uint64_t slots_per_step);
 
 /* Sequences of a plan: lengths [count] are put into bins of at most `size` rows. bin_of [count] gets each one's bin,
  * bins ascending in order of their first (longest) member; returns how many bins. A pure function: best fit, longest

@@ -357,13 +357,3 @@ size_t ash_packed_units_max(const struct ash_packed *packed)
 {
     return packed->units_max;
 }
-
-size_t ash_packed_step_units(struct ash_packed *packed, uint64_t step, uint64_t slots_per_step)
-{
-    const size_t *members = NULL;
-    size_t count = 0;
-
-    for (uint64_t slot = 0; slot < slots_per_step; slot++)
-        count += bin_of_slot(packed, step * slots_per_step + slot, &members).count;
-    return count;
-}

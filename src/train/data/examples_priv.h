@@ -6,8 +6,4 @@
 
 #define ASH_EXAMPLES_FORMAT "ashlar-examples-1"
 
-/* ash_examples_open over bytes in memory, borrowed until close. name is for messages. */
-int ash_examples_parse(const void *data, size_t size_bytes, const char *name, struct ash_examples **examples_out,
-                       struct ash_err *err);
-
 #endif

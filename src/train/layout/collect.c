@@ -71,11 +71,6 @@ int ash_collect_open(struct ash_stages *stages, bool moments, struct ash_collect
     return 0;
 }
 
-const struct ash_model *ash_collect_outline(const struct ash_collect *collect)
-{
-    return collect->outline;
-}
-
 /* The values of a kind that this rank keeps of a parameter. */
 static const float *own_values(const struct ash_state *state, const struct ash_param *param,
                                const struct ash_shard_part *part, enum ash_collect_kind kind)

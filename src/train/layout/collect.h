@@ -17,8 +17,6 @@ int ash_collect_open(struct ash_stages *stages, bool moments, struct ash_collect
  * them), and get the first rank's rc in *rc_out. Returns 0 or the group's error. */
 int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct ash_err *err);
 
-/* The list of the whole model's parameters. Borrowed until close. */
-const struct ash_model *ash_collect_outline(const struct ash_collect *collect);
 /* First rank only: the whole tensor of parameter index, valid until the next call. Tensors are requested in ascending
  * order: weights of all, then m and v of each. Returns 0 or the group's error. */
 int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, size_t index, const float **values_out,

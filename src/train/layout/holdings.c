@@ -178,9 +178,8 @@ static void set_replica(const struct ash_mesh *place, const struct ash_param *pa
     holding->replicas *= place->size[ASH_MESH_EP];
 }
 
-/* The holdings of one kind of a parameter, as far as they are in elements `range` of the whole tensor. */
-static int walk_kind(const struct walk *walk, const struct list *list, size_t index, enum ash_holding_kind kind,
-                     struct ash_range range)
+/* The holdings of one kind of a parameter. */
+static int walk_kind(const struct walk *walk, const struct list *list, size_t index, enum ash_holding_kind kind)
 {
     const struct ash_param *param = ash_model_param(list->outline, index);
     struct ash_shard_part part = ash_shards_part(ash_model_shards(list->outline), param);
@@ -197,15 +196,10 @@ static int walk_kind(const struct walk *walk, const struct list *list, size_t in
     for (size_t p = 0; rc == 0 && p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
         struct ash_range some = ash_range_overlap((struct ash_range){piece.local, piece.count}, held);
-        size_t shift, local;
 
-        holding.elements = (struct ash_range){piece.full + (some.first - piece.local), some.count};
         if (some.count == 0) continue;
-        shift = holding.elements.first;
-        holding.elements = ash_range_overlap(holding.elements, range);
-        if (holding.elements.count == 0) continue;
-        local = some.first + (holding.elements.first - shift);
-        holding.at = kind == ASH_HOLDING_WEIGHTS ? param->offset + local : part.at + (local - part.first);
+        holding.elements = (struct ash_range){piece.full + (some.first - piece.local), some.count};
+        holding.at = kind == ASH_HOLDING_WEIGHTS ? param->offset + some.first : part.at + (some.first - part.first);
         rc = walk->each(walk->ctx, &holding);
     }
     return rc;
@@ -229,37 +223,7 @@ int ash_holdings_each(struct ash_holdings *holdings, size_t rank, ash_holding_fn
         for (size_t i = 0; rc == 0 && i < ash_model_param_count(list->outline); i++)
             for (int kind = 0; rc == 0 && kind < ASH_HOLDING_KINDS; kind++)
                 if (has_kind(ash_model_param(list->outline, i), (enum ash_holding_kind)kind))
-                    rc = walk_kind(&walk, list, i, (enum ash_holding_kind)kind, (struct ash_range){0, SIZE_MAX / 2});
-    }
-    return rc;
-}
-
-/* One chunk of one rank. */
-static int find_in_chunk(struct ash_holdings *holdings, const struct walk *walk, enum ash_holding_kind kind,
-                         size_t tensor, struct ash_range range, struct ash_err *err)
-{
-    const struct list *list;
-    int rc = get_list(holdings, walk->place, walk->chunk, &list, err);
-
-    for (size_t i = 0; rc == 0 && i < ash_model_param_count(list->outline); i++)
-        if (list->tensors[i] == tensor && has_kind(ash_model_param(list->outline, i), kind))
-            rc = walk_kind(walk, list, i, kind, range);
-    return rc;
-}
-
-int ash_holdings_find(struct ash_holdings *holdings, enum ash_holding_kind kind, size_t tensor, struct ash_range range,
-                      ash_holding_fn each, void *ctx, struct ash_err *err)
-{
-    struct walk walk = {.each = each, .ctx = ctx};
-    int rc = 0;
-
-    ash_assert(tensor < ash_model_param_count(holdings->whole));
-    for (walk.rank = 0; rc == 0 && walk.rank < ash_holdings_ranks(holdings); walk.rank++) {
-        struct ash_mesh place = place_of(holdings, walk.rank);
-
-        walk.place = &place;
-        for (walk.chunk = 0; rc == 0 && walk.chunk < holdings->chunks; walk.chunk++)
-            rc = find_in_chunk(holdings, &walk, kind, tensor, range, err);
+                    rc = walk_kind(&walk, list, i, (enum ash_holding_kind)kind);
     }
     return rc;
 }
@@ -267,14 +231,4 @@ int ash_holdings_find(struct ash_holdings *holdings, enum ash_holding_kind kind,
 bool ash_holding_is_writer(const struct ash_holding *holding, uint64_t block)
 {
     return holding->is_counted && block % holding->replicas == holding->replica;
-}
-
-float *ash_holding_data(const struct ash_holding *holding, const struct ash_stages *stages)
-{
-    const struct ash_state *state;
-
-    ash_assert(holding->chunk < stages->chunk_count);
-    state = &stages->chunks[holding->chunk].state;
-    if (holding->kind == ASH_HOLDING_WEIGHTS) return ash_model_values(state->model) + holding->at;
-    return (float *)(holding->kind == ASH_HOLDING_M ? state->m.data : state->v.data) + holding->at;
 }

@@ -63,16 +63,9 @@ typedef int (*ash_holding_fn)(void *ctx, const struct ash_holding *holding);
 /* All that a rank holds: chunk by chunk, tensors in the order of its memory, weights, m and v of each, elements
  * ascending. Returns 0, -ENOMEM or what each returned. */
 int ash_holdings_each(struct ash_holdings *holdings, size_t rank, ash_holding_fn each, void *ctx, struct ash_err *err);
-/* The inverse: every holding of elements `range` of a tensor, cut to them, by rank ascending, then chunk and elements.
- * Replicas, uncounted ones and copies are among them. Counted ones cover the range once for each replica. Returns 0,
- * -ENOMEM or what each returned. */
-int ash_holdings_find(struct ash_holdings *holdings, enum ash_holding_kind kind, size_t tensor, struct ash_range range,
-                      ash_holding_fn each, void *ctx, struct ash_err *err);
 
 /* Does this holder write elements of block `block`? Of counted replicas just one does. Callers choose the numbering of
  * blocks, the same on all ranks: by pieces of a file, for example. */
 bool ash_holding_is_writer(const struct ash_holding *holding, uint64_t block);
-/* Where a holding of this rank is: the address of its first element. stages: this rank's, opened for the same mesh. */
-float *ash_holding_data(const struct ash_holding *holding, const struct ash_stages *stages);
 
 #endif

@@ -304,16 +304,6 @@ bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *resu
     return has_one;
 }
 
-bool ash_saver_is_busy(struct ash_saver *saver)
-{
-    bool is_busy;
-
-    pthread_mutex_lock(&saver->mutex);
-    is_busy = saver->saves != NULL || saver->result_count > 0;
-    pthread_mutex_unlock(&saver->mutex);
-    return is_busy;
-}
-
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err)
 {
     uint64_t said_ns = ash_clock_ns();

@@ -79,8 +79,6 @@ struct ash_save_result {
 };
 /* First rank: the next result that was not taken yet. Returns false if there is none. */
 bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *result_out);
-/* First rank: is something under way or not yet taken? */
-bool ash_saver_is_busy(struct ash_saver *saver);
 /* Wait until everything is written and committed. waiting (may be NULL) is called about every second. Returns 0 or the
  * group's error; results are taken as ever. */
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err);

@@ -66,8 +66,6 @@ struct ash_cuda_grid ash_cuda_grid_elements(size_t count);
 struct ash_cuda_grid ash_cuda_grid_reduction(size_t count);
 /* Half a warp per row. */
 struct ash_cuda_grid ash_cuda_grid_rows(size_t rows);
-/* One thread per column. */
-struct ash_cuda_grid ash_cuda_grid_columns(size_t cols);
 /* One chain of additions per column: chain.cuh. */
 struct ash_cuda_grid ash_cuda_grid_chains(size_t cols);
 /* GPU memory of at least size_bytes that work enqueued before the next call may use. Where the GPU is full, nothing

@@ -5,7 +5,6 @@
 #include "compute/cuda/host/fast.h"
 
 #define THREADS 256
-#define COLUMN_THREADS 64        /* columns are few: spread them over more multiprocessors */
 #define BLOCKS_MAX 65536         /* of a grid over elements; more of them walk in strides */
 #define REDUCTION_BLOCKS_MAX 528 /* each adds to one place at its end */
 
@@ -41,11 +40,6 @@ struct ash_cuda_grid ash_cuda_grid_chains(size_t cols)
 {
     return (struct ash_cuda_grid){
         .x = ash_div_up(cols, ASH_CUDA_CHAIN_COLS), .y = 1, .threads = 288, .shared_bytes = ASH_CUDA_CHAIN_BYTES};
-}
-
-struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)
-{
-    return (struct ash_cuda_grid){.x = ash_div_up(cols, COLUMN_THREADS), .y = 1, .threads = COLUMN_THREADS};
 }
 
 void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)

@@ -98,6 +98,7 @@ static int survivor(const struct plan *plan, struct timeline *timeline, const st
 {
     char node[2];
     struct ash_group_opts opts = options(plan, env->rank, node);
+    struct ash_epoch_opts epoch = {0};
     struct ash_group *group = NULL, *again = NULL;
     struct ash_err err = {0};
     int rc = ash_group_open(env, &opts, &group, &err);
@@ -107,7 +108,9 @@ static int survivor(const struct plan *plan, struct timeline *timeline, const st
         rc = ash_group_barrier(group, &err);
     if (group == NULL) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 10;
     atomic_store(&timeline->noticed_ns[env->rank], ash_clock_ns());
-    rc = ash_group_reform(group, plan->replaced ? 10 : 0, &again, &err);
+    epoch.wait_s = plan->replaced ? 10 : 0;
+    epoch.want_size = plan->replaced ? env->size : 0;
+    rc = ash_epoch_reform(group, &epoch, &again, &err);
     if (is_lost(plan, env->rank)) /* on the smaller side of the cut, with the reason */
         return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL
                    ? 0
