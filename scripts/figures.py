@@ -141,7 +141,7 @@ def grain(folder):
 def floors(folder):
     rows = [("5", [("cmd", "one file per subcommand", 620)]),
             ("4", [("train", "data, job, layout, run", 200), ("serve", "sampler, batcher, API", 150), ("plan", "cost model, search", 140),
-                   ("observe", "metrics, health", 118)]),
+                   ("observe, probe", "health, links", 118)]),
             ("3", [("model", "families, files, pass", 212), ("text", "tokenizer, templates", 200), ("collective", "groups, sums, ranks", 200)]),
             ("2", [("compute", "ops: ref, cpu", 212), ("fabric", "shm, libfabric", 200), ("storage", "safetensors, GGUF", 200)]),
             ("1", [("infra", "the machine, memory, GPUs", 212), ("http", "one server for all", 200), ("record", "metrics, rings, page", 200)]),

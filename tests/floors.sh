@@ -25,7 +25,8 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["orchestrate"] = "base record infra http"
         may["observe"] = "base record infra http"
         may["post"] = may["serve"] " train serve"
-        may["cmd"] = may["post"] " post plan orchestrate"
+        may["probe"] = "base record infra fabric compute collective observe"
+        may["cmd"] = may["post"] " post plan orchestrate probe"
         # rooms that keep to less than their floor may
         room["serve/grammar"] = "base text serve/grammar"
         room["serve/tools"] = "base text serve/grammar serve/tools"

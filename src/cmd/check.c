@@ -8,6 +8,8 @@
 #include "cmd/check_priv.h"
 #include "cmd/node_flags.h"
 #include "observe/check/check.h"
+#include "probe/device.h"
+#include "probe/pairs.h"
 
 struct flags {
     bool quick, deep, json;
@@ -124,17 +126,15 @@ static int respond_cluster(const struct flags *flags, const struct ash_check_opt
 {
     struct ash_group_opts group = flags->group;
     const struct ash_cluster_check check = {.node = node,
-                                            .group = &group,
                                             .disk = flags->disk,
                                             .slow_share = flags->slow,
                                             .links_way = (enum ash_links_way)flags->links,
-                                            .is_deep = flags->deep,
-                                            .wants_json = flags->json};
+                                            .is_deep = flags->deep};
     struct ash_err err = {0};
     int code;
 
     group.fabric = &flags->fabric;
-    code = ash_cmd_check_cluster(&check, &err);
+    code = ash_cmd_check_cluster(&check, &group, flags->json, &err);
     return code < 0 ? ash_cmd_fail(&err) : code;
 }
 
@@ -144,8 +144,8 @@ static void look_deep(const struct flags *flags, const struct ash_check_opts *ch
 
     ash_check_links(check, report);
     ash_check_deep(check, report);
-    ash_cmd_check_devices(&devices, flags->device, report);
-    if (strcmp(flags->device, "cuda") == 0) ash_cmd_check_pairs(flags->node.machine, report);
+    ash_probe_devices(&devices, flags->device, report);
+    if (strcmp(flags->device, "cuda") == 0) ash_probe_pairs(flags->node.machine, report);
 }
 
 static int respond(const void *given, const struct ash_opts *opts, const char *word)

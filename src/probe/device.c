@@ -1,5 +1,7 @@
 /* The deep check of devices: products whose bits are known beforehand, and patterns that travel through all of a
- * device's memory and come back. It goes through the tables of training: what is checked is what a job will use. */
+ * device's memory and back. It goes through the tables of training: what is checked is what a job will use. */
+#include "probe/device.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +10,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "cmd/check_marks.h"
-#include "cmd/check_priv.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
+#include "probe/marks.h"
 
 #define DEVICES_MAX 64
 #define SIDE_DEVICE 1024 /* of the matrices on a GPU: sums of 1,024 products of up to 225 are exact in float32 */
@@ -334,7 +335,7 @@ static int check_device(struct device *device, struct ash_err *err)
     return 0;
 }
 
-void ash_cmd_check_devices(const struct ash_device_check *check, const char *name, struct ash_check_report *report)
+void ash_probe_devices(const struct ash_device_check *check, const char *name, struct ash_check_report *report)
 {
     bool is_all = strcmp(name, "cuda") == 0;
     uint64_t start_ns = ash_clock_ns();

@@ -1,13 +1,14 @@
 /* The deep check of pairs of GPUs: a pattern from each to each other, over NVLink or PCIe, compared to the bit; rates
  * against the marks and against each other. */
+#include "probe/pairs.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "cmd/check_marks.h"
-#include "cmd/check_priv.h"
 #include "infra/device/cuda_pairs.h"
 #include "observe/check/cluster.h"
+#include "probe/marks.h"
 
 #define PAIR_BYTES ((size_t)64 << 20)
 #define GPUS_MAX 64
@@ -88,7 +89,7 @@ static int check(struct ash_cuda_pairs *pairs, const char *machine, struct ash_c
     return rc;
 }
 
-void ash_cmd_check_pairs(const char *machine, struct ash_check_report *report)
+void ash_probe_pairs(const char *machine, struct ash_check_report *report)
 {
     uint64_t start_ns = ash_clock_ns();
     struct ash_cuda_pairs *pairs = NULL;

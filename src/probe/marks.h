@@ -1,6 +1,6 @@
-/* check_marks - what a GPU of a known kind should reach, from the catalog, and what others publish as their marks. */
-#ifndef ASH_CMD_CHECK_MARKS_H
-#define ASH_CMD_CHECK_MARKS_H
+/* marks - rates that a GPU of a known kind should reach, from the catalog, with published ones next to them. */
+#ifndef ASH_PROBE_MARKS_H
+#define ASH_PROBE_MARKS_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Links are timed in rounds in which every rank has one partner, so that all pairs are measured in as many rounds as
  * there are nodes; or by exchanges of groups (observe/check/halves.h). Slow ones again, alone. */
-#include "cmd/check_cluster_links.h"
+#include "probe/links.h"
 
 #include <errno.h>
 #include <math.h>

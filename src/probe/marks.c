@@ -1,5 +1,5 @@
 /* Shares of the datasheet's rates that a sound GPU reaches. Published marks are those of Azure's node health checks. */
-#include "cmd/check_marks.h"
+#include "probe/marks.h"
 
 #include <stddef.h>
 #include <stdio.h>

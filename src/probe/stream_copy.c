@@ -1,5 +1,5 @@
 /* A copy with non-temporal stores: as fast as this machine can read and write memory at the same time. */
-#include "cmd/bench_priv.h"
+#include "probe/stream_copy.h"
 
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void copy_line(char *to, const char *from)
 }
 #endif
 
-void ash_bench_copy(void *to, const void *from, size_t size_bytes)
+void ash_stream_copy(void *to, const void *from, size_t size_bytes)
 {
     size_t lines = size_bytes / LINE_BYTES, at = lines * LINE_BYTES;
 

@@ -1,23 +1,21 @@
-/* ashlar bench collective --tune: a line of the cost model (collective/core/cost.h) for every algorithm of a
- * collective, measured with all others made too expensive to be taken. */
-#include "cmd/bench_priv.h"
+/* A line of the cost model for every algorithm of a collective, measured with all others made too expensive to be
+ * taken. */
+#include "probe/tune.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #define SIZES 7
 #define SIZE_MIN ((size_t)256) /* then four times as many each time */
 #define SIZES_ONE_SHOT 4       /* no more than a control block has room for */
 #define TOO_EXPENSIVE_S 1e9
 
-_Static_assert(SIZE_MIN << 2 * (SIZES - 1) <= ASH_BENCH_TUNE_BYTES, "room for the largest operand");
+_Static_assert(SIZE_MIN << 2 * (SIZES - 1) <= ASH_TUNE_BYTES, "room for the largest operand");
 
 struct tuner {
     struct ash_group *group; /* that is measured: of all ranks, or of those of a node */
-    ash_bench_measure_fn measure;
+    const struct ash_collective_probe *probe;
+    ash_tune_line_fn take_line; /* NULL: not the reporting rank */
     void *ctx;
-    bool is_reporting_rank; /* this rank prints */
 };
 
 /* A model in which every algorithm is too expensive. */
@@ -34,13 +32,9 @@ static struct ash_cost nothing(void)
     return cost;
 }
 
-static void print_line(const struct tuner *tuner, const char *where, const char *call, const char *algorithm,
-                       const struct ash_cost_line *line)
+static void report_line(const struct tuner *tuner, const struct ash_tune_line *line)
 {
-    if (!tuner->is_reporting_rank) return;
-    printf("%-13s %-14s %-19s latency %9.2f us, %8.3f GB/s\n", where, call, algorithm, line->latency_s * 1e6,
-           line->bytes_per_s * 1e-9);
-    fflush(stdout);
+    if (tuner->take_line != NULL) tuner->take_line(tuner->ctx, line);
 }
 
 /* ---- inside a node ----------------------------------------------------------------------------------------------- */
@@ -59,11 +53,12 @@ static int tune_intra_node_algorithm(const struct tuner *tuner, enum ash_cost_in
         size_t bytes = SIZE_MIN << 2 * i;
 
         moved[i] = ash_cost_intra_node_bytes(algorithm, ash_group_size(tuner->group), bytes);
-        rc = tuner->measure(tuner->ctx, tuner->group, ASH_COST_ALL_REDUCE, bytes, &seconds[i], err);
+        rc = ash_collective_probe_cost(tuner->probe, tuner->group, ASH_COST_ALL_REDUCE, bytes, &seconds[i], err);
     }
     if (rc < 0) return rc;
     *line_out = ash_cost_fit(moved, seconds, count);
-    print_line(tuner, "inside a node", "all_reduce", ash_cost_intra_node_name(algorithm), line_out);
+    report_line(tuner,
+                &(struct ash_tune_line){"inside a node", "all_reduce", ash_cost_intra_node_name(algorithm), *line_out});
     return 0;
 }
 
@@ -116,11 +111,12 @@ static int tune_inter_node_algorithm(const struct tuner *tuner, enum ash_cost_co
 
         moved[i] = ash_cost_inter_node_bytes(call, algorithm, &shape,
                                              call == ASH_COST_ALL_GATHER ? bytes / shape.ranks : bytes);
-        rc = tuner->measure(tuner->ctx, tuner->group, call, bytes, &seconds[i], err);
+        rc = ash_collective_probe_cost(tuner->probe, tuner->group, call, bytes, &seconds[i], err);
     }
     if (rc < 0) return rc;
     *line_out = ash_cost_fit(moved, seconds, SIZES);
-    print_line(tuner, "between nodes", ash_cost_collective_name(call), ash_cost_inter_node_name(algorithm), line_out);
+    report_line(tuner, &(struct ash_tune_line){"between nodes", ash_cost_collective_name(call),
+                                               ash_cost_inter_node_name(algorithm), *line_out});
     return 0;
 }
 
@@ -147,20 +143,20 @@ static int load_old(const char *path, struct ash_cost *cost, struct ash_err *err
     return rc < 0 ? ash_err_prefix(err, rc, "--tune does not overwrite what is no cost model") : 0;
 }
 
-int ash_bench_tune(struct ash_group *group, const char *path, ash_bench_measure_fn measure, void *ctx,
-                   struct ash_err *err)
+int ash_tune_run(const struct ash_collective_probe *probe, const char *path, ash_tune_line_fn take_line, void *ctx,
+                 struct ash_err *err)
 {
+    bool is_reporting_rank = ash_group_rank(probe->group) == 0;
     struct tuner tuner = {
-        .group = group, .measure = measure, .ctx = ctx, .is_reporting_rank = ash_group_rank(group) == 0};
+        .group = probe->group, .probe = probe, .take_line = is_reporting_rank ? take_line : NULL, .ctx = ctx};
     struct ash_cost cost = ash_cost_default;
     int rc = 0;
 
-    if (ash_group_size(group) < 2) return ash_err_set(err, -EINVAL, "a cost model is measured between processes");
-    if (tuner.is_reporting_rank) rc = load_old(path, &cost, err);
+    if (ash_group_size(probe->group) < 2)
+        return ash_err_set(err, -EINVAL, "a cost model is measured between processes");
+    if (is_reporting_rank) rc = load_old(path, &cost, err);
     if (rc == 0) rc = tune_intra_node(&tuner, &cost, err);
-    if (rc == 0 && ash_group_nodes(group) > 1) rc = tune_inter_node(&tuner, &cost, err);
-    if (rc < 0 || !tuner.is_reporting_rank) return rc;
-    rc = ash_cost_save(path, &cost, err);
-    if (rc == 0) printf("written to %s: use it with group.cost=%s\n", path, path);
-    return rc;
+    if (rc == 0 && ash_group_nodes(probe->group) > 1) rc = tune_inter_node(&tuner, &cost, err);
+    if (rc < 0 || !is_reporting_rank) return rc;
+    return ash_cost_save(path, &cost, err);
 }

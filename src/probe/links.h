@@ -1,7 +1,6 @@
-/* check_cluster_links - the links between the nodes of an allocation, measured: all pairs, or by halves where there are
- * too many. */
-#ifndef ASH_CMD_CHECK_CLUSTER_LINKS_H
-#define ASH_CMD_CHECK_CLUSTER_LINKS_H
+/* links - the links between the nodes of an allocation, measured: all pairs, or by halves if there are too many. */
+#ifndef ASH_PROBE_LINKS_H
+#define ASH_PROBE_LINKS_H
 
 #include <stddef.h>
 #include "collective/group.h"
