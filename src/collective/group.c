@@ -59,6 +59,7 @@ int ash_group_open_local(const struct ash_group_opts *opts, struct ash_local **l
 
 static const struct ash_member_info *info_of(const struct ash_group *group, size_t rank)
 {
+    ash_assert(rank < group->size && group->members[rank] < group->root->size);
     return &group->root->infos[group->members[rank]];
 }
 

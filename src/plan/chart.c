@@ -20,6 +20,7 @@ static const char *const colours[ASH_CHART_LINES_MAX] = {"#b4432f", "#c98a1b", "
 
 static double place_x(const struct ash_chart *chart, double x)
 {
+    ash_assert(chart->count > 1 && chart->x[0] > 0 && x > 0); /* a logarithmic axis */
     double low = log(chart->x[0]), high = log(chart->x[chart->count - 1]);
 
     return LEFT + (log(x) - low) / (high - low) * (WIDTH - LEFT - RIGHT);
@@ -81,6 +82,7 @@ static void add_line(struct ash_svg *svg, const struct ash_chart *chart, size_t 
     const struct ash_chart_line *line = &chart->lines[index];
     double y = TOP + 20 * (double)index;
 
+    ash_assert(index < chart->line_count && index < ASH_COUNT(colours));
     ash_svg_addf(svg, "<polyline fill=\"none\" stroke-width=\"2.5\" stroke=\"%s\" points=\"", colours[index]);
     for (size_t i = 0; i < chart->count; i++)
         ash_svg_addf(svg, "%.1f,%.1f ", place_x(chart, chart->x[i]), place_y(chart, line->y[i]));

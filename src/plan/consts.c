@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/number.h"
 #include "base/spelling.h"
 
@@ -57,6 +58,7 @@ static const char *nearest(const char *text, size_t length)
         best = i;
         least = distance;
     }
+    ash_assert(best < ash_const_count());
     return table[best].name;
 }
 

@@ -11,6 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/spelling.h"
 #include "base/str.h"
 #include "model/config.h"
@@ -113,6 +114,7 @@ static void add_nearest(const char *name, struct ash_str *names)
             least = distance;
         }
         if (least == SIZE_MAX) return;
+        ash_assert(!taken[best]); /* each is suggested once */
         taken[best] = true;
         ash_str_addf(names, "%s%s", n > 0 ? ", " : "; the nearest are ", table[best].name);
     }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 
 #define RATE_MAX 1e15 /* bytes per second of a line whose bytes cost nothing that could be measured */
@@ -32,6 +33,7 @@ const char *ash_cost_intra_node_name(enum ash_cost_intra_node algorithm)
 {
     static const char *const names[] = {"one_shot", "two_shot"};
 
+    ash_assert((size_t)algorithm < ASH_COUNT(names));
     return names[algorithm];
 }
 
@@ -67,6 +69,7 @@ const char *ash_cost_collective_name(enum ash_cost_collective call)
 {
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
 
+    ash_assert((size_t)call < ASH_COUNT(names));
     return names[call];
 }
 
@@ -74,6 +77,7 @@ const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm)
 {
     static const char *const names[] = {"flat", "hierarchical", "flat_two_shot", "hierarchical_two_shot"};
 
+    ash_assert((size_t)algorithm < ASH_COUNT(names));
     return names[algorithm];
 }
 

@@ -16,6 +16,7 @@ size_t ash_coll_dtype_bytes(enum ash_coll_dtype dtype)
 {
     static const size_t bytes[] = {4, 2, 8, 4, 8, 1};
 
+    ash_assert((size_t)dtype < ASH_COUNT(bytes));
     return bytes[dtype];
 }
 
@@ -99,6 +100,7 @@ static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const v
         for (unsigned j = 0; j < tree->joins[p]; j++, depth--)
             f32_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);
     }
+    ash_assert(depth == 1 && count <= BLOCK); /* the tree joins all parts into one sum */
     memcpy(out, sums[0], count * sizeof(float));
 }
 

@@ -134,6 +134,7 @@ static int offer(struct ash_channel *channel, struct ash_err *err)
     if (rc < 0) return ash_err_set(err, rc, "a channel's memory cannot be shared: %s", strerror(-rc));
     place->slot_bytes = channel->slot_bytes;
     place->slots = channel->slots;
+    ash_assert(link->head == NULL); /* a channel is offered once */
     link->head = link->segment.data;
     link->number = number + 1;
     ash_control_signal(link->local, offered, link->number);

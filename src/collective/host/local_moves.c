@@ -12,6 +12,7 @@
 /* The largest piece of a bounce buffer that each rank can have for each of `parts` parts. */
 static size_t part_bytes(const struct ash_local *local, size_t parts)
 {
+    ash_assert(parts > 0 && local->size > 0);
     return local->piece_bytes / local->size / parts / 64 * 64;
 }
 

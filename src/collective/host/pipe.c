@@ -94,6 +94,8 @@ static void do_step(struct course *course, size_t step)
            bytes = left < pipe->piece_bytes ? left : pipe->piece_bytes, slot = number % ASH_CONTROL_BOUNCES;
     bool last = step + 1 == course->steps;
 
+    ash_assert(course->done[step] < course->count &&
+               (step == 0 || course->done[step] < course->done[step - 1])); /* no step overtakes the one before */
     if (step == 0 && pipe->copy_in != NULL) pipe->copy_in(pipe, first, bytes, own->bounce[slot]);
     if (step == 1) pipe->reduce(pipe, first, bytes, slot);
     if (step == 2) pipe->copy_out(pipe, first, bytes, slot);

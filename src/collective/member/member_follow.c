@@ -20,6 +20,7 @@ void ash_member_choose(struct ash_member *member)
     while (rank != member->rank && (ash_member_ids_has(&member->dead, view->members[rank].id) ||
                                     ash_member_ids_has(&member->suspects, view->members[rank].id)))
         rank++;
+    ash_assert(rank <= member->rank); /* it follows an earlier rank or coordinates */
     member->candidate = rank;
     member->candidate_ns = member->now_ns;
     member->hello_at_ns = member->now_ns;
@@ -141,6 +142,7 @@ static void follow(struct ash_member *member, size_t rank)
 {
     if (member->has_agreed) return;
     ash_member_ids_remove(&member->suspects, member->view->members[rank].id);
+    ash_assert(rank < member->view->size && rank != member->rank);
     member->candidate = rank;
     member->candidate_ns = member->now_ns;
     member->hello_at_ns = member->now_ns;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define SUSPECT_RETRIES 5 /* that one who was silent already has to show that it lives */
 
 /* ---- seats ------------------------------------------------------------------------------------------------------- */
@@ -38,6 +40,7 @@ void ash_member_form_begin(struct ash_member *member)
         ash_member_end(member, -ENOMEM, "out of memory to form a group");
         return;
     }
+    ash_assert(member->meeting == NULL); /* one meeting at a time */
     member->meeting = meeting;
     meeting->size = meeting->unresolved = size;
     meeting->since_ns = member->now_ns;

@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define FORGET_HEARTBEATS 10
 #define JOINERS_MAX 65536
 
 static void drop(struct ash_member *member, size_t i)
 {
+    ash_assert(i < member->joiner_count);
     free(member->joiners[i].card);
     member->joiners[i] = member->joiners[--member->joiner_count];
 }

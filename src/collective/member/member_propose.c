@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 
 /* ---- the right to go on ------------------------------------------------------------------------------------------ */
@@ -16,6 +17,7 @@ static bool has_majority(const struct ash_member *member, const struct ash_view 
     size_t here = 0;
     bool has_lowest = false;
 
+    ash_assert(view->size > 0);
     for (size_t r = 0; r < view->size; r++) {
         size_t seat = view == member->view ? r : ash_view_find(member->view, view->members[r].id);
 
@@ -67,6 +69,8 @@ static void place_survivors(const struct ash_member *member, struct ash_view *vi
                 hole++;
             place = hole;
         }
+        ash_assert(place < view->size &&
+                   (view->members[place].id == 0 || place == r)); /* no survivor takes another's rank */
         view->members[place] = (struct ash_view_member){.id = member->view->members[r].id, .rank_before = (uint32_t)r};
         if (view->card_bytes > 0) memcpy(ash_view_card(view, place), card, view->card_bytes);
     }

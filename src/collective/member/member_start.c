@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 /* ---- decision ---------------------------------------------------------------------------------------------------- */
 
 struct ash_view *ash_member_find_accepted(const struct ash_member *member, uint64_t proposal)
@@ -51,6 +53,7 @@ static void start_all(struct ash_member *member)
     struct ash_view *view = meeting->proposed;
     bool is_in = ash_view_find(view, member->opts.id) != SIZE_MAX;
 
+    ash_assert(view != NULL && meeting->answered_count == view->size); /* all have accepted */
     ash_member_release_leavers(member);
     member->meeting = NULL;
     member->starting = meeting;

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
 #include "collective/member/member_wire.h"
@@ -18,6 +19,7 @@
 
 void ash_membership_drop_inlet(struct ash_membership *agent, size_t i)
 {
+    ash_assert(i < agent->inlet_count);
     close(agent->inlets[i].fd);
     ash_str_fini(&agent->inlets[i].in);
     agent->inlets[i] = agent->inlets[--agent->inlet_count];
@@ -98,6 +100,7 @@ static bool take_frames(struct ash_membership *agent, struct ash_membership_inle
         at += whole;
     }
     if (at > 0) {
+        ash_assert(at <= inlet->in.size_bytes);
         memmove(inlet->in.data, inlet->in.data + at, inlet->in.size_bytes - at);
         inlet->in.size_bytes -= at;
     }

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
 #include "collective/member/member_wire.h"
@@ -78,6 +79,7 @@ void ash_membership_drop_link(struct ash_membership *agent, size_t i)
 {
     struct ash_membership_link *link = &agent->links[i];
 
+    ash_assert(i < agent->link_count);
     if (link->fd >= 0) close(link->fd);
     ash_str_fini(&link->out);
     ash_str_fini(&link->waiting);
@@ -203,6 +205,7 @@ static void open_link(struct ash_membership *agent, struct ash_membership_link *
 
         memcpy(&bytes, link->waiting.data + at, sizeof(bytes));
         at += sizeof(bytes);
+        ash_assert(at + bytes <= link->waiting.size_bytes);
         add_frame(agent, link, link->waiting.data + at, bytes);
         at += bytes;
     }

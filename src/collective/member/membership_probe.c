@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+
 struct probe {
     struct pollfd polls[ASH_MEMBERSHIP_CONTACTS_MAX];
     size_t count; /* of those that may still answer */
@@ -13,6 +15,7 @@ struct probe {
 
 static void drop(struct probe *probe, size_t i)
 {
+    ash_assert(i < probe->count);
     close(probe->polls[i].fd);
     probe->polls[i] = probe->polls[--probe->count];
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 
 #define OWN_POLLS 3               /* the owner's calls, the port, the job's address; then links, then inlets */
@@ -22,6 +23,7 @@ static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inle
         agent->polls = more;
         agent->poll_room = 2 * count;
     }
+    ash_assert(links <= agent->link_count && inlets <= agent->inlet_count && count <= agent->poll_room);
     agent->polls[0] = (struct pollfd){.fd = agent->wake_fd, .events = POLLIN};
     agent->polls[1] = (struct pollfd){.fd = agent->opts.listen_fd, .events = POLLIN};
     agent->polls[2] = (struct pollfd){.fd = agent->door_fd, .events = POLLIN};

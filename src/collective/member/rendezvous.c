@@ -180,6 +180,7 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
         return 0;
     }
     note_address(coordinator->r, fd);
+    ash_assert(coordinator->joiners[hello.rank] < 0 && coordinator->here < coordinator->r->size); /* refuse() looked */
     coordinator->joiners[hello.rank] = fd;
     coordinator->here++;
     return 0;

@@ -140,6 +140,7 @@ static int send_aggregate(struct ash_alltoall *exchange, size_t round, size_t r,
         at += parts[i].bytes;
         exchange->intra_node += place != view->here ? parts[i].bytes : 0;
     }
+    ash_assert(at <= ASH_MAILBOX_BODY_BYTES); /* piece_bytes() left room */
     exchange->inter_node += at;
     return ash_net_send(exchange->net, buffer, r, at);
 }
@@ -215,6 +216,7 @@ static void scatter_aggregate(struct ash_alltoall *exchange, size_t node, size_t
         begin += exchange->recv_bytes[r];
     }
     exchange->received[node] += length;
+    ash_assert(length <= exchange->remaining[node]);
     exchange->remaining[node] -= length;
 }
 

@@ -313,6 +313,7 @@ int ash_mailbox_buffer(struct ash_mailbox *mailbox, const struct ash_mailbox_wai
     int rc = wait_for(mailbox, mailbox->rank, &mailbox->finished[buffer], mailbox->posted[buffer], wait);
 
     if (rc < 0) return rc;
+    ash_assert(atomic_load(&mailbox->finished[buffer]) == mailbox->posted[buffer]); /* the network has let go of it */
     *buffer_out = buffer;
     *data_out = (uint8_t *)ash_region_data(mailbox->outbox) + buffer * mailbox->slot_bytes;
     return 0;

@@ -57,6 +57,7 @@ static size_t gather_length(const struct gather *gather, size_t round)
 /* The place on node n that receives what rank r sends, for all ranks there. */
 static size_t receiver_of(const struct ash_net_view *view, size_t n, size_t r)
 {
+    ash_assert(n < view->map.nodes);
     return view->map.place[r] % ash_net_ranks_on(view, n);
 }
 
@@ -183,6 +184,7 @@ static size_t cast_length(const struct cast *cast, size_t round)
 
 static size_t cast_begin(const struct cast *cast, size_t length, size_t cell)
 {
+    ash_assert(cell <= cast->view->map.least);
     return length * cell / cast->view->map.least;
 }
 

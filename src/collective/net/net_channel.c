@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "collective/net/net_priv.h"
 
@@ -114,6 +115,7 @@ static int connect_link(struct ash_net_link *link, const struct ash_mailbox_addr
     struct ash_mailbox_address addresses[2];
     int rc;
 
+    ash_assert(link->peer < 2 && !link->connected);
     addresses[link->peer] = *address;
     ash_mailbox_get_address(link->mailbox, &addresses[1 - link->peer]);
     rc = ash_mailbox_connect(link->mailbox, addresses, err);
@@ -291,6 +293,7 @@ static int post(struct ash_channel *channel, size_t size_bytes, size_t message_b
     struct wait wait = {channel, "release a slot of a channel", err};
     int rc;
 
+    ash_assert(link->data != NULL && size_bytes <= channel->slot_bytes); /* a slot was filled */
     memcpy(link->data, &head, sizeof(head));
     rc = ash_mailbox_send(link->mailbox, link->buffer, link->peer, ASH_MAILBOX_HEAD_BYTES + size_bytes,
                           &(struct ash_mailbox_wait){on_timeout, &wait});

@@ -86,6 +86,7 @@ void ash_reduce_plan_subtree(const struct ash_tree *tree, const struct ash_parti
 {
     size_t left = partial->count - 1; /* joins inside the piece: those above it are not its own */
 
+    ash_assert(partial->first + partial->count <= tree->part_count);
     tree_out->part_count = partial->count;
     for (size_t i = 0; i < partial->count; i++) {
         size_t joins = tree->joins[partial->first + i];

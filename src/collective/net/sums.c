@@ -78,6 +78,7 @@ static void reduce_partials(const struct sum *sum, size_t round, size_t run, siz
 
             while (part >= sum->shares->first[r + 1])
                 r++;
+            ash_assert(r < sum->net->opts.size && part >= sum->shares->first[r]);
             parts[i] = part_at(sum, r, part - sum->shares->first[r], round, run, at);
         }
         ash_reduce_plan_subtree(&sum->shares->tree, partial, &tree);
@@ -136,6 +137,7 @@ static int reduce_received(const struct sum *sum, const size_t *who, const uint8
  * unless every rank reduces all of it. Returns the first element, relative to the block. */
 static size_t cell_begin(const struct sum *sum, size_t length, size_t cell)
 {
+    ash_assert(cell <= sum->view->map.least);
     return length * cell / sum->view->map.least;
 }
 
@@ -143,6 +145,7 @@ static size_t share_begin(const struct sum *sum, size_t length, size_t cell, siz
 {
     size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1);
 
+    ash_assert(node <= sum->view->map.nodes);
     return begin + (end - begin) * node / sum->view->map.nodes;
 }
 
@@ -167,6 +170,7 @@ static void find_forwarders(const struct sum *sum, size_t round, size_t cell, si
 /* Where this rank leaves the sum of element `at` of a round. */
 static uint8_t *result_at(const struct sum *sum, size_t round, size_t at)
 {
+    ash_assert(at <= sum->block);
     if (sum->view->is_alone) return sum->out + (round * sum->block + at) * sum->width;
     return sum->net->shared[sum->view->here]->result[round % ASH_NET_SLOTS] + at * sum->width;
 }

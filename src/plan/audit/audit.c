@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "plan/train/layer.h"
 
 #define BISECTIONS 50
@@ -58,6 +59,7 @@ static void evaluate(const struct ash_consts *consts, const struct ash_audit_job
     row->outer_s = passes * sparse * layers * row->layer.outer_s;
     row->exposed_s = passes * sparse * layers * exposed * row->layer.total_s * stretch;
     row->step_s = step.time.total;
+    ash_assert(row->step_s > 0);
     row->share = row->exposed_s / row->step_s;
     row->tokens_s_gpu = job->job.global_batch * job->job.seq_tokens / row->step_s / job->job.cluster.gpus;
     row->memory_bytes = step.memory.total;

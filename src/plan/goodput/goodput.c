@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <math.h>
 
+#include "base/assert.h"
+
 #define SEARCH_STEPS 60
 #define SCAN_POINTS 96
 #define LONGEST_S (30.0 * 86400.0) /* nobody waits longer between checkpoints */
@@ -13,6 +15,7 @@ const char *ash_goodput_name(enum ash_goodput_kind kind)
 {
     static const char *const names[] = {"sync", "async", "tiered", "checkpointless"};
 
+    ash_assert((size_t)kind < ASH_COUNT(names));
     return names[kind];
 }
 
@@ -23,6 +26,7 @@ static double state_bytes(const struct ash_goodput_job *job)
 
 static double nodes(const struct ash_goodput_job *job)
 {
+    ash_assert(job->gpus_per_node > 0);
     return ceil(job->gpus / job->gpus_per_node);
 }
 

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 /* A recovery of r seconds, interrupted by failures that make it begin again. */
 static double stretched(double r, double mtbf_s)
 {
@@ -31,6 +33,7 @@ double ash_goodput_fast_rate(const struct ash_goodput_way *way)
     double mtbf_s, period;
 
     if (!way->has_fast || way->cover <= 0) return 1;
+    ash_assert(way->cover <= 1 && fast->work_s > 0);
     mtbf_s = way->mtbf_s / way->cover;
     period = fast->work_s + fast->stall_s + fast->slowdown * fast->lag_s;
     return fast->work_s / cycle_s(period, fast->lag_s, stretched(recovery_s(fast), mtbf_s), mtbf_s);
@@ -46,6 +49,7 @@ static double fast_log(const struct ash_goodput_way *way, double kill)
     double recovered = exp(-all * recovery_s(fast)), whole = exp(-all * period);
     double lost = failing * -expm1(-all * period), again = exp(-all * (period + fast->lag_s)), back;
 
+    ash_assert(all > 0 && failing <= 1);
     back = recovered / (1 - failing * (1 - recovered));
     again = again / (1 - failing * (1 - again) * back);
     return log(whole + lost * back * again);
@@ -139,6 +143,7 @@ void ash_goodput_solve(const struct ash_goodput_way *way, struct ash_goodput_res
                                                   small_losses(&way->slow, mtbf_s / (1 - way->cover))
                                             : 1 - small_losses(&way->slow, mtbf_s);
     result_out->first_order = fmax(0, result_out->first_order * (1 - way->overhead) * (1 - waiting));
+    ash_assert(result_out->first_order >= 0 && result_out->first_order <= 1);
     if (stall <= 0) return;
     if (way->has_fast) mtbf_s /= 1 - way->cover;
     ratio = stall / (2 * mtbf_s);

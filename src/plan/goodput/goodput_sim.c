@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/rng.h"
 
 #define RUNS_MIN 32
@@ -52,6 +53,7 @@ static void pass_time(struct simulation *sim, double until)
         sim->run_began = sim->progress;
         sim->run_end += sim->window_s;
     }
+    ash_assert(until >= sim->now); /* time does not run back */
     sim->now = until;
 }
 
@@ -77,6 +79,7 @@ static double repair_node(struct simulation *sim, double now)
         sim->repairs_begin = (sim->repairs_begin + 1) % REPAIRS_MAX;
         sim->repairs_count--;
     }
+    ash_assert(sim->repairs_count < REPAIRS_MAX);
     sim->repairs[(sim->repairs_begin + sim->repairs_count++) % REPAIRS_MAX] = now + sim->way->repair_s;
     return (int64_t)sim->repairs_count <= sim->way->spares ? now : sim->repairs[sim->repairs_begin];
 }
@@ -350,6 +353,7 @@ static void summarise(struct simulation *sim, struct ash_goodput_sim *result)
     double linked =
         counts_spares(sim->way) ? fmax(1, sim->way->repair_s / sim->window_s) : 1; /* runs that count as one */
 
+    ash_assert(sim->runs > 1 && sim->window_s > 0); /* a spread needs two */
     for (size_t i = 0; i < sim->runs; i++)
         mean += sim->gains[i] / count;
     for (size_t i = 0; i < sim->runs; i++)

@@ -8,12 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define GAIN_MIN 1e-6 /* of a step: less is rounding */
 
 const char *ash_placement_axis_name(enum ash_placement_axis axis)
 {
     static const char *const names[ASH_PLACEMENT_AXES] = {"tp", "cp", "dp", "ep", "pp"};
 
+    ash_assert((size_t)axis < ASH_COUNT(names));
     return names[axis];
 }
 
@@ -54,6 +57,7 @@ static void walk_ring(const struct flows *flows, int stride, int size, double by
 {
     int ranks = flows->hosts * flows->gpus;
 
+    ash_assert(stride > 0 && size > 0 && ranks % (stride * size) == 0); /* rings are whole */
     for (int rank = 0; rank < ranks; rank++) {
         int position = rank / stride % size, first = rank - position * stride;
 
@@ -72,6 +76,7 @@ static void walk_all_to_all(const struct flows *flows, int size, double bytes)
 {
     int ranks = flows->hosts * flows->gpus, step = size % flows->gpus == 0 ? flows->gpus : 1;
 
+    ash_assert(size > 0 && ranks % size == 0);
     for (int rank = 0; rank < ranks; rank += step) {
         int first = rank / size * size / flows->gpus, last = (rank / size * size + size - 1) / flows->gpus;
 

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 #define UTILISATION 0.8   /* prompt replicas are not kept busier: their queue would grow */
 #define NETWORK_SHARE 0.8 /* of the network's rate at which caches travel */
 #define BISECTIONS 40
@@ -165,6 +167,7 @@ static size_t add_kind(struct ash_serve_point *kinds, size_t count, const struct
     for (size_t i = 0; i < count; i++)
         if (!dominates(kind, &kinds[i], by_latency)) kinds[kept++] = kinds[i];
     if (kept < ASH_SERVE_KINDS_MAX) kinds[kept++] = *kind;
+    ash_assert(kept <= ASH_SERVE_KINDS_MAX);
     return kept;
 }
 
@@ -239,5 +242,6 @@ size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_
         /* twice as many each time, and the best so far */
         prompts = prompts < best->prompt_replicas && next > best->prompt_replicas ? best->prompt_replicas : next;
     }
+    ash_assert(count <= max);
     return count;
 }

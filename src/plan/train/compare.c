@@ -116,6 +116,7 @@ static void advance(const struct ash_compare_row *row, double days, int machine_
     growth->leap = rc == 0 ? doublings(row, days, growth->most) : 1;
     while (growth->leap > 1 && growth->machines * exp2(growth->leap) * machine_gpus > ASH_CLUSTER_GPUS_MAX)
         growth->leap--;
+    ash_assert(growth->leap >= 1); /* the search ends */
     growth->machines *= exp2(growth->leap);
 }
 

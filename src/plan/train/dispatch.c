@@ -5,6 +5,8 @@
 #include <math.h>
 #include <strings.h>
 
+#include "base/assert.h"
+
 #define BACK_BYTES 2.0
 #define SHARE_MIN 0.3
 #define PCIE_RATE_MIN 10e9   /* bytes/s between GPUs of which nothing is known */
@@ -119,6 +121,7 @@ double ash_dispatch_imbalance(const double *counts, size_t experts, size_t ranks
 {
     double total = 0, fullest = 0;
 
+    ash_assert(ranks > 0 && experts % ranks == 0);
     for (size_t r = 0; r < ranks; r++) {
         double load = 0;
 

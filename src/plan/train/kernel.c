@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "plan/number.h"
 
 #define SMS_UNKNOWN 128
@@ -13,6 +14,7 @@ double ash_gpu_precision_bytes(enum ash_gpu_precision precision)
 {
     static const double bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5};
 
+    ash_assert(precision < ASH_GPU_PRECISIONS);
     return bytes[precision];
 }
 

@@ -24,6 +24,7 @@ void ash_step_params_of(const struct ash_plan_job *job, const struct ash_layout 
     out->experts = s->sparse_layers * s->experts * ash_shape_expert_params(s) / ((double)l->ep * l->etp) * stage_share;
     out->shard = l->zero > 0 ? (l->shard > 0 ? l->shard : (double)l->dp * l->cp * (dual ? 2 : 1)) : 1;
     out->expert_shard = l->zero > 0 ? fmax(1, out->shard * l->tp / ((double)l->ep * l->etp)) : 1;
+    ash_assert(out->shard >= 1 && out->expert_shard >= 1);
     out->one_layer = dense / s->layers / l->tp +
                      s->sparse_layers / s->layers * s->experts * ash_shape_expert_params(s) / ((double)l->ep * l->etp);
 }

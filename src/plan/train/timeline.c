@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "plan/svg.h"
 #include "plan/train/parts.h"
 
@@ -57,6 +58,7 @@ static void draw_event(struct ash_svg *svg, const struct ash_layout *l, const st
     bool dual = l->schedule == ASH_PLAN_DUALPIPE;
     double height = e->paired ? (LANE - 3) / 2 : LANE - 3, shade = 0.6 * e->chunk / (dual ? 2.0 : l->chunks);
 
+    ash_assert((size_t)e->kind < ASH_COUNT(styles) && e->end_s >= e->start_s);
     if (e->paired && e->kind != ASH_PLAN_TASK_FORWARD) y += height;
     ash_svg_addf(svg,
                  "<rect x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill='%s' fill-opacity='%.2f' "

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/number.h"
 #include "base/spelling.h"
@@ -108,6 +109,7 @@ static int add_field(struct ash_csv *csv, size_t index, const char *field)
         csv->fields = fields;
         csv->capacity = capacity;
     }
+    ash_assert(index < csv->capacity);
     csv->fields[index] = field;
     return 0;
 }
@@ -231,6 +233,7 @@ size_t ash_csv_columns(const struct ash_csv *csv)
 
 const char *ash_csv_column(const struct ash_csv *csv, size_t index)
 {
+    ash_assert(index < csv->columns);
     return csv->fields[index];
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
 #include "plan/validate/infer_row.h"
 
 struct ash_validate {
@@ -50,6 +51,7 @@ static double quantile(const double *sorted, size_t count, double share)
     size_t below = (size_t)at;
     double rest = at - (double)below;
 
+    ash_assert(count > 0 && share >= 0 && share <= 1);
     return below + 1 < count ? sorted[below] * (1 - rest) + sorted[below + 1] * rest : sorted[below];
 }
 
@@ -109,6 +111,7 @@ static int add_group(struct ash_validate *v, enum group_kind kind, const char *v
         group.median_abs_err = quantile(v->errors, group.rows, 0.5);
         group.p90_abs_err = quantile(v->errors, group.rows, 0.9);
     }
+    ash_assert(group.rows <= v->row_count && v->group_count < v->group_capacity);
     v->groups[v->group_count++] = group;
     return 0;
 }

@@ -57,6 +57,7 @@ static int64_t power_of_ten(int digits)
 {
     int64_t power = 1;
 
+    ash_assert(digits >= 0 && digits <= 18); /* more do not fit 64 bits */
     while (digits-- > 0)
         power *= 10;
     return power;
@@ -189,6 +190,7 @@ static void write_work(const struct draw *draw, char *work, size_t work_bytes)
         used += (size_t)snprintf(work + used, work_bytes - used, "%s%" PRId64, parts > 0 && part > 0 ? "+" : "", part);
         parts++;
     }
+    ash_assert(used < work_bytes);
     if (parts > 1)
         snprintf(work + used, work_bytes - used, "=");
     else

@@ -102,6 +102,7 @@ static void change_digit(const struct ash_arithmetic *arithmetic, uint64_t index
     uint64_t value = lowest + ash_rng_below(arithmetic->seed, STREAM_DIGITS, 2 * index + 1, 9 - lowest);
     char *digit = &text[sign + place];
 
+    ash_assert(digits > 0);
     *digit = (char)('0' + value + (value >= (uint64_t)(*digit - '0')));
 }
 
@@ -140,6 +141,7 @@ static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *a
         ids[count++] = alphabet->ids[(unsigned char)*c];
     for (const char *c = problem.answer; *c != '\0'; c++)
         ids[count++] = alphabet->ids[(unsigned char)*c];
+    ash_assert(count < ASH_COUNT(ids));
     ids[count++] = alphabet->eos;
     return ash_folder_add(folder, ids, count, err);
 }

@@ -46,6 +46,7 @@ static void append_shard(struct ash_dataset *dataset, struct ash_shard *shard)
     const struct ash_shard_info *info = ash_shard_get_info(shard);
     size_t s = dataset->shard_count++;
 
+    ash_assert(dataset->starts[s] + info->tokens > dataset->starts[s]); /* a shard has tokens: starts ascend */
     dataset->shards[s] = shard;
     dataset->starts[s + 1] = dataset->starts[s] + info->tokens;
     dataset->hash = ash_hash_mix(dataset->hash ^ info->hash) + info->tokens;
@@ -216,6 +217,7 @@ static size_t shard_at(const struct ash_dataset *dataset, size_t token)
 {
     size_t low = 0, high = dataset->shard_count - 1;
 
+    ash_assert(token < dataset->starts[dataset->shard_count]);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -234,6 +236,7 @@ static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, 
     size_t doc = ash_shard_doc_at(shard, first), last = first + count;
     size_t end = ash_shard_doc_end(shard, doc);
 
+    ash_assert(count > 0);
     for (;;) {
         size_t stop = end < last ? end : last;
 
@@ -249,6 +252,7 @@ static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, 
  * follows. */
 static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
 {
+    ash_assert(rows > 0 && sample->doc_count > 0);
     memcpy(sample->targets, sample->ids + 1, (rows - 1) * sizeof(*sample->targets));
     for (size_t d = 0; d + 1 < sample->doc_count; d++)
         sample->targets[sample->docs[d].row + sample->docs[d].count - 1] = -1;
@@ -277,6 +281,7 @@ static size_t block_window(const struct ash_dataset *dataset, uint64_t epoch, ui
     }
     mixing = ash_hash_mix(dataset->seed ^ ash_hash_mix(group + 1));
     count = ash_min(group_windows, (index >= whole ? dataset->windows : whole) - first);
+    ash_assert(index >= first && index - first < count); /* the window is of this group */
     at = (size_t)ash_rng_permute(mixing, epoch, index - first, count);
     if (index >= whole) return first + at;
     return (size_t)ash_rng_permute(dataset->seed, epoch, (first + at) / block, blocks) * block + at % block;

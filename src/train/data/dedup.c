@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
 
@@ -41,6 +42,8 @@ static void put(struct table *table, struct entry entry)
 {
     size_t at = (size_t)entry.key & (table->capacity - 1);
 
+    ash_assert(2 * (table->count + 1) <= table->capacity &&
+               (table->capacity & (table->capacity - 1)) == 0); /* a free place ends the search */
     while (table->entries[at].is_used)
         at = (at + 1) & (table->capacity - 1);
     table->entries[at] = entry;
@@ -134,6 +137,7 @@ static void choose_bands(struct ash_dedup *dedup)
 
         if (1.0 - pow(1.0 - pow(dedup->near, (double)rows), bands) >= 0.99) dedup->rows = rows;
     }
+    ash_assert(ASH_DEDUP_HASHES % dedup->rows == 0);
     dedup->bands = ASH_DEDUP_HASHES / dedup->rows;
 }
 

@@ -135,6 +135,7 @@ static void list_members(const struct ash_packed *packed, struct plan *plan, con
     }
     for (size_t b = packed->bin_count; b > 0; b--)
         plan->starts[b] = plan->starts[b - 1];
+    ash_assert(plan->starts[packed->bin_count] == packed->unit_count); /* each unit is in one bin */
     plan->starts[0] = 0;
     for (size_t b = 0; b < packed->bin_count; b++)
         for (size_t i = plan->starts[b] + 1; i < plan->starts[b + 1]; i++)
@@ -186,6 +187,7 @@ static struct ash_range bin_of_slot(struct ash_packed *packed, uint64_t n, const
     if ((!plan->is_made || plan->epoch != epoch) && make_plan(packed, plan, epoch) < 0) return (struct ash_range){0};
     bin = ash_rng_permute(packed->opts.seed, ash_hash_mix(STREAM_ORDER + (epoch << 32)), n % packed->bin_count,
                           packed->bin_count);
+    ash_assert(bin < packed->bin_count && plan->starts[bin] < plan->starts[bin + 1]);
     *members_out = plan->members + plan->starts[bin];
     return (struct ash_range){plan->starts[bin], plan->starts[bin + 1] - plan->starts[bin]};
 }
@@ -254,6 +256,7 @@ static void add_example(struct ash_sample *sample, size_t row, struct ash_exampl
 {
     size_t first = first_learned(example, learn);
 
+    ash_assert(first <= example.count);
     memcpy(sample->ids + row, example.ids, example.count * sizeof(*example.ids));
     for (size_t i = 0; i < example.count; i++)
         sample->targets[row + i] = is_learned(example, i, first, learn) ? example.ids[i + 1] : -1;

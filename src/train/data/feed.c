@@ -114,6 +114,7 @@ double ash_feed_loss(const struct ash_feed *feed, size_t sequence)
     const float *losses = feed->losses + sequence * feed->seq_tokens;
     double sum = 0.0;
 
+    ash_assert(sequence < feed->sequences);
     for (size_t r = 0; r < feed->seq_tokens; r++)
         sum += (double)losses[r];
     return sum;

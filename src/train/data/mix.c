@@ -77,6 +77,7 @@ static ssize_t read_document(struct mix *mix, const struct source *source, uint6
     while (source->firsts[shard + 1] <= number)
         shard++;
     document = (size_t)(number - source->firsts[shard]);
+    ash_assert(shard < source->manifest.shard_count && document < source->manifest.shards[shard].documents);
     first = document > 0 ? ash_shard_doc_end(source->shards[shard], document - 1) : 0;
     count = ash_shard_doc_end(source->shards[shard], document) - first;
     if (count > mix->capacity) {

@@ -61,6 +61,7 @@ static void place_items(const struct item *items, size_t count, size_t size, str
         size_t bin = take(bins, items[i].length, size);
 
         bin_of[items[i].index] = bin;
+        ash_assert(items[i].length <= bins->room[bin]);
         bins->room[bin] -= items[i].length;
         push(bins, bin);
     }

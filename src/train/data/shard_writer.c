@@ -82,6 +82,7 @@ static int spill_add(struct spill *spill, const void *data, size_t size_bytes)
         size_t room = SPILL_BYTES - spill->used_bytes;
         size_t part = size_bytes < room ? size_bytes : room;
 
+        ash_assert(part > 0); /* a full buffer was flushed */
         memcpy(spill->buf + spill->used_bytes, bytes, part);
         spill->used_bytes += part;
         bytes += part;

@@ -130,6 +130,7 @@ static int read_plain(struct ash_text_source *source, char *buf, size_t capacity
     if (source->raw_begin == source->raw_end && !source->raw_ended) rc = fill_raw(source, err);
     if (rc < 0) return rc;
     count = ash_min(capacity, source->raw_end - source->raw_begin);
+    ash_assert(source->raw_begin <= source->raw_end);
     memcpy(buf, source->raw + source->raw_begin, count);
     source->raw_begin += count;
     *count_out = count;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "base/workers.h"
@@ -146,6 +147,7 @@ static void encode_chunks(void *ctx, size_t begin, size_t end, int worker)
     for (size_t c = begin; c < end; c++) {
         struct chunk *chunk = &encoder->chunks[c];
 
+        ash_assert(chunk->begin < chunk->end && chunk->end <= encoder->batch->count);
         for (size_t d = chunk->begin; d < chunk->end && chunk->rc == 0; d++)
             chunk->rc = encode_doc(encoder, d, chunk);
     }
@@ -228,6 +230,7 @@ struct ash_encoded ash_encoder_doc(const struct ash_encoder *encoder, size_t ind
 {
     const struct result *result = &encoder->results[index];
 
+    ash_assert(index < encoder->batch->count && result->chunk < encoder->chunk_count);
     return (struct ash_encoded){
         .state = result->state,
         .ids = encoder->chunks[result->chunk].ids.data + result->first,

@@ -216,6 +216,7 @@ static int make_room(struct ash_input *input, struct ash_err *err)
         input->filled -= input->begin;
         input->begin = 0;
     }
+    ash_assert(input->begin == 0 && input->filled <= input->capacity);
     if (input->capacity - input->filled >= READ_BYTES / 2) return 0;
     if (input->filled > input->opts.document_bytes_max) return refuse_size(input, err);
     buf = realloc(input->buf, 2 * input->capacity);
@@ -310,6 +311,7 @@ static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, str
     int rc = append(input, input->buf + input->begin + cut->start, cut->size_bytes, batch, err);
 
     if (rc < 0) return rc;
+    ash_assert(cut->start + cut->size_bytes <= cut->used_bytes);
     advance(input, cut->start);
     batch->docs[batch->count - 1].begin = input->pos;
     advance(input, cut->used_bytes - cut->start);

@@ -88,6 +88,7 @@ static void done_record(struct ash_elastic *machine, const struct ash_elastic_ev
         [ASH_ELASTIC_CHANGE_GROW] = ASH_ELASTIC_WORD_GROW,
     };
 
+    ash_assert((size_t)machine->change < ASH_COUNT(words));
     (void)event;
     machine->word = words[machine->change];
     machine->todo = ASH_ELASTIC_NOTIFY;
@@ -206,6 +207,7 @@ static void done_listen(struct ash_elastic *machine, const struct ash_elastic_ev
 {
     static const enum ash_elastic_change changes[] = {ASH_ELASTIC_CHANGE_REFORM, ASH_ELASTIC_CHANGE_HAND_OVER};
 
+    ash_assert((size_t)event->hands_over < ASH_COUNT(changes));
     machine->leaves = event->is_told;
     machine->tries = 0;
     machine->kept_ranks = event->kept;

@@ -97,6 +97,7 @@ static void format_value(const struct ash_opt *opt, const void *object, char *bu
         return;
     case ASH_OPT_CHOICE:
         memcpy(&choice, field, sizeof(choice));
+        ash_assert(choice >= 0);
         snprintf(buf, buf_bytes, "%s", opt->choices[choice]);
         return;
     case ASH_OPT_STRING:

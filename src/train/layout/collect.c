@@ -45,6 +45,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
     }
+    ash_assert(collect->total <= 3 * count);
     if (collect->group == NULL && exec_of(collect)->memory->host_visible) return 0;
     collect->tensor = malloc(most * sizeof(float));
     return collect->tensor != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a tensor of %zu values", most);
@@ -108,6 +109,7 @@ static int gather_next(struct ash_collect *collect, struct ash_err *err)
     const struct ash_param *param = ash_model_param(collect->outline, entry / 3);
     size_t count = ash_param_full_count(param);
 
+    ash_assert(entry < 3 * ash_model_param_count(collect->outline));
     if (collect->group == NULL) return 0;
     memset(collect->tensor, 0, count * sizeof(float));
     for (size_t i = 0; i < collect->stages->chunk_count; i++)

@@ -183,6 +183,7 @@ static struct ash_fsdp_slot *oldest(struct ash_fsdp *fsdp)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
 
+    ash_assert(fsdp->slot_count > 0);
     for (size_t i = 1; i < fsdp->slot_count; i++)
         if (fsdp->slots[i].used < slot->used) slot = &fsdp->slots[i];
     return slot;

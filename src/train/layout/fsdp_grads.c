@@ -180,6 +180,7 @@ static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
     size_t first = ash_fsdp_grad_offset(fsdp, unit) + (unit->own.first - unit->whole.first);
     int rc = wait_counter(fsdp, grains, PUBLISHED, number, err);
 
+    ash_assert(unit->own.first >= unit->whole.first && ash_range_end(unit->own) <= ash_range_end(unit->whole));
     if (rc < 0) return rc;
     for (size_t r = 0; r < grains; r++)
         fsdp->grad_parts[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;

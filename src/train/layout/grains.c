@@ -73,6 +73,7 @@ int ash_grains_plan_shares(struct ash_shares *shares, const struct ash_grains_op
             if (count + covers > ASH_TREE_PARTS_MAX)
                 return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums",
                                    opts->grain_count, group_size(opts) * opts->strand_count);
+            ash_assert(covers <= ASH_TREE_COVER_MAX);
             memcpy(spans + count, cover, covers * sizeof(*cover));
             count += covers;
         }

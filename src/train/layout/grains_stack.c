@@ -32,6 +32,7 @@ size_t ash_grains_next(const struct ash_grains_strand *strand, const struct ash_
 
 void ash_grains_push(struct ash_grains_stack *stack, struct ash_range span)
 {
+    ash_assert(stack->depth <= ASH_GRAINS_DEPTH_MAX && span.count > 0);
     stack->spans[stack->depth++] = span;
 }
 

@@ -152,6 +152,7 @@ static int get_list(struct ash_holdings *holdings, const struct ash_mesh *place,
     index =
         ((index * size[ASH_MESH_FSDP] + at[ASH_MESH_FSDP]) * size[ASH_MESH_EP] + at[ASH_MESH_EP]) * size[ASH_MESH_TP] +
         at[ASH_MESH_TP];
+    ash_assert(index < holdings->list_count);
     list = &holdings->lists[index];
     if (list->outline == NULL) rc = list_open(holdings, place, chunk, list, err);
     *list_out = list;

@@ -89,6 +89,7 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
 {
     size_t members = 1;
 
+    ash_assert(mask != 0 && mask >> ASH_MESH_AXES == 0);
     for (size_t a = 0; a < ASH_MESH_AXES; a++)
         if (mask & 1u << a) members *= mesh->size[a];
     if (members == 1) return 0;

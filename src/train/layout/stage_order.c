@@ -36,6 +36,7 @@ static struct ash_stage_op nth(const struct ash_stage_order *order, bool backwar
 {
     size_t round = order->ranks * order->chunks, chunk = n % round / order->ranks;
 
+    ash_assert(chunk < order->chunks);
     if (order->chunks == 1) return (struct ash_stage_op){backward, 0, n};
     return (struct ash_stage_op){backward, backward ? order->chunks - 1 - chunk : chunk,
                                  n / round * order->ranks + n % order->ranks};

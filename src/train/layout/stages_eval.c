@@ -1,6 +1,7 @@
 /* stages: losses without gradients. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "train/layout/stages_priv.h"
 
@@ -14,6 +15,7 @@ static void note_results(const struct ash_feed *feed, size_t s, uint64_t index, 
 {
     size_t seq = feed->seq_tokens;
 
+    ash_assert(s < feed->sequences);
     if (results->losses != NULL) results->losses[index] = ash_feed_loss(feed, s);
     for (size_t r = 0; results->rows != NULL && r < seq; r++)
         results->rows[index * seq + r] = feed->targets[s * seq + r] >= 0 ? feed->losses[s * seq + r] : 0.0f;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "collective/epoch.h"
 
 /* Are its sums those of stage->grains? Those of experts that serve several ranks are not. */
@@ -28,6 +29,7 @@ static int start_unit(struct ash_stage *stage, size_t index, struct ash_err *err
 {
     const struct ash_shard_unit *unit = &stage->state.shards->units[index];
 
+    ash_assert(index < stage->state.shards->unit_count);
     if (stage->reduce_started[index] || !is_summed(stage, unit)) return 0;
     stage->reduce_started[index] = true;
     ash_leaf_sums_note(stage->leaf_sums, stage->grains.opts.exec, index, stage->grad_buffer + unit->whole.first,
