@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "orchestrate/policy/policy.h"
-#include "orchestrate/replay/site.h"
+#include "queue/policy/policy.h"
+#include "queue/replay/site.h"
 
 #define GPUS 8
 #define SEED 1

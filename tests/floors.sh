@@ -8,7 +8,7 @@ if grep -nE '\basm\b|extern __shared__|__cvta_' $(find compute/cuda -name '*.cu'
     echo "the lines above name instructions or dynamic shared memory of a GPU: that is for compute/cuda/ptx"
     exit 1
 fi
-find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
+find . ../tools -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     BEGIN { # folder -> folders it may include
         may["base"] = ""
         may["record"] = may["infra"] = may["http"] = "base"
@@ -26,7 +26,8 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["observe"] = "base record infra http"
         may["post"] = may["serve"] " train serve"
         may["probe"] = "base record infra fabric compute collective observe"
-        may["cmd"] = may["post"] " post plan orchestrate probe"
+        may["cmd"] = may["post"] " post plan orchestrate probe queue"
+        may["queue"] = "base infra" # tools/queue
         # rooms that keep to less than their floor may
         room["serve/grammar"] = "base text serve/grammar"
         room["serve/tools"] = "base text serve/grammar serve/tools"
@@ -34,7 +35,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     function violation(what) { print FILENAME ": " what; bad++ }
     FNR == 1 {
         files++
-        floor = FILENAME
+        floor = plain(FILENAME)
         sub(/\/.*/, "", floor)
         if (!(floor in may)) violation("unknown floor \"" floor "\"")
     }
@@ -46,7 +47,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         if (!(target in may)) next # a public header
         if (index(" " floor " " may[floor] " ", " " target " ") == 0) violation("floor \"" floor "\" may not include \"" header "\"")
         if (header ~ /_priv\.h$/ && target != floor) violation("\"" header "\" is private to " target)
-        here = folder(FILENAME)
+        here = folder(plain(FILENAME))
         there = folder(header)
         if (here in room && index(" " room[here] " ", " " there " ") == 0) violation("room \"" here "\" may not include \"" header "\"")
         folders[here] = folders[there] = 1
@@ -55,6 +56,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
             reach[here, there] = 1
         }
     }
+    function plain(path) { sub(/^\.\.\/tools\//, "", path); return path }
     function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
     # Which folders each folder reaches, over any number of includes; two that reach each other are a circle.
     function find_circles(   k, i, j) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One name, one thing. Over src/ and include/ this fails when
+# One name, one thing. Over src/, include/ and tools/ this fails when
 #   - a tag, an enumerator or a macro with the project's prefix (ash_, ASH_) is defined in more than one file;
 #   - a header defines a tag or a constant without the prefix (templates, *_body.h and compute/cpu/, are as local as a .c);
 #   - a function has the name of a struct, union or enum (without the prefix: of one in the same file).
@@ -9,7 +9,7 @@
 # usage: names.sh ROOT
 root=${1:-.}
 cd "$root" || exit 1
-find src include -name '*.[ch]' | LC_ALL=C sort | xargs awk '
+find src include tools -name '*.[ch]' | LC_ALL=C sort | xargs awk '
 function reset_file() { in_comment = 0; in_enum = 0; parens = 0; fresh = 0; continued = 0 }
 # The line without comments and with empty strings.
 function strip(line,    out, token) {

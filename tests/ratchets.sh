@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$1"
 limits=tests/ratchets.txt
 rising=assertions_per_1000_functions
-sources() { find src include -name '*.[ch]' | LC_ALL=C sort; }
+sources() { find src include tools -name '*.[ch]' | LC_ALL=C sort; }
 
 # Lines of the longest file; files of over 450 lines.
 file_figures() {
@@ -60,7 +60,7 @@ call_figures() {
 
 # Figures of speech per 10,000 words of comments, of help texts and errors, and of pages (tests/sentences.awk).
 sentence_figures() {
-    find src include tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs awk -v name=comments -f tests/sentences.awk
+    find src include tools tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs awk -v name=comments -f tests/sentences.awk
     sources | xargs awk -v name=texts -v want=texts -f tests/sentences.awk
     find README.md ARCHITECTURE.md CONTRIBUTING.md docs -name '*.md' | LC_ALL=C sort | xargs awk -v name=docs -f tests/sentences.awk
 }

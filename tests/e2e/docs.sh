@@ -108,7 +108,7 @@ while IFS= read -r line; do
         */*.[ch] | */*.sh | */*.csv | */*.yaml | */*.mjs | */*.py | */*.md)
             case $code in *[*{}A-Z\<]* | /* | runs/*) continue ;; esac
             grep -q "/$code$" "$SCRATCH/files" || fail "$page: there is no file $code" ;;
-        src/*/ | tests/*/ | bench/*/ | docs/*/ | examples/ | scripts/ | include/*/)
+        src/*/ | tools/*/ | tests/*/ | bench/*/ | docs/*/ | examples/ | scripts/ | include/*/)
             [ -d "$code" ] || fail "$page: there is no folder $code" ;;
         */* | *.safetensors | *.yaml | *.json) ;;
         [a-z]*.[a-z]*)

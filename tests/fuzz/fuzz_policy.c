@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrate/policy/export.h"
-#include "orchestrate/policy/policy.h"
+#include "queue/policy/export.h"
+#include "queue/policy/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

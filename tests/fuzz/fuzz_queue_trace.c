@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "orchestrate/replay/site.h"
-#include "orchestrate/replay/trace.h"
+#include "queue/replay/site.h"
+#include "queue/replay/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

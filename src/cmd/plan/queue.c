@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cmd/plan/plan_priv.h"
-#include "orchestrate/policy/export.h"
+#include "queue/policy/export.h"
 
 #define NODES_BYTES_MAX ((size_t)64 << 20)
 #define HOUR_S 3600.0

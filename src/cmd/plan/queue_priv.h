@@ -2,8 +2,8 @@
 #ifndef ASH_CMD_PLAN_QUEUE_PRIV_H
 #define ASH_CMD_PLAN_QUEUE_PRIV_H
 
-#include "orchestrate/replay/replay.h"
-#include "orchestrate/replay/site.h"
+#include "queue/replay/replay.h"
+#include "queue/replay/site.h"
 
 #define ASH_QUEUE_POLICIES_MAX 12
 #define ASH_QUEUE_FILL_STEPS 131 /* 0 to 130 % */
