@@ -22,7 +22,7 @@ find . ../tools -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs a
         may["train"] = "base record infra fabric storage compute collective text model parallel"
         may["serve"] = may["train"] " http observe"
         may["plan"] = "base infra model"
-        may["orchestrate"] = "base record infra http"
+        may["orchestrate"] = "base record infra http observe"
         may["observe"] = "base record infra http"
         may["post"] = may["serve"] " train serve"
         may["probe"] = "base record infra fabric compute collective observe"

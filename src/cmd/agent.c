@@ -18,11 +18,9 @@
 #include "base/log.h"
 #include "cmd/node_flags.h"
 #include "observe/agent/agent.h"
-#include "orchestrate/node/leave.h"
-#include "orchestrate/node_action.h"
+#include "orchestrate/remediation.h"
 #include "record/metrics_page.h"
 
-enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 enum { JOBS_LEAVE, JOBS_STAY };
 
 #define FILES_WANTED 16384
@@ -38,7 +36,7 @@ struct flags {
 };
 
 #define FIELD(name) offsetof(struct flags, name)
-static const char *const acts[] = {"none", "dry-run", "drain", "full", NULL};
+static const char *const acts[] = {"none", "dry-run", "drain", "full", NULL}; /* enum ash_remediation_mode */
 static const char *const manners[] = {"leave", "stay", NULL};
 static const char *const schedulers[] = {"none", "slurm", "kubernetes", "command", NULL};
 
@@ -151,68 +149,6 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar agent --act dry-run --scheduler kubernetes --root /host",
 };
 
-/* ---- acting ------------------------------------------------------------------------------------------------------ */
-
-struct actor {
-    const struct flags *flags;
-    struct ash_node_action_opts opts;
-    const char *node;
-    bool is_out;  /* we took it out */
-    bool is_told; /* its ranks were told */
-};
-
-static enum ash_node_fate fate_of(enum ash_node_status status)
-{
-    switch (status) {
-    case ASH_NODE_DRAIN_RESET:
-        return ASH_FATE_RESET;
-    case ASH_NODE_DRAIN_REBOOT:
-        return ASH_FATE_REBOOT;
-    case ASH_NODE_DRAIN_REPLACE:
-        return ASH_FATE_REPLACE;
-    default:
-        return ASH_FATE_KEEP;
-    }
-}
-
-/* Once for each time that the node goes out. */
-static void tell_jobs(void *ctx)
-{
-    struct actor *actor = ctx;
-    size_t told;
-
-    if (actor->is_told || actor->flags->jobs != JOBS_LEAVE || actor->flags->pages[0] == '\0') return;
-    actor->is_told = true;
-    told = ash_ranks_tell_to_leave(actor->flags->pages);
-    if (told > 0) ash_log(ASH_LOG_INFO, "told %zu ranks on node %s to leave", told, actor->node);
-}
-
-static bool act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
-{
-    struct actor *actor = ctx;
-    enum ash_node_fate fate = fate_of(state->status);
-    const char *why = reason != NULL ? reason->key : "no finding is left";
-    struct ash_str text = {0};
-    struct ash_err err = {0};
-    int rc;
-
-    if (fate == ASH_FATE_KEEP &&
-        (!actor->is_out || state->status != ASH_NODE_HEALTHY || actor->flags->act == ACT_DRAIN))
-        return true;
-    if (ash_node_action_describe(&actor->opts, actor->node, fate, why, &text) == 0)
-        ash_log(ASH_LOG_INFO, "%s%.*s",
-                actor->flags->act == ACT_DRY ? "would run: " : "running: ", (int)strcspn(text.data, "\n"), text.data);
-    ash_str_fini(&text);
-    if (actor->flags->act == ACT_DRY) return true;
-    rc = ash_node_action_run(&actor->opts, actor->node, fate, why, &err);
-    if (rc < 0)
-        ash_log(ASH_LOG_ERROR, "node %s was not changed: %s", actor->node, err.text);
-    else
-        actor->is_out = fate != ASH_FATE_KEEP;
-    if (fate == ASH_FATE_KEEP) actor->is_told = false;
-    return rc == 0;
-}
-
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
 /* The folder of the state file is made. */
@@ -266,19 +202,24 @@ static int read_secrets(const struct flags *flags, struct secrets *secrets, stru
     return rc;
 }
 
+static bool act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
+{
+    return ash_remediation_act(ctx, state->status, reason != NULL ? reason->key : "no finding is left");
+}
+
 static int serve(const struct flags *flags, const char *node, const struct ash_node_marks *marks,
                  const struct secrets *secrets, struct ash_err *err)
 {
-    struct actor actor = {.flags = flags,
-                          .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
-                                   .command = flags->command,
-                                   .share_max = flags->share,
-                                   .drains = flags->drains,
-                                   .nodes = (size_t)flags->nodes,
-                                   .seconds = 10,
-                                   .before = tell_jobs,
-                                   .ctx = &actor},
-                          .node = node};
+    struct ash_remediation remediation = {.mode = (enum ash_remediation_mode)flags->act,
+                                          .action = {.scheduler = (enum ash_scheduler)flags->scheduler,
+                                                     .command = flags->command,
+                                                     .share_max = flags->share,
+                                                     .drains = flags->drains,
+                                                     .nodes = (size_t)flags->nodes,
+                                                     .seconds = 10},
+                                          .node = node,
+                                          .ranks = flags->jobs == JOBS_LEAVE && flags->pages[0] != '\0' ? flags->pages
+                                                                                                        : NULL};
     struct ash_agent_opts opts = {.source = {.root = flags->node.root,
                                              .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
                                              .nvml = flags->node.nvml,
@@ -296,8 +237,8 @@ static int serve(const struct flags *flags, const char *node, const struct ash_n
                                   .node = node,
                                   .judge_seconds = flags->judge_seconds,
                                   .wanted = {marks->gpus, marks->network_devices},
-                                  .act = flags->act != ACT_NONE ? act : NULL,
-                                  .ctx = &actor};
+                                  .act = flags->act != ASH_REMEDIATION_NONE ? act : NULL,
+                                  .ctx = &remediation};
     struct ash_agent *agent = NULL;
     int rc = prepare_state(flags->state, err);
 
@@ -329,11 +270,11 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     struct secrets secrets = {0};
 
     (void)opts, (void)word;
-    if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_NONE)
+    if (flags->act >= ASH_REMEDIATION_DRAIN && flags->scheduler == ASH_SCHEDULER_NONE)
         return ash_cmd_misuse("agent", "--act %s needs --scheduler slurm, kubernetes or command", acts[flags->act]);
     if (flags->scheduler == ASH_SCHEDULER_COMMAND && flags->command == NULL)
         return ash_cmd_misuse("agent", "--scheduler command needs --command");
-    if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_COMMAND &&
+    if (flags->act >= ASH_REMEDIATION_DRAIN && flags->scheduler == ASH_SCHEDULER_COMMAND &&
         (flags->drains == NULL || flags->nodes == 0))
         return ash_cmd_misuse("agent", "--scheduler command needs --drains FILE, which all nodes share, and --nodes: "
                                        "the share that may be out is counted there");
