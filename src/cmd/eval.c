@@ -112,6 +112,21 @@ int ash_eval_find_words(const struct ash_eval *eval, struct ash_think_words *wor
     return ash_think_words_init(words, NULL, NULL, ash_engine_tokenizer(eval->engine), err);
 }
 
+static bool look(void *ctx, size_t done, size_t total)
+{
+    struct ash_eval_watch *watch = ctx;
+
+    ash_progress_bar_count(&watch->bar, done, total, watch->what);
+    return !ash_interrupt_requested();
+}
+
+struct ash_eval_progress ash_eval_watch_start(struct ash_eval_watch *watch, const char *what)
+{
+    watch->what = what;
+    ash_progress_bar_init(&watch->bar);
+    return (struct ash_eval_progress){look, watch};
+}
+
 static int measure(struct ash_eval *eval, struct ash_err *err)
 {
     if (eval->tasks != NULL) return ash_eval_tasks(eval, err);

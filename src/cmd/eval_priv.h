@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "cmd/engine_flags.h"
+#include "cmd/progress_bar.h"
+#include "post/eval/progress.h"
 #include "serve/engine/think.h"
 #include "train/data/arithmetic.h"
 
@@ -24,6 +26,13 @@ struct ash_eval {
     struct ash_engine *engine;
 };
 
+/* The progress bar of a measurement, which ends on Ctrl-C. */
+struct ash_eval_watch {
+    struct ash_progress_bar bar;
+    const char *what; /* "windows" */
+};
+/* Begin; the progress to give to the measurement. Clear the bar afterwards. */
+struct ash_eval_progress ash_eval_watch_start(struct ash_eval_watch *watch, const char *what);
 /* The words of --think-min and --think-max, to be freed; nothing where there is no budget. */
 int ash_eval_find_words(const struct ash_eval *eval, struct ash_think_words *words, struct ash_err *err);
 /* Measure the loss on eval->data and print it. Returns 0 or an error; -ECANCELED after Ctrl-C. */

@@ -10,11 +10,9 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/math.h"
 #include "cmd/cmd.h"
-#include "cmd/progress_bar.h"
 #include "plan/validate/csv.h"
 #include "post/eval/ask.h"
 
@@ -115,26 +113,14 @@ static int load_split(const struct ash_task *task, const char *task_path, const 
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-struct watch {
-    struct ash_progress_bar bar;
-    size_t total;
-};
-
-static bool look(void *ctx, size_t done)
-{
-    struct watch *watch = ctx;
-
-    ash_progress_bar_count(&watch->bar, done, watch->total, "documents");
-    return !ash_interrupt_requested();
-}
-
 static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t *docs, const json_t *few,
                struct ash_task_answers *answers, struct ash_err *err)
 {
     const struct ash_defaults *defaults = ash_engine_defaults(eval->engine);
     const struct ash_model_config *config = ash_model_get_config(ash_engine_model(eval->engine));
     struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch, .max_tokens = ash_engine_context(eval->engine)};
-    struct watch watch = {.total = json_array_size(docs)};
+    struct ash_eval_watch watch;
+    size_t count = json_array_size(docs);
     struct ash_think_words words = {0};
     struct ash_task_model model = {.think_min = (size_t)eval->think_min,
                                    .think_max = (size_t)eval->think_max,
@@ -142,20 +128,18 @@ static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t 
                                    .prefix = config->bos >= 0 ? config->bos : config->eos[0],
                                    .eos = defaults->eos,
                                    .eos_count = defaults->eos_count,
-                                   .progress = look,
-                                   .ctx = &watch};
+                                   .progress = ash_eval_watch_start(&watch, "documents")};
     int rc = ash_eval_find_words(eval, &words, err);
 
     if (rc < 0) return rc;
     if (words.more.count > 0) model.words = &words;
-    if (eval->limit > 0) watch.total = ash_min(watch.total, (size_t)eval->limit);
+    if (eval->limit > 0) count = ash_min(count, (size_t)eval->limit);
     rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &model.core, err);
     if (rc < 0) {
         ash_think_words_fini(&words);
         return rc;
     }
-    ash_progress_bar_init(&watch.bar);
-    rc = ash_task_ask(&(struct ash_task_asked){task, &model, docs, few, watch.total}, answers, err);
+    rc = ash_task_ask(&(struct ash_task_asked){task, &model, docs, few, count}, answers, err);
     ash_progress_bar_clear(&watch.bar);
     ash_core_close(model.core);
     ash_think_words_fini(&words);

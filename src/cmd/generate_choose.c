@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/math.h"
-#include "cmd/verifier.h"
+#include "post/search/verifier.h"
 #include "serve/votes.h"
 
 int ash_generate_chooser_open(struct ash_generate_chooser *chooser, const struct ash_generate *generate,

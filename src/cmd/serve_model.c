@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
-#include "cmd/verifier.h"
 #include "model/model.h"
+#include "post/search/verifier.h"
 #include "serve/adapters.h"
 
 /* ---- what the API calls ------------------------------------------------------------------------------------------ */

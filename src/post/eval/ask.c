@@ -379,8 +379,7 @@ int ash_task_ask(const struct ash_task_asked *asked, struct ash_task_answers *an
         rc = ash_err_set(err, -ENOMEM, "out of memory for %zu documents", count);
     for (size_t at = 0; rc == 0 && at < count; at += CHUNK) {
         rc = ask_chunk(asked, (struct ash_range){at, ash_min(CHUNK, count - at)}, answers_out, err);
-        if (rc == 0 && model->progress != NULL && !model->progress(model->ctx, ash_min(count, at + CHUNK)))
-            rc = -ECANCELED;
+        if (rc == 0) rc = ash_eval_progress_report(&model->progress, ash_min(count, at + CHUNK), count);
     }
     if (rc < 0) ash_task_answers_fini(answers_out);
     return rc;

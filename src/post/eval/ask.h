@@ -3,6 +3,7 @@
 #ifndef ASH_POST_EVAL_ASK_H
 #define ASH_POST_EVAL_ASK_H
 
+#include "post/eval/progress.h"
 #include "post/eval/task.h"
 #include "serve/engine/core.h"
 #include "serve/engine/think.h"
@@ -17,9 +18,7 @@ struct ash_task_model {
     size_t eos_count;
     const struct ash_think_words *words; /* of generated text with a budget for thoughts; NULL: none */
     size_t think_min, think_max;
-    /* Called now and then with how many documents are done; returns false to stop. NULL: nobody looks. */
-    bool (*progress)(void *ctx, size_t done);
-    void *ctx;
+    struct ash_eval_progress progress; /* in documents */
 };
 
 /* Answers of a model. Zero-initialise, free with ash_task_answers_fini. */

@@ -1,6 +1,6 @@
 /* verifier - what weighs answers for --strategy: programs, reward models and checks, a list as rl.rewards has it. */
-#ifndef ASH_CMD_VERIFIER_H
-#define ASH_CMD_VERIFIER_H
+#ifndef ASH_POST_SEARCH_VERIFIER_H
+#define ASH_POST_SEARCH_VERIFIER_H
 
 #include "base/opts.h"
 #include "post/rl/rewards.h"

@@ -1,5 +1,5 @@
 /* verifier: rewards as weights, for one thread at a time. */
-#include "cmd/verifier.h"
+#include "post/search/verifier.h"
 
 #include <errno.h>
 #include <pthread.h>
