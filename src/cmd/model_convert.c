@@ -2,19 +2,16 @@
  * the parent puts it in place when all went well, and removes it when the child failed, was interrupted or crashed. */
 #include "cmd/model_priv.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/bf16.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -23,13 +20,9 @@
 #include "cmd/progress_bar.h"
 #include "cmd/remote.h"
 #include "cmd/units.h"
-#include "model/model.h"
+#include "model/files/convert.h"
 #include "storage/commit/commit.h"
 #include "storage/tier/tier.h"
-
-#define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */
-#define PATH_BYTES 4096
-#define F16_MAX 65504.0f
 
 struct convert {
     int dtype; /* index into dtypes */
@@ -89,78 +82,6 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- the child: writes the folder -------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t name_bytes = strlen(name), suffix_bytes = strlen(suffix);
-
-    return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
-}
-
-/* Tokenizer, templates and notes travel along; weights in any format and what was written anew do not. */
-static bool is_companion(const char *name)
-{
-    static const char *const suffixes[] = {".json", ".jinja", ".txt", ".model", ".md", ".tiktoken"};
-    static const char *const written[] = {"config.json", "generation_config.json", ASH_COMMIT_MANIFEST};
-
-    if (ends_with(name, ".index.json")) return false;
-    for (size_t i = 0; i < ASH_COUNT(written); i++)
-        if (strcmp(name, written[i]) == 0) return false;
-    for (size_t i = 0; i < ASH_COUNT(suffixes); i++)
-        if (ends_with(name, suffixes[i])) return true;
-    return strncmp(name, "LICENSE", strlen("LICENSE")) == 0;
-}
-
-static int copy_file(const char *from_dir, const char *to_dir, const char *name, struct ash_err *err)
-{
-    char from[PATH_BYTES], to[PATH_BYTES], *data = NULL;
-    struct stat info;
-    size_t size_bytes = 0;
-    int rc;
-
-    if (ash_path_join(from, sizeof(from), from_dir, name) < 0 || ash_path_join(to, sizeof(to), to_dir, name) < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "the path of '%s' is too long", name);
-    if (stat(from, &info) < 0 || !S_ISREG(info.st_mode)) return 0;
-    rc = ash_file_read(from, COPY_MAX_BYTES, &data, &size_bytes, err);
-    if (rc < 0) return rc;
-    rc = ash_file_replace(to, data, size_bytes, err);
-    free(data);
-    return rc;
-}
-
-static int copy_companions(const char *from_dir, const char *to_dir, struct ash_err *err)
-{
-    DIR *dir = opendir(from_dir);
-    const struct dirent *entry;
-    int rc = 0;
-
-    if (dir == NULL) return ash_err_set(err, -errno, "cannot list '%s': %s", from_dir, strerror(errno));
-    while (rc == 0 && (entry = readdir(dir)) != NULL)
-        if (is_companion(entry->d_name)) rc = copy_file(from_dir, to_dir, entry->d_name, err);
-    closedir(dir);
-    return rc;
-}
-
-static float value_at(const struct ash_param *param, size_t index)
-{
-    return param->dtype == ASH_F32 ? ((const float *)param->data)[index]
-                                   : ash_bf16_to_f32(((const uint16_t *)param->data)[index]);
-}
-
-/* A value that f16 cannot hold would become infinite: better no folder than one that is broken. */
-static int check_f16(const struct ash_model *model, struct ash_err *err)
-{
-    for (size_t i = 0; i < ash_model_param_count(model); i++) {
-        const struct ash_param *param = ash_model_param(model, i);
-
-        if (ash_dtype_block(param->dtype) > 1) continue; /* quantised with scales of f16, and not saved */
-        for (size_t e = 0; param->dtype != ASH_F16 && e < param->count; e++)
-            if (value_at(param, e) > F16_MAX || value_at(param, e) < -F16_MAX)
-                return ash_err_set(err, -ERANGE, "tensor '%s' holds %g, which f16 cannot: use --dtype bf16",
-                                   param->name, (double)value_at(param, e));
-    }
-    return 0;
-}
-
 /* Each line of notes is a warning. */
 static void print_notes(char *notes)
 {
@@ -181,53 +102,28 @@ static void show_saved(void *ctx, size_t count, size_t total)
                          (double)count / ash_progress_bar_seconds(progress) / 1e6, left);
 }
 
-static int save_gguf(struct convert *convert, const struct ash_model *model, enum ash_dtype dtype, struct ash_err *err)
-{
-    struct ash_save_watch watch = {show_saved, &convert->progress};
-    struct ash_str notes = {0};
-    char path[PATH_BYTES];
-    int rc;
-
-    if (ash_path_join(path, sizeof(path), ash_commit_dir(convert->commit), "model.gguf") < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", convert->target);
-    rc = ash_model_save_gguf(model, convert->source, path, dtype, &notes, &watch, err);
-    ash_progress_bar_clear(&convert->progress);
-    if (rc == 0) print_notes(notes.data);
-    ash_str_fini(&notes);
-    return rc;
-}
-
-static int save_folder(struct convert *convert, const struct ash_model *model, enum ash_dtype dtype,
-                       struct ash_err *err)
-{
-    struct ash_save_watch watch = {show_saved, &convert->progress};
-    int rc =
-        ash_model_save(model, ash_commit_dir(convert->commit), dtype, (size_t)convert->max_shard_size, &watch, err);
-
-    ash_progress_bar_clear(&convert->progress);
-    return rc;
-}
-
 static int write_folder(struct convert *convert, struct ash_err *err)
 {
-    enum ash_dtype dtype = convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype];
-    struct ash_model *model = NULL;
+    struct ash_save_watch watch = {show_saved, &convert->progress};
+    const struct ash_convert_opts opts = {.source = convert->source,
+                                          .dir = ash_commit_dir(convert->commit),
+                                          .dtype =
+                                              convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype],
+                                          .is_gguf = convert->gguf,
+                                          .max_shard_bytes = (size_t)convert->max_shard_size,
+                                          .watch = &watch};
+    struct ash_str notes = {0};
     char count[ASH_UNITS_BYTES];
-    int rc = ash_model_open(convert->source, &model, err);
+    size_t weights = 0;
+    int rc = ash_convert_folder(&opts, &notes, &weights, err);
 
-    if (rc == 0 && ash_model_get_config(model)->lora != NULL)
-        rc = ash_err_set(err, -ENOTSUP, "%s has adapters: `ashlar model merge` adds them to their base first",
-                         convert->source);
-    if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
-    if (rc == 0 && convert->gguf)
-        rc = save_gguf(convert, model, dtype, err);
-    else if (rc == 0)
-        rc = save_folder(convert, model, dtype, err);
-    if (rc == 0) rc = copy_companions(convert->source, ash_commit_dir(convert->commit), err);
-    if (rc == 0)
+    ash_progress_bar_clear(&convert->progress);
+    if (rc == 0) {
+        print_notes(notes.data);
         printf("%s%s: %s parameters as %s\n", convert->target, convert->gguf ? "/model.gguf" : "",
-               ash_units_count(ash_model_weight_count(model), count, sizeof(count)), ash_dtype_name(dtype));
-    ash_model_close(model);
+               ash_units_count(weights, count, sizeof(count)), ash_dtype_name(opts.dtype));
+    }
+    ash_str_fini(&notes);
     return rc;
 }
 
