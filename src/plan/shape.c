@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "base/assert.h"
-
 static double mlp(const struct ash_shape *shape, double width)
 {
     return (shape->gated ? 3 : 2) * shape->hidden * width;
@@ -111,7 +109,6 @@ static void fill(struct ash_shape *s)
     if (s->head_dim == 0 && s->heads > 0) s->head_dim = s->hidden / s->heads;
     if (s->kv_rank > 0 && s->v_dim == 0) s->v_dim = s->head_dim;
     if (s->experts > 0 && s->sparse_layers == 0 && s->ssm_layers == 0) s->sparse_layers = s->layers - s->dense_layers;
-    ash_assert(s->sparse_layers <= s->layers);
     if (s->ssm_layers > 0) return;
     s->attn_layers = s->layers;
     s->dense_layers = s->layers - s->sparse_layers;
