@@ -26,8 +26,8 @@ static const struct ash_opt eval_opts[] = {
     {"windows", ASH_OPT_INT, FIELD(windows), "0", "with --data: how many windows, drawn evenly; 0: all", 0, INFINITY,
      NULL},
     {"task", ASH_OPT_CHOICE, FIELD(task), "none", "arithmetic: count exact answers to generated problems", 0, 0, tasks},
-    {"tasks", ASH_OPT_STRING, FIELD(tasks), NULL,
-     "a task of lm-evaluation-harness as YAML, over local JSON lines, JSON or CSV", 0, 0, NULL},
+    {"tasks", ASH_OPT_LIST, FIELD(tasks), NULL,
+     "tasks of lm-evaluation-harness as YAML files, over local JSON lines, JSON or CSV", 0, 0, NULL},
     {"limit", ASH_OPT_INT, FIELD(limit), "0", "with --tasks: only the first documents; 0: all", 0, INFINITY, NULL},
     {"num_fewshot", ASH_OPT_INT, FIELD(num_fewshot), "-1", "with --tasks: examples before each; -1: as the task says",
      -1, 10000, NULL},
@@ -62,12 +62,12 @@ static const struct ash_opt_table eval_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis =
         "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]\n"
-        "ashlar eval --model DIR --tasks TASK.yaml [flags]",
+        "ashlar eval --model DIR --tasks TASK.yaml,... [flags]",
     .about =
         "With --data: mean loss, perplexity and bits per byte of the model on token shards.\n"
         "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones\n"
         "(--split valid), with a 95 % confidence interval (Wilson).\n"
-        "With --tasks: scores of a task of lm-evaluation-harness, with its JSON. Python in a task is refused.\n"
+        "With --tasks: scores of tasks of lm-evaluation-harness, with its JSON. Python in a task is refused.\n"
         "With --strategy: accuracy over the number of answers: the best by the checker (an upper bound), the most\n"
         "frequent one, or the most frequent one weighed by log-probability; and unbiased pass@k. With --verifier the\n"
         "weights are those of programs, reward models or checks.",
@@ -80,11 +80,11 @@ static const struct ash_cmd_usage usage = {
 static int check_flags(const struct ash_eval *eval)
 {
     if (eval->model == NULL) return ash_cmd_misuse("eval", "--model DIR is missing");
-    if (eval->data == NULL && eval->task == TASK_NONE && eval->tasks == NULL)
+    if (eval->data == NULL && eval->task == TASK_NONE && eval->tasks.count == 0)
         return ash_cmd_misuse("eval", "say what to measure: --data DIR, --task arithmetic or --tasks FILE.yaml");
-    if ((eval->data != NULL) + (eval->task != TASK_NONE) + (eval->tasks != NULL) > 1)
+    if ((eval->data != NULL) + (eval->task != TASK_NONE) + (eval->tasks.count > 0) > 1)
         return ash_cmd_misuse("eval", "--data, --task and --tasks exclude each other");
-    if ((eval->think_min > 0 || eval->think_max > 0) && eval->tasks == NULL && eval->strategy == 0)
+    if ((eval->think_min > 0 || eval->think_max > 0) && eval->tasks.count == 0 && eval->strategy == 0)
         return ash_cmd_misuse("eval", "--think-min and --think-max are for --tasks and --strategy");
     if (eval->strategy != 0 && eval->task == TASK_NONE)
         return ash_cmd_misuse("eval", "--strategy needs answers that can be checked: give --task arithmetic");
@@ -129,7 +129,7 @@ struct ash_eval_progress ash_eval_watch_start(struct ash_eval_watch *watch, cons
 
 static int measure(struct ash_eval *eval, struct ash_err *err)
 {
-    if (eval->tasks != NULL) return ash_eval_tasks(eval, err);
+    if (eval->tasks.count > 0) return ash_eval_tasks(eval, err);
     if (eval->strategy != 0) return ash_eval_strategy(eval, err);
     return eval->task == TASK_ARITHMETIC ? ash_eval_arithmetic(eval, err) : ash_eval_data(eval, err);
 }

@@ -12,10 +12,10 @@
 #include "train/data/arithmetic.h"
 
 struct ash_eval {
-    const char *model, *data, *tasks, *output;
+    const char *model, *data, *output;
     int64_t limit, num_fewshot;
     int strategy; /* enum ash_strategy */
-    struct ash_opt_list n, verifier;
+    struct ash_opt_list tasks, n, verifier;
     const char *plot;
     double temperature;
     int64_t count, show, batch, seq_tokens, windows, think_min, think_max;

@@ -16,6 +16,8 @@
 #include "plan/validate/csv.h"
 #include "post/eval/ask.h"
 
+#define METRIC_WIDTH 32 /* columns of a metric and its filter */
+
 /* ---- documents --------------------------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end)
@@ -148,12 +150,17 @@ static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t 
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static json_t *as_harness(const struct ash_eval *eval, const struct ash_task *task, json_t *results, size_t original,
-                          size_t asked)
+/* Add a task to what the harness writes of a run. */
+static int add_results(json_t *all, const struct ash_task *task, json_t *results, size_t original, size_t asked)
 {
-    return json_pack("{s:{s:o}, s:{s:O}, s:{s:I}, s:{s:{s:I, s:I}}, s:s}", "results", task->name, results, "configs",
-                     task->name, task->json, "n-shot", task->name, (json_int_t)task->fewshot, "n-samples", task->name,
-                     "original", (json_int_t)original, "effective", (json_int_t)asked, "model_name", eval->model);
+    int rc = json_object_set_new(json_object_get(all, "results"), task->name, results);
+
+    rc |= json_object_set(json_object_get(all, "configs"), task->name, task->json);
+    rc |= json_object_set_new(json_object_get(all, "n-shot"), task->name, json_integer((json_int_t)task->fewshot));
+    rc |= json_object_set_new(
+        json_object_get(all, "n-samples"), task->name,
+        json_pack("{s:I, s:I}", "original", (json_int_t)original, "effective", (json_int_t)asked));
+    return rc == 0 ? 0 : -ENOMEM;
 }
 
 static void print_results(const struct ash_task *task, const json_t *results, size_t count)
@@ -172,45 +179,89 @@ static void print_results(const struct ash_task *task, const json_t *results, si
             error = json_object_get(results, other.data);
         ash_str_fini(&other);
         if (json_is_number(error))
-            printf("%-20s %.4f  (standard error %.4f)\n", key, json_number_value(value), json_number_value(error));
+            printf("%-*s %.4f  (standard error %.4f)\n", METRIC_WIDTH, key, json_number_value(value),
+                   json_number_value(error));
         else
-            printf("%-20s %.4f\n", key, json_number_value(value));
+            printf("%-*s %.4f\n", METRIC_WIDTH, key, json_number_value(value));
     }
 }
 
-static int score(const struct ash_eval *eval, const struct ash_task *task, const struct ash_task_answers *answers,
-                 size_t original, struct ash_err *err)
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
+
+/* One of --tasks, with its documents. */
+struct item {
+    const char *path;
+    struct ash_task *task;
+    json_t *docs, *few; /* few: NULL where examples are other documents of docs */
+};
+
+static int open_item(const struct ash_eval *eval, struct item *item, struct ash_err *err)
 {
-    json_t *results = NULL, *all;
-    int rc = ash_task_score(task, answers->answers, answers->count, &results, err);
+    int rc = ash_task_open(item->path, &item->task, err);
+    struct ash_task *task = item->task;
 
     if (rc < 0) return rc;
-    if (!eval->json) print_results(task, results, answers->count);
-    all = as_harness(eval, task, results, original, answers->count);
-    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for results");
-    if (eval->output != NULL) rc = ash_json_save(eval->output, all, err);
-    if (rc == 0 && eval->json) return ash_cmd_print_json(all, err);
-    json_decref(all);
+    if (eval->num_fewshot >= 0) task->fewshot = (size_t)eval->num_fewshot;
+    rc = load_split(task, item->path, task->test_split, &item->docs, err);
+    if (rc == 0 && task->fewshot > 0 && strcmp(task->fewshot_split, task->test_split) != 0)
+        rc = load_split(task, item->path, task->fewshot_split, &item->few, err);
     return rc;
+}
+
+/* All of them before the first is asked: a misspelt file costs no hour. */
+static int open_items(const struct ash_eval *eval, struct item *items, struct ash_err *err)
+{
+    for (size_t i = 0; i < eval->tasks.count; i++) {
+        int rc;
+
+        items[i].path = eval->tasks.items[i];
+        rc = open_item(eval, &items[i], err);
+        if (rc < 0) return rc;
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(items[k].task->name, items[i].task->name) == 0)
+                return ash_err_set(err, -EINVAL, "%s and %s are both called '%s': results go by name", items[k].path,
+                                   items[i].path, items[i].task->name);
+    }
+    return 0;
+}
+
+static int run_item(struct ash_eval *eval, const struct item *item, json_t *all, struct ash_err *err)
+{
+    struct ash_task_answers answers = {0};
+    json_t *results = NULL;
+    int rc = ask(eval, item->task, item->docs, item->few != NULL ? item->few : item->docs, &answers, err);
+
+    if (rc == 0) rc = ash_task_score(item->task, answers.answers, answers.count, &results, err);
+    if (rc == 0 && !eval->json) print_results(item->task, results, answers.count);
+    if (rc == 0 && add_results(all, item->task, results, json_array_size(item->docs), answers.count) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory for results");
+    ash_task_answers_fini(&answers);
+    return rc;
+}
+
+static void close_items(struct item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        json_decref(items[i].docs);
+        json_decref(items[i].few);
+        ash_task_close(items[i].task);
+    }
+    free(items);
 }
 
 int ash_eval_tasks(struct ash_eval *eval, struct ash_err *err)
 {
-    struct ash_task_answers answers = {0};
-    struct ash_task *task = NULL;
-    json_t *docs = NULL, *few = NULL;
-    int rc = ash_task_open(eval->tasks, &task, err);
+    struct item *items = calloc(eval->tasks.count, sizeof(*items));
+    json_t *all = json_pack("{s:{}, s:{}, s:{}, s:{}, s:s}", "results", "configs", "n-shot", "n-samples", "model_name",
+                            eval->model);
+    int rc = items != NULL && all != NULL ? open_items(eval, items, err)
+                                          : ash_err_set(err, -ENOMEM, "out of memory for tasks");
 
-    if (rc < 0) return rc;
-    if (eval->num_fewshot >= 0) task->fewshot = (size_t)eval->num_fewshot;
-    rc = load_split(task, eval->tasks, task->test_split, &docs, err);
-    if (rc == 0 && task->fewshot > 0 && strcmp(task->fewshot_split, task->test_split) != 0)
-        rc = load_split(task, eval->tasks, task->fewshot_split, &few, err);
-    if (rc == 0) rc = ask(eval, task, docs, few != NULL ? few : docs, &answers, err);
-    if (rc == 0) rc = score(eval, task, &answers, json_array_size(docs), err);
-    ash_task_answers_fini(&answers);
-    json_decref(docs);
-    json_decref(few);
-    ash_task_close(task);
+    for (size_t i = 0; rc == 0 && i < eval->tasks.count; i++)
+        rc = run_item(eval, &items[i], all, err);
+    if (rc == 0 && eval->output != NULL) rc = ash_json_save(eval->output, all, err);
+    if (rc == 0 && eval->json) rc = ash_cmd_print_json(json_incref(all), err);
+    json_decref(all);
+    if (items != NULL) close_items(items, eval->tasks.count);
     return rc;
 }

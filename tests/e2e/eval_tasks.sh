@@ -45,6 +45,21 @@ YAML
 try "$ASHLAR" eval --model "$model" --tasks generate.yaml
 expect 0 "generated text"
 grep -q '^exact_match,word  *1.0000' "$SCRATCH/out" || fail "generated text: $(cat "$SCRATCH/out")"
+# several tasks: each has the result that it has alone, in one file
+try "$ASHLAR" eval --model "$model" --tasks task.yaml,generate.yaml --output both.json
+expect 0 "two tasks"
+same "two tasks, both printed" "stories names" "$(awk '$1 == "task" { sub(/,/, "", $2); print $2 }' "$SCRATCH/out" | paste -sd ' ')"
+python3 - results.json both.json << 'PY' || fail "two tasks: $(cat both.json)"
+import json, sys
+alone, both = (json.load(open(f)) for f in sys.argv[1:])
+same = all(both[k]["stories"] == alone[k]["stories"] for k in ("results", "configs", "n-shot", "n-samples"))
+sys.exit(not (same and both["results"]["names"]["exact_match,word"] == 1 and both["n-samples"]["names"]["original"] == 1))
+PY
+try "$ASHLAR" eval --model "$model" --tasks task.yaml,task.yaml
+expect_error 1 "a task twice" "both called 'stories'"
+try "$ASHLAR" eval --model "$model" --tasks task.yaml,nowhere.yaml --output none.json
+expect_error 1 "one of two is missing" "nowhere.yaml"
+same "none is asked if one is missing" "" "$(cat "$SCRATCH/out")"
 echo 'process_docs: !function utils.clean' >> generate.yaml
 try "$ASHLAR" eval --model "$model" --tasks generate.yaml
 expect_error 1 "Python" "!function utils.clean"
