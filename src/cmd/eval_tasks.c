@@ -157,9 +157,9 @@ static int add_results(json_t *all, const struct ash_task *task, json_t *results
 
     rc |= json_object_set(json_object_get(all, "configs"), task->name, task->json);
     rc |= json_object_set_new(json_object_get(all, "n-shot"), task->name, json_integer((json_int_t)task->fewshot));
-    rc |= json_object_set_new(
-        json_object_get(all, "n-samples"), task->name,
-        json_pack("{s:I, s:I}", "original", (json_int_t)original, "effective", (json_int_t)asked));
+    rc |=
+        json_object_set_new(json_object_get(all, "n-samples"), task->name,
+                            json_pack("{s:I, s:I}", "original", (json_int_t)original, "effective", (json_int_t)asked));
     return rc == 0 ? 0 : -ENOMEM;
 }
 

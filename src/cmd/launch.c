@@ -363,12 +363,14 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
                                 .back_off_s = flags->back_off,
                                 .argv = argv,
                                 .program = flags->program ? argv[0] : "/proc/self/exe"};
-    char **again = words_again(argv, flags->program), spares[24];
+    char **again = words_again(argv, flags->program), spares[24], ranks[24];
     int rc = read_node_rank(flags->node_rank, &launch.node_rank, err);
 
     launch.again = again;
     snprintf(spares, sizeof(spares), "%lld", (long long)flags->spares);
+    snprintf(ranks, sizeof(ranks), "%zu", launch.procs);
     if (flags->spares > 0) setenv("ASHLAR_RECOVER_SPARES", spares, 0);
+    setenv(ASH_RUN_MOST_RANKS, ranks, 1);
     if (flags->replace_slow) setenv("ASHLAR_RECOVER_REPLACE_SLOW", "true", 0);
     if (rc == 0) rc = check_machine(flags->check, err);
     if (rc == 0) rc = run_with_folder(&launch, flags, err);

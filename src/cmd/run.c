@@ -107,6 +107,39 @@ static bool is_done(const char *dir, const struct ash_run_request *request)
            status.ranks == request->ranks;
 }
 
+/* Is there a run that can do it? */
+static int check_request(const char *dir, const struct ash_run_request *request, struct ash_err *err)
+{
+    struct ash_run_status status;
+    int rc = ash_run_status_read(dir, &status, err);
+
+    if (rc < 0) return rc;
+    if (!ash_run_is_going(dir)) return ash_err_set(err, -ESRCH, "nothing is running in %s", dir);
+    if (request->stop) return 0;
+    if (request->ranks < status.min_ranks)
+        return ash_err_set(err, -EINVAL, "the run ends with fewer than %" PRId64 " ranks (recover.min_ranks)",
+                           status.min_ranks);
+    if (status.most_ranks == 1 && request->ranks > 1)
+        return ash_err_set(err, -EINVAL,
+                           "it is one process: stop it, and continue with `ashlar launch --procs %" PRId64
+                           " train --resume --out %s`",
+                           request->ranks, dir);
+    if (status.most_ranks > 0 && request->ranks > status.most_ranks)
+        return ash_err_set(err, -EINVAL, "the launcher of the run has %" PRId64 " processes (--procs and --spares)",
+                           status.most_ranks);
+    return 0;
+}
+
+static int say_done(const char *dir, const struct ash_run_request *request)
+{
+    if (request->stop)
+        printf("%s %s\n", dir, ash_run_is_going(dir) ? "saves and ends" : "has ended");
+    else
+        printf("%s %s %" PRId64 " rank%s\n", dir, is_done(dir, request) ? "has" : "shall have", request->ranks,
+               request->ranks == 1 ? "" : "s");
+    return 0;
+}
+
 /* Leave a request and see it through. Returns the exit code. */
 static int ask(const char *dir, const struct ash_run_request *request, double wait_s)
 {
@@ -114,16 +147,12 @@ static int ask(const char *dir, const struct ash_run_request *request, double wa
     struct ash_run_status status;
     struct ash_err err = {0};
 
-    if (ash_run_status_read(dir, &status, &err) < 0) return ash_cmd_fail(&err);
-    if (!ash_run_is_going(dir)) {
-        ash_err_set(&err, -ESRCH, "nothing is running in %s", dir);
+    if (check_request(dir, request, &err) < 0 || ash_run_request_write(dir, request, &err) < 0)
         return ash_cmd_fail(&err);
-    }
-    if (ash_run_request_write(dir, request, &err) < 0) return ash_cmd_fail(&err);
     ash_interrupt_install();
     while (!is_done(dir, request) && ash_clock_ns() < end_ns && !ash_interrupt_requested())
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    if (wait_s == 0 || is_done(dir, request)) return 0;
+    if (wait_s == 0 || is_done(dir, request)) return say_done(dir, request);
     if (ash_interrupt_requested()) return ash_cmd_stopped();
     if (ash_run_status_read(dir, &status, &err) < 0) return ash_cmd_fail(&err);
     if (request->stop)

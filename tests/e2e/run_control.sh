@@ -11,9 +11,12 @@ control status "$SCRATCH/run"
 expect 0 "status"
 grep -q '^state  *running$' "$SCRATCH/out" && grep -q '^step  *[0-9]* of 1000000, loss' "$SCRATCH/out" && grep -q '^ranks  *3 as fsdp=3' "$SCRATCH/out" ||
     fail "status: $(cat "$SCRATCH/out")"
+control resize "$SCRATCH/run" 7
+expect_error 1 "more ranks than there are processes" "has 3 processes"
 for ranks in 1 3 2; do
     control resize "$SCRATCH/run" $ranks --wait 300
     expect 0 "resize to $ranks"
+    grep -q "run has $ranks rank" "$SCRATCH/out" || fail "what a resize says: $(cat "$SCRATCH/out")"
     control status "$SCRATCH/run"
     grep -q "^ranks  *$ranks as" "$SCRATCH/out" || fail "$ranks ranks: $(cat "$SCRATCH/out")"
 done
@@ -25,6 +28,26 @@ control status "$SCRATCH/run"
 expect 3 "status of one that has ended"
 grep -q '^state  *stopped$' "$SCRATCH/out" || fail "status at the end: $(cat "$SCRATCH/out")"
 check_bits run
+
+# a wish that would end the run is refused, also one that is left in its folder; so is a second rank of one process
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/two" $endless mesh.dp=2 recover.min_ranks=2 > /dev/null 2> "$SCRATCH/two.err" < /dev/null &
+two=$!
+"$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/alone" $endless > /dev/null 2>&1 < /dev/null &
+alone=$!
+wait_for "two runs" grep -qs '"step":5,' "$SCRATCH/two/log.jsonl"
+control resize "$SCRATCH/two" 1
+expect_error 1 "fewer than recover.min_ranks" "fewer than 2 ranks"
+echo '{"ranks": 1}' > "$SCRATCH/two/request.json"
+wait_for "the wish to be refused" grep -q 'a resize to 1 is refused' "$SCRATCH/two.err"
+wait_for "a run of one process" grep -qs '"step":1,' "$SCRATCH/alone/log.jsonl"
+control resize "$SCRATCH/alone" 2
+expect_error 1 "two ranks of one process" "it is one process" "launch --procs 2 train --resume"
+for run in two alone; do
+    control stop "$SCRATCH/$run" --wait 300
+    expect 0 "stop of $run"
+done
+wait $two || fail "a run that refused a resize has failed: $(cat "$SCRATCH/two.err")"
+wait $alone || fail "a run of one process has failed"
 
 control stop "$SCRATCH/run"
 expect_error 1 "nothing runs" "nothing is running"

@@ -332,7 +332,7 @@ static void take_news(struct ash_elastic *machine, const struct ash_elastic_even
         news->leavers = event->count;
         break;
     case ASH_ELASTIC_RESIZE:
-        news->wanted = event->count;
+        if (event->count >= machine->opts.min_ranks) news->wanted = event->count; /* fewer would end the run */
         break;
     case ASH_ELASTIC_SLOW:
         news->slow = 1;

@@ -70,7 +70,9 @@ static int read_counts(const json_t *json, struct ash_run_status *status, struct
                   {"wanted_ranks", &status->wanted_ranks},
                   {"resizes", &status->resizes},
                   {"uncopied", &status->is_uncopied},
-                  {"epoch", &status->epoch}};
+                  {"epoch", &status->epoch},
+                  {"min_ranks", &status->min_ranks},
+                  {"most_ranks", &status->most_ranks}};
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < sizeof(counts) / sizeof(counts[0]); i++)
@@ -110,12 +112,13 @@ int ash_run_status_read(const char *dir, struct ash_run_status *status_out, stru
 int ash_run_status_write(const char *dir, const struct ash_run_status *status, struct ash_err *err)
 {
     return write_json(dir, STATUS_FILE,
-                      json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", status->state,
-                                "mesh", status->mesh, "host", status->host, "run", status->run, "process",
-                                (json_int_t)status->process, "steps", (json_int_t)status->steps, "ranks",
+                      json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state",
+                                status->state, "mesh", status->mesh, "host", status->host, "run", status->run,
+                                "process", (json_int_t)status->process, "steps", (json_int_t)status->steps, "ranks",
                                 (json_int_t)status->ranks, "mesh_ranks", (json_int_t)status->mesh_ranks, "wanted_ranks",
                                 (json_int_t)status->wanted_ranks, "resizes", (json_int_t)status->resizes, "uncopied",
-                                (json_int_t)status->is_uncopied, "epoch", (json_int_t)status->epoch),
+                                (json_int_t)status->is_uncopied, "epoch", (json_int_t)status->epoch, "min_ranks",
+                                (json_int_t)status->min_ranks, "most_ranks", (json_int_t)status->most_ranks),
                       err);
 }
 

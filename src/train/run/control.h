@@ -10,7 +10,9 @@
 
 #define ASH_RUN_RANKS_MAX 65536
 #define ASH_RUN_PASSES_MAX 1000000
-#define ASH_RUN_FLIPS 4 /* kinds of memory that a bit can change in */
+#define ASH_RUN_MOST_RANKS                                                                                             \
+    "ASHLAR_LAUNCH_RANKS" /* of the environment: how many processes a launcher starts, spares too */
+#define ASH_RUN_FLIPS 4   /* kinds of memory that a bit can change in */
 
 /* A run's status. It is written on changes; the newest step is in the log. */
 struct ash_run_status {
@@ -25,6 +27,8 @@ struct ash_run_status {
     int64_t resizes;           /* how many there were */
     int64_t is_uncopied;       /* at its end: the last checkpoint is not in all buckets of save.to */
     int64_t epoch;             /* how often ranks have changed */
+    int64_t min_ranks;         /* fewer end the run */
+    int64_t most_ranks;        /* processes that there can be; 0: not known */
 };
 
 /* A request to a run. All zero: none. */

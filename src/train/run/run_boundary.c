@@ -39,6 +39,9 @@ static void look_around(struct ash_run *run, struct ash_run_sum *values)
     take_news(run, ASH_ELASTIC_LEAVE, (int64_t)news.leavers);
     if (request.stop) take_news(run, ASH_ELASTIC_STOP_ALL, 0);
     if (request.ranks > 0 && run->group != NULL) take_news(run, ASH_ELASTIC_RESIZE, request.ranks);
+    if (request.ranks > 0 && request.ranks < run->job->recover.min_ranks)
+        ash_run_warn(run, "a resize to %lld is refused: recover.min_ranks is %lld", (long long)request.ranks,
+                     (long long)run->job->recover.min_ranks);
     values->faults = (struct ash_run_fault_sum){.flip = request.flip,
                                                 .slow = request.slow,
                                                 .die = request.die,

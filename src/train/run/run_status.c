@@ -6,7 +6,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/number.h"
+#include "base/opts.h"
 #include "train/run/control.h"
+
+/* How many ranks there can be: what `ashlar launch` starts, or this process alone. 0: not known. */
+static int64_t most_ranks(const struct ash_run *run)
+{
+    const char *text = ash_env_get(ASH_RUN_MOST_RANKS);
+    int64_t most = 0;
+
+    if (run->group == NULL) return 1;
+    if (text == NULL || ash_number_parse_whole(text, &most) < 0 || most < 0) return 0;
+    return most;
+}
 
 void ash_run_write_status(struct ash_run *run, const char *state)
 {
@@ -18,7 +31,9 @@ void ash_run_write_status(struct ash_run *run, const char *state)
                                     .wanted_ranks = run->elastic.wanted_ranks,
                                     .resizes = run->elastic.resizes,
                                     .is_uncopied = run->saves.is_uncopied,
-                                    .epoch = run->group != NULL ? ash_group_epoch(run->group) : 0};
+                                    .epoch = run->group != NULL ? ash_group_epoch(run->group) : 0,
+                                    .min_ranks = run->job->recover.min_ranks,
+                                    .most_ranks = most_ranks(run)};
     struct ash_err err = {0};
 
     if (!run->is_leader || !run->files.has_log) return;

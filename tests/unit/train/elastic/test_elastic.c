@@ -176,6 +176,18 @@ static void test_ends(void **state)
     assert_int_equal(machine.end, ASH_ELASTIC_END_TRIES);
 }
 
+/* A resize to fewer ranks than may remain would end the run: it is not heard. */
+static void test_resize(void **state)
+{
+    struct ash_elastic first = mesh_rank(0, 3, 3);
+
+    (void)state;
+    for (int64_t ranks = 0; ranks < 4; ranks++) {
+        ash_elastic_take(&first, &(struct ash_elastic_event){.kind = ASH_ELASTIC_RESIZE, .count = ranks});
+        assert_int_equal(ash_elastic_vote(&first, 0).wanted, ranks >= opts.min_ranks ? ranks : 0);
+    }
+}
+
 /* Damage is found by ranks of the mesh; spares are told before all load a checkpoint. */
 static void test_spare(void **state)
 {
@@ -203,9 +215,14 @@ static void test_spare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_to_the_end), cmocka_unit_test(test_overdue_save),       cmocka_unit_test(test_told),
-        cmocka_unit_test(test_ends),       cmocka_unit_test(test_loss_while_leaving), cmocka_unit_test(test_open_step),
+        cmocka_unit_test(test_to_the_end),
+        cmocka_unit_test(test_overdue_save),
+        cmocka_unit_test(test_told),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_loss_while_leaving),
+        cmocka_unit_test(test_open_step),
         cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_resize),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
