@@ -14,9 +14,12 @@
 #include "cmd/progress_bar.h"
 #include "cmd/units.h"
 #include "storage/tier/tier.h"
+#include "train/job/job.h"
 #include "train/save/place.h"
 
 #define WORDS_MAX 2
+#define JOB_FILE "job.yaml" /* of a run's folder */
+#define JOB_BYTES_MAX ((size_t)1 << 20)
 
 struct flags {
     int64_t step, keep;
@@ -111,6 +114,39 @@ static int add_progress(void *ctx, uint64_t bytes, struct ash_err *err)
     return 0;
 }
 
+/* A run that saves elsewhere says so in its job.yaml. */
+static int say_none(struct ash_place *place, struct ash_err *err)
+{
+    const char *url = ash_place_url(place);
+    struct ash_job job = {0};
+    struct ash_opts *opts = NULL;
+    char path[PATH_MAX], *yaml = NULL;
+    size_t size = 0;
+    int rc = ash_err_set(err, -ENOENT, "%s: there is no complete checkpoint", url);
+
+    if (ash_tier_is_url(url) || ash_path_join(path, sizeof(path), url, JOB_FILE) < 0 ||
+        ash_file_read(path, JOB_BYTES_MAX, &yaml, &size, NULL) < 0)
+        return rc;
+    if (ash_job_parse(yaml, size, JOB_FILE, &job, &opts, NULL) == 0 && job.save.to.count > 0)
+        rc = ash_err_set(err, -ENOENT, "%s: there is no checkpoint here; the run saves to %s (save.to): name that", url,
+                         job.save.to.items[0]);
+    ash_opts_close(opts);
+    free(yaml);
+    return rc;
+}
+
+/* A step that is not there: which are? steps [count], newest first. */
+static int check_step(const struct ash_place *place, uint64_t step, const uint64_t *steps, size_t count,
+                      struct ash_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (steps[i] == step) return 0;
+    return ash_err_set(err, -ENOENT,
+                       "%s has no complete checkpoint of step %" PRIu64 ": it has %zu, of steps %" PRIu64 " to %" PRIu64
+                       " (`ashlar checkpoint ls`)",
+                       ash_place_url(place), step, count, steps[count - 1], steps[0]);
+}
+
 /* The step that is asked for, or the newest; and how many bytes it has. */
 static int choose_step(const struct flags *flags, struct ash_place *place, uint64_t *step_out, uint64_t *bytes_out,
                        struct ash_err *err)
@@ -121,10 +157,11 @@ static int choose_step(const struct flags *flags, struct ash_place *place, uint6
     int rc = ash_place_steps(place, &steps, &count, err);
 
     if (rc < 0) return rc;
-    if (count == 0 && flags->step < 0)
-        rc = ash_err_set(err, -ENOENT, "%s: there is no complete checkpoint", ash_place_url(place));
+    if (count == 0)
+        rc = say_none(place, err);
     else
         *step_out = flags->step >= 0 ? (uint64_t)flags->step : steps[0];
+    if (rc == 0) rc = check_step(place, *step_out, steps, count, err);
     free(steps);
     if (rc == 0) rc = ash_place_read_manifest(place, *step_out, &manifest, err);
     if (rc == 0) *bytes_out = ash_place_manifest_bytes(manifest.json);
@@ -173,8 +210,7 @@ static int ls_respond(const struct flags *flags, struct ash_place *const *places
     size_t count = 0;
     int rc = ash_place_steps(places[0], &steps, &count, err);
 
-    if (rc == 0 && count == 0 && list == NULL)
-        rc = ash_err_set(err, -ENOENT, "%s: there is no complete checkpoint", ash_place_url(places[0]));
+    if (rc == 0 && count == 0 && list == NULL) rc = say_none(places[0], err);
     if (rc == 0 && list == NULL) printf("%10s  %10s  %s\n", "step", "size", "state hash");
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = show_one(places[0], steps[i], list, err);

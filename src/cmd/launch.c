@@ -21,6 +21,7 @@
 #include "orchestrate/job/submission.h"
 #include "orchestrate/local/launch.h"
 #include "orchestrate/node/ends.h"
+#include "train/checkpoint.h"
 #include "train/run/control.h"
 
 struct launch_flags {
@@ -148,13 +149,23 @@ static int check_machine(int how, struct ash_err *err)
     return rc;
 }
 
+/* Does a command train into a folder, with --resume? */
+static bool is_training(const char *command)
+{
+    static const char *const names[] = {"train", "sft", "dpo", "reward", "distill", "rl"};
+
+    for (size_t i = 0; command != NULL && i < ASH_COUNT(names); i++)
+        if (strcmp(command, names[i]) == 0) return true;
+    return false;
+}
+
 /* argv with --resume after it, for a command that has runs to continue with. NULL: argv as it is. The caller frees
  * it. */
 static char **words_again(char *const *argv, bool is_program)
 {
     static char resume[] = "--resume";
     size_t count = 0;
-    bool has_run = !is_program && argv[1] != NULL && strcmp(argv[1], "train") == 0, has_resume = false;
+    bool has_run = !is_program && is_training(argv[1]), has_resume = false;
     char **words;
 
     for (; argv[count] != NULL; count++)
@@ -324,6 +335,24 @@ static void follow_run(struct ash_launch *launch, struct job_facts *facts)
     if (ash_run_status_read(facts->out, &before, NULL) == 0) facts->process = before.process;
 }
 
+/* All ranks were killed: none of them could say how to continue. */
+static void say_resume(const struct ash_launch *launch, const struct launch_flags *flags, const struct job_facts *facts)
+{
+    struct ash_run_status status = {0};
+    char checkpoints[PATH_MAX];
+
+    if (facts->out == NULL || !is_training(launch->argv[1]) || launch->is_one_node) return;
+    if (ash_run_status_read(facts->out, &status, NULL) < 0 || status.process == facts->process ||
+        strcmp(status.state, "running") != 0)
+        return;
+    if (ash_path_join(checkpoints, sizeof(checkpoints), facts->out, "checkpoints") < 0) return;
+    if (ash_checkpoint_count(checkpoints) == 0)
+        printf("all ranks are gone, and nothing was saved\n");
+    else
+        printf("all ranks are gone; resume with: ashlar launch --procs %lld %s --resume --out %s\n",
+               (long long)flags->procs, launch->argv[1], facts->out);
+}
+
 static int run_with_folder(const struct ash_launch *asked, const struct launch_flags *flags, struct ash_err *err)
 {
     struct ash_launch launch = *asked;
@@ -343,6 +372,7 @@ static int run_with_folder(const struct ash_launch *asked, const struct launch_f
     if (facts.out != NULL) follow_run(&launch, &facts);
     rc = ash_launch_run(&launch, err);
     remove_own_folder(&facts);
+    if (rc != 0) say_resume(&launch, flags, &facts);
     return rc == 0 && is_uncopied(&facts) ? ASH_END_SAVED : rc;
 }
 

@@ -45,6 +45,16 @@ static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *o
     return ash_backend_start(&engine->exec, &choice, opts->threads, err);
 }
 
+/* A reward model's head has one row: what it says of a text is a score, no next token. */
+static int refuse_reward_model(const struct ash_engine *engine, struct ash_err *err)
+{
+    if (ash_model_get_config(engine->model)->labels == 0) return 0;
+    return ash_err_set(err, -ENOTSUP,
+                       "%s is a reward model: it scores answers and writes none. Give it to `--verifier model=%s` of "
+                       "`ashlar generate`, `eval` or `serve`, or to rl.rewards",
+                       engine->dir, engine->dir);
+}
+
 int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
                     struct ash_err *err)
 {
@@ -61,6 +71,7 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     if (rc == 0) rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (rc < 0) goto fail;
     rc = ash_model_open_lazy(dir, &engine->model, err);
+    if (rc == 0) rc = refuse_reward_model(engine, err);
     if (rc < 0) goto fail;
     if (taken.bf16) ash_model_round_bf16(engine->model, true);
     rc = ash_model_prefetch(engine->model, &engine->exec, err);

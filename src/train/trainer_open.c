@@ -105,9 +105,9 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
     if (try_tokenizer(trainer, trainer->from.data) ||
         (trainer->train_data != NULL && try_tokenizer(trainer, ash_dataset_folder(trainer->train_data))))
         return 0;
-    if (trainer->train_data == NULL || ash_dataset_is_remote(trainer->train_data) ||
-        !try_tokenizer_beside(trainer, job->data.train))
-        try_tokenizer(trainer, weights_dir);
+    if (job->data.train != NULL && !ash_tier_is_url(job->data.train) && try_tokenizer_beside(trainer, job->data.train))
+        return 0;
+    try_tokenizer(trainer, weights_dir);
     return 0;
 }
 

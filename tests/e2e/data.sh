@@ -146,6 +146,8 @@ run 1 "web.parquet: a Parquet file without an end" tokenize --out y web.parquet
 # ---- broken input is named ----
 printf 'fine\nalso fine\nbro\xffken\nfine\n' > bad.txt
 run 1 "bad.txt:3: byte 18 " tokenize --out bad bad.txt
+run 0 "skipped 1 broken document" tokenize --out bad --split line --on-error skip bad.txt # the first one has finished nothing
+run 1 "other settings (not the same: split)" tokenize --out bad --on-error skip bad.txt
 run 0 "skipped 1 broken document" leaks tokenize --out bad --overwrite --split line --on-error skip bad.txt
 printf '{"text": "a"}\n{"text": "b"\n{"txt": "c"}\n' > bad.jsonl
 run 1 "bad.jsonl:2: not valid JSON" leaks tokenize --out bad --overwrite bad.jsonl

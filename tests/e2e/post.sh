@@ -24,6 +24,8 @@ expect 0 "data chat"
 grep -q '60 examples' "$SCRATCH/out" || fail "data chat: $(cat "$SCRATCH/out")"
 try "$ASHLAR" data show "$SCRATCH/chat" --count 1
 grep -q '\[\[8<|im_end|>' "$SCRATCH/out" || fail "data show marks no answer: $(cat "$SCRATCH/out")"
+try "$ASHLAR" data info "$SCRATCH/chat"
+expect_error 1 "examples are no token shards" "holds examples" "ashlar data show" "ashlar sft"
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/pairs" "$SCRATCH/pairs.jsonl"
 expect 0 "pairs"
 
@@ -113,6 +115,7 @@ expect 0 "merge"
 grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
 meshes="mesh.dp=2"
 alike reward dpo.yaml
+[ -e "$SCRATCH/one/model/tokenizer.json" ] || fail "a new model of pairs has no tokenizer"
 # held-out pairs: their loss, how many are ranked right, the rewards; the same in any layout, and learned pairs are right
 held="data.valid=$SCRATCH/pairs train.valid_every=3 train.steps=30 train.save_every=30"
 valid_of() { grep -o '"valid_loss.*' "$SCRATCH/$1/log.jsonl" | sed 's/,"state_hash.*//'; }
@@ -229,6 +232,12 @@ expect_error 1 "a language model as reward model" "no reward model"
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/base/model" --out "$SCRATCH/sums" "$SCRATCH/pairs.jsonl"
 post reward scores dpo.yaml model.from="$SCRATCH/base/model" data.train="$SCRATCH/sums" train.save_every=0
 expect 0 "a reward model of the policy's tokens"
+for words in "generate --prompt 1+1=" "eval --task arithmetic"; do
+    try "$ASHLAR" $words --model "$SCRATCH/scores/model"
+    expect_error 1 "a reward model for $words" "is a reward model" "--verifier model="
+done
+try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompt "1+1=" --n 2 --strategy best --verifier "model=$SCRATCH/scores/model"
+expect 0 "a reward model as verifier"
 post rl scored rl.yaml "rl.rewards=model=$SCRATCH/scores/model"
 expect 0 "a reward model's rewards"
 grep -q '"reward":-*0\.[0-9]*[1-9]' "$SCRATCH/scored/rollouts/step-1.jsonl" || fail "no scores: $(head -n 1 "$SCRATCH/scored/rollouts/step-1.jsonl")"

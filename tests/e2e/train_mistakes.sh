@@ -91,6 +91,17 @@ try "$ASHLAR" train "$job" "${out[@]}" --resume --allow-change train.steps=44
 expect 0 "longer with --allow-change"
 same "steps in the log" 44 "$(steps_of run)"
 
+mv "$SCRATCH/train" "$SCRATCH/away"
+mistake 2 "data that is not there any more" "the run's paths are relative to where it was begun" "${out[@]}" --resume
+mv "$SCRATCH/away" "$SCRATCH/train"
+# A run's folder that is moved while it runs: the run says so and ends.
+"$ASHLAR" train "$job" --out "$SCRATCH/moved" $endless train.save_every=10 > /dev/null 2> "$SCRATCH/moved.err" < /dev/null &
+moved=$!
+wait_for "some steps" grep -qs '"step":30,' "$SCRATCH/moved/log.jsonl"
+mv "$SCRATCH/moved" "$SCRATCH/moved_away"
+wait $moved && fail "a run whose folder was moved has ended well"
+grep -q "error: .*moved/.lock is gone: the run's folder was moved or removed" "$SCRATCH/moved.err" || fail "a moved folder: $(tail -n 2 "$SCRATCH/moved.err")"
+
 # A hopeless learning rate: skipped steps are said, and too many end the run, saved.
 train nan optimizer.lr=1e30 schedule.warmup=0 guard.max_skips=5
 expect 1 "a hopeless learning rate"

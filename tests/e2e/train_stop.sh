@@ -75,6 +75,18 @@ kill -9 $launcher $(pgrep -P $launcher)
 try "$ASHLAR" launch --procs 2 version
 [ -e "$folder" ] && fail "the next launcher leaves $folder"
 
+# All ranks killed at once can say nothing: their launcher says how to continue.
+for every in 0 10; do
+    "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/ranks_killed$every" $endless train.save_every=$every > "$SCRATCH/out" 2> "$SCRATCH/err" &
+    ranks=$!
+    wait_for "some steps" grep -qs '"step":30,' "$SCRATCH/ranks_killed$every/log.jsonl"
+    kill -9 $(pgrep -P $ranks)
+    wait $ranks
+    same "ranks that are all killed" 137 $?
+    words=('nothing was saved' "resume with: ashlar launch --procs 2 train --resume --out $SCRATCH/ranks_killed10")
+    grep -qF "${words[every / 10]}" "$SCRATCH/out" || fail "save_every=$every, all ranks killed: $(tail -n 3 "$SCRATCH/out")"
+done
+
 # Nodes may share the run's own folder: nothing in it is removed.
 port=$((port + 1))
 train shared

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "train/data/examples.h"
 
 void ash_data_manifest_fini(struct ash_data_manifest *manifest)
 {
@@ -171,6 +172,12 @@ int ash_data_manifest_load(const char *dir, struct ash_data_manifest *manifest_o
         return ash_err_set(err, -ENOENT,
                            "%s: there is no %s: not a folder of token shards, or `ashlar data` did not finish it", dir,
                            ASH_FOLDER_MANIFEST);
+    if (ash_examples_exist(dir))
+        return ash_err_set(
+            err, -EINVAL,
+            "%s holds examples or pairs, not token shards: `ashlar data show` prints them, `ashlar sft`, "
+            "`dpo`, `reward` or `distill` trains on them",
+            dir);
     rc = ash_json_load(path, &json, err);
     if (rc < 0) return rc;
     rc = parse_manifest(json, &manifest, err);

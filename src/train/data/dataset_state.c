@@ -48,7 +48,16 @@ static int load_shards(struct ash_folder *folder, const json_t *state, struct as
     return ash_data_manifest_parse_shards(&folder->manifest, shards, err);
 }
 
-/* Take over the run that the folder's state.json describes, if it is ours. */
+/* Has a run finished nothing? It ended at its first shard: another one loses nothing of it. */
+static bool is_empty(const struct ash_folder *folder, const json_t *state)
+{
+    const json_t *shards = NULL;
+
+    return !folder->complete && ash_json_array(state, "shards", &shards, NULL) > 0 && json_array_size(shards) == 0;
+}
+
+/* Take over the run that the folder's state.json describes, if it is ours. Returns 1, 0 if it has finished nothing of
+ * other settings, or an error. */
 static int resume(struct ash_folder *folder, const char *path, json_t *key, json_t **state_out, struct ash_err *err)
 {
     const json_t *was = NULL, *saved = NULL;
@@ -62,7 +71,11 @@ static int resume(struct ash_folder *folder, const char *path, json_t *key, json
     if (rc >= 0) rc = ash_json_object(state, "state", &saved, err);
     if (rc >= 0 && (format == NULL || strcmp(format, STATE_FORMAT) != 0))
         rc = refuse(folder, "its " ASH_FOLDER_STATE " is of another kind", err);
-    if (rc >= 0 && !json_equal(was, key)) rc = refuse_key(folder, was, key, err);
+    if (rc >= 0 && !json_equal(was, key)) {
+        rc = is_empty(folder, state) ? 0 : refuse_key(folder, was, key, err);
+        json_decref(state);
+        return rc;
+    }
     if (rc >= 0) rc = load_shards(folder, state, err);
     if (rc >= 0) *state_out = json_incref((json_t *)(uintptr_t)saved);
     json_decref(state);
@@ -115,7 +128,10 @@ int ash_folder_claim(struct ash_folder *folder, json_t *key, bool overwrite, jso
     ash_data_manifest_fini(&folder->manifest);
     folder->complete = !overwrite && ash_path_exists(manifest);
     folder->key = key;
-    if (!overwrite && ash_path_exists(state)) return resume(folder, state, key, state_out, err);
+    if (!overwrite && ash_path_exists(state)) {
+        rc = resume(folder, state, key, state_out, err);
+        if (rc != 0) return rc;
+    }
     rc = overwrite ? ash_folder_clear(folder, err) : ash_folder_has_shards(folder, err);
     if (rc < 0) return rc;
     if (rc > 0 || folder->complete) return refuse(folder, "it holds other data", err);

@@ -35,7 +35,11 @@ static void count_stall(struct ash_run *run, uint64_t ns)
     if (ns > 0) ash_metric_observe(&stall_metric, (double)ns * 1e-9);
     if (ns < STALL_NS || run->saves.has_stalled) return;
     run->saves.has_stalled = true;
-    if (run->is_leader)
+    if (!run->is_leader) return;
+    if (run->facts.memory.state <= (size_t)run->job->save.memory_bytes / 2)
+        ash_run_warn(run, "a step waited %.1f s for a checkpoint: the disk is slower than saves come; save less often",
+                     (double)ns * 1e-9);
+    else
         ash_run_warn(run, "a step waited %.1f s for a checkpoint: raise save.memory (now %s), or save less often",
                      (double)ns * 1e-9, ash_live_bytes((double)run->job->save.memory_bytes, memory, sizeof(memory)));
 }

@@ -256,8 +256,9 @@ static int take_one(struct ash_run *run, struct ash_restore *restore, const stru
     return rc;
 }
 
-/* All ranks: the state of the newest checkpoint that verifies. Returns as ash_restore_next. */
-static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
+/* All ranks: the state of the newest checkpoint that verifies. Returns as ash_restore_next; -ENOENT after *is_found_out
+ * was set: something that the checkpoint's job names is not there. */
+static int take_newest(struct ash_run *run, open_fn open, bool *is_found_out, struct ash_err *err)
 {
     const char *others[ASH_PLACES_MAX];
     struct ash_restore_opts opts = {.root = run->files.checkpoints,
@@ -277,6 +278,7 @@ static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
 
         rc = ash_restore_next(restore, &restored, err);
         if (rc < 0) break;
+        *is_found_out = true;
         rc = take_one(run, restore, &restored, open, err);
         if (rc == -EBADMSG) open = NULL; /* all is ready for the one before */
         ash_restored_fini(&restored);
@@ -291,9 +293,13 @@ static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
 static int resume(struct ash_run *run, struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns();
-    int rc = take_newest(run, open_as, err);
+    bool is_found = false;
+    int rc = take_newest(run, open_as, &is_found, err);
 
     if (rc == -ENODATA) return open_trainer(run, NULL, NULL, err);
+    if (rc == -ENOENT && is_found)
+        return ash_err_prefix(err, rc,
+                              "the run's paths are relative to where it was begun: resume it there, or name them anew");
     if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->files.checkpoints);
     if (rc == 0)
         ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saves.saved_step,
@@ -366,7 +372,8 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
 
 int ash_run_reload(struct ash_run *run, struct ash_err *err)
 {
-    int rc = take_newest(run, reopen, err);
+    bool is_found = false;
+    int rc = take_newest(run, reopen, &is_found, err);
 
     if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, false, err);
     if (rc < 0) return rc;

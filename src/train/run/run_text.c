@@ -166,12 +166,23 @@ static void say_machine(const struct ash_run *run, char *buf)
         snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), " (%s)", run->facts.why_cpu);
 }
 
+/* Checkpoints in the run's folder need no line. */
+static void say_saves(const struct ash_run *run, char *buf)
+{
+    int used = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; i < run->job->save.to.count && used < FACT_BYTES; i++)
+        used += snprintf(buf + used, FACT_BYTES - (size_t)used, "%s%s", i == 0 ? "checkpoints to " : ", ",
+                         run->job->save.to.items[i]);
+}
+
 static const struct {
     const char *label;
     void (*say)(const struct ash_run *run, char *buf); /* at most FACT_BYTES; empty: nothing to say */
 } fact_table[] = {
     {"model", say_model}, {"data", say_data},     {"length", say_length},   {"batch", say_batch},
-    {"mesh", say_mesh},   {"memory", say_memory}, {"machine", say_machine},
+    {"mesh", say_mesh},   {"memory", say_memory}, {"machine", say_machine}, {"saves", say_saves},
 };
 
 /* ---- screen ------------------------------------------------------------------------------------------------------ */

@@ -52,8 +52,13 @@ int ash_fence_check(const struct ash_fence *fence, struct ash_err *err)
     if (fence->word == 0) return 0;
     fd = open(fence->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && (errno != ENOENT || !is_folder_there(fence->path))) return 0;
-    got = fd < 0 ? 0 : pread(fd, text, WORD_BYTES, 0);
-    if (fd >= 0) close(fd);
+    if (fd < 0)
+        return ash_err_set(err, -ESTALE,
+                           "%s is gone: the run's folder was moved or removed while it ran; the run ends, and what it "
+                           "has saved is where that folder is now",
+                           fence->path);
+    got = pread(fd, text, WORD_BYTES, 0);
+    close(fd);
     if (got < 0 || (got == WORD_BYTES && strtoull(text, NULL, 16) == fence->word)) return 0;
     return ash_err_set(err, -ESTALE,
                        "%s is not this process's any more: the run has continued without it, or is over, and its "
