@@ -79,7 +79,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar bench serve --trace conversation_trace.jsonl --trace-speed 10 --json result.json",
 };
 
-/* ---- what the server is like ------------------------------------------------------------------------------------- */
+/* ---- facts of the server ----------------------------------------------------------------------------------------- */
 
 /* The first model of the server's list, as a new string. */
 static int find_model(const struct ash_load_opts *opts, char **name_out, struct ash_err *err)
@@ -126,7 +126,7 @@ static int count_tokens(const struct ash_load_opts *opts, size_t times, double *
     return rc;
 }
 
-/* Two prompts say how many tokens a word is, and how many a prompt has besides. */
+/* Two prompts give the tokens per word, and the fixed tokens of a prompt. */
 static int calibrate(struct ash_load_opts *opts, struct ash_err *err)
 {
     double few = 0, many = 0;

@@ -1,4 +1,4 @@
-/* bench_serve_priv - what `ashlar bench serve` measures and says. */
+/* bench_serve_priv - measurements and reports of `ashlar bench serve`. */
 #ifndef ASH_CMD_BENCH_SERVE_PRIV_H
 #define ASH_CMD_BENCH_SERVE_PRIV_H
 

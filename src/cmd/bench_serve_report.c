@@ -68,7 +68,7 @@ static double e2e_ms(const struct ash_load_result *result)
     return (result->end_s - result->due_s) * 1e3;
 }
 
-/* The tokens of an answer: the server's count, or events where it does not count. */
+/* The tokens of an answer: the server's count, or events if it has none. */
 static size_t tokens_of(const struct ash_load_result *result)
 {
     return result->answer_tokens > 0 ? result->answer_tokens : result->chunks;
@@ -80,7 +80,7 @@ static bool has_tpot(const struct ash_load_result *result)
     return tokens_of(result) > 1 && result->chunks > 0;
 }
 
-/* From the first text to the last one, for each token but the first; 0 where there is none. */
+/* From the first text to the last one, for each token but the first; 0 if there is none. */
 static double tpot_ms(const struct ash_load_result *result)
 {
     return has_tpot(result) ? (result->last_s - result->first_s) * 1e3 / (double)(tokens_of(result) - 1) : 0;

@@ -1,4 +1,4 @@
-/* ashlar catalog: what is known of machines, and who says so. */
+/* ashlar catalog: facts of machines, and their sources. */
 #include "cmd/catalog_priv.h"
 
 #include "base/assert.h"

@@ -1,4 +1,4 @@
-/* ashlar catalog ls: one line for each thing that the catalog knows. */
+/* ashlar catalog ls: one line for each entry of the catalog. */
 #include "cmd/catalog_priv.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const struct ash_cmd_usage usage = {
                 "  ASHLAR_CATALOG=mine.yaml ashlar catalog ls",
 };
 
-/* "-" where nobody says. */
+/* "-" if unknown. */
 static void cell(int width, double value, const char *format)
 {
     char text[32] = "-";

@@ -1,4 +1,4 @@
-/* ashlar catalog show: every fact about one thing, who says it and who says otherwise. */
+/* ashlar catalog show: every fact about one entry, its source and contradicting sources. */
 #include "cmd/catalog_priv.h"
 
 #include <stdio.h>

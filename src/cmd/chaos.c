@@ -1,4 +1,4 @@
-/* ashlar chaos: what goes wrong, made to happen. */
+/* ashlar chaos: fault injection. */
 #include "cmd/chaos_priv.h"
 
 #include "base/assert.h"

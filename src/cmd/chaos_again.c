@@ -1,4 +1,4 @@
-/* chaos_again: bits that change on their way, losses while a newcomer is fed, all ranks one after the other, one step
+/* chaos_again: bits that change in transit, losses during state streaming, all ranks one after the other, one step
  * again and again. */
 #include "cmd/chaos_again.h"
 
@@ -20,7 +20,7 @@ int ash_chaos_flip_sent(struct ash_chaos_cell *cell)
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "it was sent again", 1);
 }
 
-/* A rank leaves, a new one comes; while that is fed, process `rank` dies, and one fewer go on. */
+/* A rank leaves, a new one joins; while that receives the state, process `rank` dies, and one fewer continue. */
 static int lose_in_growth(struct ash_chaos_cell *cell, size_t rank)
 {
     const struct ash_run_request request = {.ranks = (int64_t)cell->ranks};

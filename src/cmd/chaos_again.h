@@ -5,14 +5,14 @@
 
 #include "cmd/chaos_faults.h"
 
-/* A rank is killed and comes back; of what it is sent, a bit changes on the way. */
+/* A rank is killed and restarted; a bit of the state sent to it changes in transit. */
 int ash_chaos_flip_sent(struct ash_chaos_cell *cell);
 /* Kill the ranks that were there at first, one by one; each comes back before the next is killed. */
 int ash_chaos_replace_all(struct ash_chaos_cell *cell);
-/* One step kills a rank each time that it is tried, until the launcher ends the job; then somebody resumes it. */
+/* One step kills a rank each time that it is tried, until the launcher ends the job, which is then resumed. */
 int ash_chaos_doom_step(struct ash_chaos_cell *cell);
 
-/* A rank leaves, another comes, and as that is fed it is lost. */
+/* A rank leaves, another joins, and is lost while it receives the state. */
 int ash_chaos_lose_newcomer(struct ash_chaos_cell *cell);
 /* The same: a rank that gives. */
 int ash_chaos_lose_source(struct ash_chaos_cell *cell);

@@ -104,10 +104,10 @@ struct drawn {
     uint64_t steps, save_every, nodes, copies;
     bool is_bf16;
     size_t kills;
-    bool comes_back;             /* who is killed is started again, and fed while the others compute */
+    bool comes_back;             /* a killed rank is restarted, and receives the state while the others compute */
     uint64_t at_step[KILLS_MAX]; /* not before this many steps are logged, */
     double after_s[KILLS_MAX];   /* and then so much later */
-    int64_t ranks[KILLS_MAX];    /* this many ranks are asked for before it; 0: nothing is */
+    int64_t ranks[KILLS_MAX];    /* resize to this many ranks before it; 0: no resize */
 };
 
 static uint64_t below(struct drawn *drawn, uint64_t bound)
@@ -230,7 +230,7 @@ static int run_one(const struct drawn *drawn, const char *scratch, struct ash_er
     return rc < 0 ? ash_err_set(err, rc, "one process fails: see %s", out) : 0;
 }
 
-/* Ask for other ranks, and wait until somebody has heard it. */
+/* Request a resize, and wait until a rank has read it. */
 static void resize(int64_t ranks, const char *scratch, struct ash_chaos_job *job, uint64_t end_ns)
 {
     const struct ash_run_request request = {.ranks = ranks};

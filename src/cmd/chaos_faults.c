@@ -1,5 +1,5 @@
-/* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. Nothing here
- * waits for a time: a fault is over when the job says so. */
+/* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. No fixed waits: a fault
+ * is over when the job reports it. */
 #include "cmd/chaos_again.h"
 #include "cmd/chaos_links.h"
 
@@ -20,7 +20,7 @@
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* How often a text is in what the job has printed. */
+/* How often a text is in the job's output. */
 static size_t count_text(const struct ash_chaos_cell *cell, const char *text)
 {
     char *said = NULL;
@@ -176,7 +176,7 @@ static int shrink_and_grow(struct ash_chaos_cell *cell)
 
 /* ---- flipped bits ------------------------------------------------------------------------------------------------ */
 
-/* One changes in the memory of rank 1. Its own sums tell it; the others give it the good part. */
+/* One changes in the memory of rank 1. Its own checksums detect it; the others send it the good part. */
 static int flip(struct ash_chaos_cell *cell, int64_t which)
 {
     const struct ash_run_request request = {.flip = 1 + ASH_RUN_FLIPS * 1 + which};
@@ -228,7 +228,7 @@ static int die_in_recovery(struct ash_chaos_cell *cell)
     return rc < 0 ? rc : ash_chaos_wait_ranks(cell, cell->ranks - 2, 1);
 }
 
-/* A rank is killed and started again; so is that newcomer, before or while it gets its part. */
+/* A rank is killed and restarted; so is that joining rank, before or while it receives its shard. */
 static int kill_newcomer(struct ash_chaos_cell *cell)
 {
     pid_t old[ASH_CHAOS_RANKS_MAX], pids[ASH_CHAOS_RANKS_MAX] = {0};
@@ -288,7 +288,7 @@ static int replace_slow(struct ash_chaos_cell *cell)
 
 /* ---- more than copies are for ------------------------------------------------------------------------------------ */
 
-/* A rank and the other nodes, so that an owner and its holder are gone, whoever that is. */
+/* A rank and the other nodes, so that an owner and its holder are gone in any layout. */
 static int kill_all_but_first(struct ash_chaos_cell *cell)
 {
     ash_chaos_strike(cell, 1, cell->ranks - 1, SIGKILL);
@@ -322,7 +322,7 @@ int ash_chaos_resume(struct ash_chaos_cell *cell)
     return ash_chaos_job_start(&cell->job, words.list, cell->out, NULL);
 }
 
-/* Without a launcher ranks save and end; then somebody resumes the run. */
+/* Without a launcher ranks save and end; then the run is resumed. */
 static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
 {
     pid_t pids[ASH_CHAOS_RANKS_MAX];
@@ -401,7 +401,7 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
     {.name = "flip a bit of what a newcomer is sent",
      .launch = "--restarts=3",
      .happen = ash_chaos_flip_sent,
-     .needs_copies = true}, /* a newcomer among node replicas finds the state in their memory: nothing is sent */
+     .needs_copies = true}, /* a joining rank among node replicas finds the state in their memory: nothing is sent */
     {.name = "cut a node off, then heal",
      .launch = "--netns",
      .words = "group.silent_timeout=1",

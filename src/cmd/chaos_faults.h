@@ -18,7 +18,7 @@ struct ash_chaos_layout {
     const char *name, *words;
     bool has_experts;
     bool has_copies;     /* ranks hold copies of each other's parts; elsewhere replicas are there anyway */
-    bool has_neighbours; /* at least three ranks have grains of their own, so that an audit can tell who is wrong */
+    bool has_neighbours; /* at least three ranks have separate grains, so that an audit can find the wrong one */
 };
 
 /* One fault in one layout. */
@@ -50,24 +50,24 @@ extern const size_t ash_chaos_fault_count;
 
 /* Until this many steps are logged. Returns as happen. */
 int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps);
-/* Until the job has said something so often. */
+/* Wait until the job has printed a text so often. */
 int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t times);
-/* Until it has said this often that it continues with this many ranks. All of them: a process has come back, in an
- * epoch of its own or already in the one after the loss. */
+/* Wait until it has reported this often that it continues with this many ranks. All of them: a process has rejoined, in
+ * a separate epoch or already in the one after the loss. */
 int ash_chaos_wait_ranks(struct ash_chaos_cell *cell, size_t ranks, size_t times);
-/* Until the job has taken the last request, and a step later: all ranks know it then. */
+/* Until the job has taken the last request, and a step later: all ranks have it then. */
 int ash_chaos_wait_taken(struct ash_chaos_cell *cell);
 /* Until `left` of these processes are there, or fewer. */
 int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t count, size_t left);
-/* Have the run go on with this many ranks, and wait until it says so. */
+/* Resize the run to this many ranks, and wait until it reports that. */
 int ash_chaos_resize(struct ash_chaos_cell *cell, size_t ranks);
-/* Have a rank die where the fault's row says. Returns 0 or -EIO. */
+/* Let a rank die at the fault's point. Returns 0 or -EIO. */
 int ash_chaos_arm(struct ash_chaos_cell *cell, int64_t rank);
 /* Send a signal to count ranks, from the first-th process on. */
 void ash_chaos_strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number);
 /* The words that launch it, up to the flags of the fault's row. */
 void ash_chaos_add_launch(struct ash_chaos_words *words, const struct ash_chaos_cell *cell);
-/* The job has ended: start it again from what it has saved. Returns 0 or a negative errno. */
+/* The job has ended: restart it from its checkpoint. Returns 0 or a negative errno. */
 int ash_chaos_resume(struct ash_chaos_cell *cell);
 
 #endif

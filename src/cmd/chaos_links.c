@@ -61,7 +61,7 @@ int ash_chaos_cut_link(struct ash_chaos_cell *cell)
     return rc < 0 ? rc : wait_for_one_side(cell, pids, up);
 }
 
-/* What the second node sends goes to a hardware address that nobody has; it still hears the first. */
+/* The second node's packets go to an unused hardware address; it still receives the first one's. */
 int ash_chaos_cut_one_way(struct ash_chaos_cell *cell)
 {
     static const char *const cut[] = {"ip",  "neigh", "replace", FIRST_NODE_ADDRESS, "lladdr", NOBODY,

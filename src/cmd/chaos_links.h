@@ -5,9 +5,9 @@
 
 #include "cmd/chaos_faults.h"
 
-/* Cut the second node's link until one side continues without the other; then heal it: what comes back ends. */
+/* Cut the second node's link until one side continues without the other; then heal it: ranks that reconnect end. */
 int ash_chaos_cut_link(struct ash_chaos_cell *cell);
-/* The same, but only what the second node sends is lost. */
+/* The same, but only packets of the second node are lost. */
 int ash_chaos_cut_one_way(struct ash_chaos_cell *cell);
 /* Make that link slow, for good, until the job names it. */
 int ash_chaos_throttle(struct ash_chaos_cell *cell);

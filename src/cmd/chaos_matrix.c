@@ -1,4 +1,4 @@
-/* ashlar chaos matrix: each fault in each layout, held to one process; a table of what it cost. */
+/* ashlar chaos matrix: each fault in each layout, compared with one process; a table of the costs. */
 #include "cmd/chaos_faults.h"
 #include "cmd/chaos_log.h"
 #include "cmd/chaos_priv.h"
@@ -135,7 +135,7 @@ static void add_job(struct ash_chaos_words *words, const struct ash_chaos_cell *
     ash_chaos_add_all(words, "train.valid_every=5 train.valid_batches=1");
 }
 
-/* One process, for comparison, for at least this many steps; once for each model where that is enough. */
+/* One process, for comparison, for at least this many steps; once for each model if that is enough. */
 static int run_reference(const struct ash_chaos_cell *cell, const struct ash_chaos_fault *fault, uint64_t steps,
                          char dir[PATH_MAX], struct ash_err *err)
 {
@@ -173,7 +173,7 @@ static int start_cell(struct ash_chaos_cell *cell, const struct ash_chaos_fault 
     return ash_chaos_job_start(&cell->job, words.list, cell->out, err);
 }
 
-/* The fault has happened and the job continues: a few more steps, then it is told to stop. */
+/* The fault has happened and the job continues: a few more steps, then a stop request. */
 static int end_cell(struct ash_chaos_cell *cell)
 {
     const struct ash_run_request request = {.stop = true};

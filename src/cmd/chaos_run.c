@@ -68,7 +68,7 @@ struct faults {
     uint64_t step; /* at which the run was when it was last disturbed */
     int64_t epoch; /* in which the last rank was killed; -1: none was */
     pid_t victim;  /* that one: it may take a moment to end */
-    pid_t asleep;  /* 0: nobody */
+    pid_t asleep;  /* 0: none */
     uint64_t wake_ns;
 };
 

@@ -133,7 +133,7 @@ static json_t *totals_json(const struct flags *flags, const struct totals *total
                      "wall_s", totals->wall_s);
 }
 
-/* Say which run failed, how, and how to see it again. */
+/* Report the failed run, the failure, and how to reproduce it. */
 static int report_failure(const struct flags *flags, uint64_t seed, const struct ash_fault_sim_result *result)
 {
     fprintf(stderr, "ashlar: error: seed %llu: %s\n", (unsigned long long)seed, result->violation);

@@ -1,4 +1,4 @@
-/* What the subcommands share: choosing one by name, reading its flags, and one-line errors.
+/* Shared by the subcommands: choosing one by name, reading its flags, and one-line errors.
  * The list, the flags and the errors look the same everywhere because they are printed here and nowhere else. */
 #include "cmd/cmd.h"
 
@@ -58,7 +58,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* `ashlar help generate` asks what `ashlar generate --help` asks. */
+/* `ashlar help generate` is `ashlar generate --help`. */
 static int run_named(const struct ash_cmd *command, int argc, char **argv)
 {
     char help[] = "--help", *words[] = {argv[argc > 2 ? 2 : 1], help, NULL};
@@ -70,7 +70,7 @@ static int run_named(const struct ash_cmd *command, int argc, char **argv)
 
 #define PROGRAM "ashlar"
 
-/* Set while commands are visited: each is then run with --help and tells the visitor what it would print. */
+/* Set while commands are visited: each is then run with --help and passes its text to the visitor. */
 static const struct ash_cmd_visitor *visiting;
 
 /* The words after the program's name. */
@@ -143,7 +143,7 @@ static void print_help(const struct ash_cmd_usage *usage, const struct ash_opts 
     if (usage->examples != NULL) printf("\nexamples:\n%s\n", usage->examples);
 }
 
-/* "ashlar model info SRC" -> its first words in lower case: what --help is asked of. */
+/* "ashlar model info SRC" -> its first words in lower case: the command of --help. */
 static int command_bytes(const char *synopsis)
 {
     size_t used = 0, word_end = 0;

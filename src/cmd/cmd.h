@@ -1,5 +1,5 @@
 /* cmd - the subcommands. Each is one file that composes the floors below and decides nothing.
- * What they share lives here: finding a (sub)command by name, reading flags, and saying what went wrong in one line. */
+ * Shared helpers are here: finding a (sub)command by name, reading flags, and one-line errors. */
 #ifndef ASH_CMD_CMD_H
 #define ASH_CMD_CMD_H
 
@@ -54,8 +54,8 @@ extern const struct ash_cmd ash_cmd_rl;
 extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2; `help
- * NAME` is `NAME --help`). A name that is not there gets the nearest one as a suggestion and exit code 2. prefix is
- * what comes before the name ("ashlar", "ashlar model"). */
+ * NAME` is `NAME --help`). An unknown name gets the nearest one as a suggestion and exit code 2. prefix is the text
+ * before the name ("ashlar", "ashlar model"). */
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv);
 
 /* All commands of the program, in the order of `ashlar --help`. */
@@ -69,13 +69,13 @@ struct ash_cmd_visitor {
     void *ctx;
 };
 
-/* Tell visitor of every command of the program. One thread at a time. */
+/* Call visitor for every command of the program. One thread at a time. */
 void ash_cmd_visit(const struct ash_cmd_visitor *visitor);
 
-/* What --help says around the flags. Several lines are separated by '\n'; about and examples may be NULL. */
+/* Texts of --help around the flags. Several lines are separated by '\n'; about and examples may be NULL. */
 struct ash_cmd_usage {
     const char *synopsis; /* "ashlar eval --model DIR --data DIR" */
-    const char *about;    /* what it does, in plain words */
+    const char *about;    /* its purpose, in plain words */
     const char *examples; /* command lines that work */
 };
 
@@ -87,8 +87,8 @@ struct ash_cmd_usage {
 int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv,
                   const char **positionals, size_t max_positionals, size_t *positional_count_out);
 
-/* What a command does once its settings are read: flags is what they fill, opts says which were given, word is NULL
- * where none was. Returns the exit code. */
+/* The body of a command, after its settings are read into flags; opts has which ones were set, word is NULL if there
+ * was none. Returns the exit code. */
 typedef int (*ash_cmd_respond_fn)(const void *flags, const struct ash_opts *opts, const char *word);
 
 #define ASH_CMD_BINDINGS_MAX 4
@@ -98,9 +98,9 @@ struct ash_cmd_form {
     const struct ash_cmd_usage *usage;
     struct ash_opt_binding bindings[ASH_CMD_BINDINGS_MAX]; /* up to the first without a table */
     bool takes_word;
-    const char *missing_word; /* said where the word is missing ("which file?"); NULL: it may be */
+    const char *missing_word; /* printed if the word is missing ("which file?"); NULL: it is optional */
     ash_cmd_respond_fn respond;
-    const void *flags; /* what the bindings fill, for respond */
+    const void *flags; /* filled by the bindings, for respond */
 };
 
 /* Read a command's settings and word, respond, and free them. Returns the exit code. */
@@ -124,8 +124,8 @@ int ash_cmd_print_json(json_t *json, struct ash_err *err);
 void ash_cmd_leave_launch(void);
 
 #define ASH_CMD_EXIT_SIGNAL 128 /* plus a signal's number: what shells and schedulers expect */
-/* The exit code of a command that ends early because it was asked to: ASH_CMD_EXIT_SIGNAL plus the signal, or plus
- * SIGTERM where another process of the job was asked. */
+/* The exit code of a command that ends early on a stop request: ASH_CMD_EXIT_SIGNAL plus the signal, or plus SIGTERM if
+ * another process of the job got it. */
 int ash_cmd_stopped(void);
 /* Print "ashlar: error: SENTENCE" on standard error; returns the exit code 1. */
 int ash_cmd_fail(const struct ash_err *err);

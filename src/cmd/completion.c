@@ -1,5 +1,5 @@
 /* ashlar completion: a script with which bash, zsh or fish complete the commands, flags, settings and choices of this
- * program. It is made of the same tables as the help, so it knows whatever the program knows.
+ * program. It is made of the same tables as the help, so it is complete.
  *
  * A script has the words of every command in `case` tables; the shell's part finds out which command is being written.
  * `launch` runs another command, so the words after it are that command's. */

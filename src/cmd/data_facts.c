@@ -1,4 +1,4 @@
-/* What is known of a folder of token shards: gathered once as JSON, which --json prints and the text is made from. */
+/* Facts of a folder of token shards: gathered once as JSON, which --json prints and the text is made from. */
 #include "cmd/data_priv.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static json_t *shard_facts(const char *dir, const struct ash_data_manifest *mani
     return list;
 }
 
-/* The content of the end token, by the tokenizer that lies in the folder; null where there is none. */
+/* The content of the end token, by the folder's tokenizer; null if there is none. */
 static json_t *eos_text(const char *dir, int32_t eos_id)
 {
     struct ash_tokenizer *tokenizer = NULL;

@@ -1,4 +1,4 @@
-/* ashlar data info: what a folder of token shards holds, whether it is whole, and what its documents say. */
+/* ashlar data info: contents of a folder of token shards, its completeness, and its documents as text. */
 #include "cmd/data_priv.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static int verify(const char *dir, const struct ash_data_manifest *manifest, str
     return 0;
 }
 
-/* Print document [begin, end) of shard on a line of its own, or on more where it has some. */
+/* Print document [begin, end) of shard on one line, or on more if it has some. */
 static int print_document(const struct ash_shard *shard, const struct ash_tokenizer *tokenizer, size_t begin,
                           size_t end, struct ash_err *err)
 {

@@ -14,14 +14,15 @@ extern const struct ash_cmd ash_cmd_data_mix;
 
 struct ash_data_manifest;
 
-/* What is known of the data folder dir, which manifest describes, as an object: the caller owns it. */
+/* Facts of the data folder dir, which manifest describes, as an object: the caller owns it. */
 json_t *ash_cmd_data_facts(const char *dir, const struct ash_data_manifest *manifest);
 /* One line of facts on standard output. */
 void ash_cmd_data_print_summary(const json_t *facts);
 /* More lines: end token, sizes, tokenizer, sources. */
 void ash_cmd_data_print_details(const json_t *facts);
 
-/* What a finished data folder holds, in one line on standard output. A failure is reported; returns the exit code. */
+/* Print a finished data folder's contents in one line on standard output. A failure is reported; returns the exit
+ * code. */
 int ash_cmd_data_describe(const char *dir);
 
 #endif

@@ -32,7 +32,7 @@ static const struct ash_opt opts_list[] = {
 struct show {
     struct ash_examples *examples;
     struct ash_tokenizer *tokenizer;
-    const char *on, *off; /* around what is learned */
+    const char *on, *off; /* around trained tokens */
     struct ash_str bytes;
 };
 

@@ -1,5 +1,5 @@
-/* ashlar data tokenize: drives a tokenizing run step by step, shows how far it is, and stops between two steps when
- * asked to. */
+/* ashlar data tokenize: drives a tokenizing run step by step, shows its progress, and stops between two steps on
+ * request. */
 #include "cmd/data_priv.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ static void show(struct ash_progress_bar *progress, const struct ash_tokenize_st
     char left[32];
 
     if (!ash_progress_bar_due(progress)) return;
-    if (now->has_stream) { /* nobody knows how much is to come */
+    if (now->has_stream) { /* the total is unknown */
         ash_progress_bar_say(progress, "%.2f m tokens  %.2f m tokens/s  %zu shard%s", (double)now->tokens / 1e6, speed,
                              now->shards, plural(now->shards));
         return;

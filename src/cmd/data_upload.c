@@ -100,7 +100,7 @@ const char *ash_data_upload_folder(const struct ash_data_upload *upload)
     return upload->folder.data;
 }
 
-/* One file of the folder, where it is there. */
+/* One file of the folder, if it exists. */
 static int put_file(struct ash_data_upload *upload, const char *name, bool wants_move, struct ash_err *err)
 {
     char path[PATH_MAX], away[PATH_MAX + sizeof(ASH_FOLDER_AWAY)];

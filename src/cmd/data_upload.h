@@ -9,10 +9,10 @@
 
 struct ash_data_upload;
 
-/* Begin or continue with what goes to url. -EEXIST where another run has finished data there, unless overwrite: then
- * its manifest goes first. The caller owns *upload_out. */
+/* Begin or continue an upload to url. -EEXIST if another run has finished data there, unless overwrite: then its
+ * manifest is removed first. The caller owns *upload_out. */
 int ash_data_upload_open(const char *url, bool overwrite, struct ash_data_upload **upload_out, struct ash_err *err);
-/* Stop where it is; the same url continues. NULL is a no-op. */
+/* Stop; another open with the same url continues. NULL is a no-op. */
 void ash_data_upload_close(struct ash_data_upload *upload);
 /* The folder of this machine to write to. Borrowed. */
 const char *ash_data_upload_folder(const struct ash_data_upload *upload);

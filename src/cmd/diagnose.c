@@ -1,4 +1,4 @@
-/* ashlar diagnose: which part of a cluster is slow or broken, from what its exporters say. */
+/* ashlar diagnose: which part of a cluster is slow or broken, from its exporters' figures. */
 #include "cmd/cmd.h"
 
 #include <dirent.h>
@@ -301,7 +301,7 @@ static void list_fini(struct file_list *list)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-/* All that was asked for, read and judged. On 0 the caller owns *diagnose_out. */
+/* Read and diagnose all sources of the flags. On 0 the caller owns *diagnose_out. */
 static int look(const struct flags *flags, const struct file_list *files, struct ash_diagnose **diagnose_out,
                 struct ash_err *err)
 {
@@ -327,7 +327,7 @@ static int look(const struct flags *flags, const struct file_list *files, struct
     return 0;
 }
 
-/* Look until Ctrl-C, and say what changes. What cannot be read now may be there later. */
+/* Repeat until Ctrl-C, and print changes. Sources that cannot be read now may be there later. */
 static int watch(const struct flags *flags, const struct file_list *files, struct ash_err *err)
 {
     struct ash_diagnose *before = NULL;

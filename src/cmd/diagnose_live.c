@@ -1,5 +1,5 @@
-/* Agents and this machine are asked twice, so that counters become growth; verdicts, ranks' steps and calls and a run's
- * folder become findings. */
+/* Agents and this machine are sampled twice, so that counters become growth; verdicts, ranks' steps and calls and a
+ * run's folder become findings. */
 #include "cmd/diagnose_live.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ bool ash_diagnose_live_is_given(const struct ash_diagnose_live *live)
 
 /* ---- agents ------------------------------------------------------------------------------------------------------ */
 
-/* "node1=10.0.0.7:9470": where it is asked. */
+/* "node1=10.0.0.7:9470": its address. */
 static const char *address_of(const char *agent)
 {
     size_t name_bytes = strcspn(agent, "=:/");
@@ -53,7 +53,7 @@ static const char *address_of(const char *agent)
     return agent[name_bytes] == '=' ? agent + name_bytes + 1 : agent;
 }
 
-/* ... and what it is called: without a name, by its address. */
+/* ... and its name: without one, its address. */
 static void name_node(const char *agent, char *buf, size_t buf_bytes)
 {
     const char *start = strncmp(agent, "http://", 7) == 0 ? agent + 7 : agent;
@@ -61,7 +61,7 @@ static void name_node(const char *agent, char *buf, size_t buf_bytes)
     snprintf(buf, buf_bytes, "%.*s", (int)strcspn(start, "=/"), start);
 }
 
-/* An agent that does not answer is the first thing to know about its node. A machine that refuses is there. */
+/* An agent that does not answer is the first finding about its node. A machine that refuses is up. */
 static int report_silence(const char *node, int rc, const struct ash_err *why, struct ash_diagnose *diagnose)
 {
     bool is_far = rc == -EHOSTUNREACH || rc == -ENETUNREACH || rc == -EHOSTDOWN;
@@ -180,7 +180,7 @@ static int add_agents(const struct ash_diagnose_live *live, struct ash_diagnose 
 /* This machine, or the tree that stands for one. */
 struct here {
     struct ash_host_files files;
-    struct ash_sources *sources; /* NULL: not asked */
+    struct ash_sources *sources; /* NULL: not read */
     struct ash_parts_wanted wanted;
     char name[256];
 };
@@ -220,8 +220,8 @@ static int add_here(const struct here *here, bool before, struct ash_diagnose *d
     return rc;
 }
 
-/* The kernel log that was named, or that of the tree. This machine's own is not read unasked: it holds what happened
- * since the start, and agents know what is new. */
+/* The kernel log that was named, or that of the tree. This machine's own is not read by default: it goes back to the
+ * boot, and agents have the new entries. */
 static int add_kernel_log(const struct ash_diagnose_live *live, const struct here *here, struct ash_diagnose *diagnose,
                           struct ash_err *err)
 {
@@ -323,7 +323,7 @@ static struct ash_opt_list rings_of(const struct ash_diagnose_live *live)
     return is_own ? (struct ash_opt_list){own, 1} : live->ranks;
 }
 
-/* What the processes of a folder publish of themselves; of a run, where one is given. */
+/* Pages that the processes of a folder publish; of one run if run_id is set. */
 static int add_pages(const char *dir, const char *run_id, struct ash_diagnose *diagnose, struct ash_err *err)
 {
     const struct ash_host_files files = {.root = "", .pages = dir, .run_id = run_id};
@@ -391,7 +391,7 @@ static int judge_runs(const struct ash_diagnose_live *live, struct ash_rank_list
     return rc;
 }
 
-/* Everything twice, --wait apart: first what is subtracted later. */
+/* Everything twice, --wait apart: first the values to subtract. */
 static int add_before(const struct ash_diagnose_live *live, const struct here *here, struct ash_diagnose *diagnose)
 {
     struct timespec pause = {.tv_sec = (time_t)live->wait_s, .tv_nsec = (long)(fmod(live->wait_s, 1) * 1e9)};

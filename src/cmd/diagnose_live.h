@@ -13,7 +13,7 @@ struct ash_diagnose_live {
     const char *run;            /* folder */
     const char *job;            /* only ranks of this one; NULL: of all */
     bool here;                  /* this machine's own sources too */
-    struct ash_node_flags node; /* what is "here", and what it must have; any of them means here */
+    struct ash_node_flags node; /* the paths of "here", and its expected hardware; any of them means here */
     double wait_s;
 };
 

@@ -23,7 +23,7 @@ static size_t count_findings(const struct ash_diagnose *diagnose, enum ash_sever
     return count;
 }
 
-/* One line: the first abnormal layer, and what is worse further up. */
+/* One line: the first abnormal layer, and worse ones further up. */
 static void write_verdict(const struct ash_diagnose *diagnose, char *text, size_t text_bytes)
 {
     const struct ash_finding *first = ash_diagnose_first(diagnose), *worst;

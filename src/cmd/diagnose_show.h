@@ -7,8 +7,8 @@
 
 /* Print a diagnosis that was run, for people or as one JSON object. Returns 0 or -ENOMEM. */
 int ash_diagnose_show(const struct ash_diagnose *diagnose, bool json, struct ash_err *err);
-/* Print what is new in now against before (NULL: everything is): the verdict if it changed, findings that came and
- * that went, with the time. */
+/* Print the differences of now to before (NULL: all is new): the verdict if it changed, new and gone findings, with the
+ * time. */
 void ash_diagnose_show_change(const struct ash_diagnose *before, const struct ash_diagnose *now);
 
 #endif

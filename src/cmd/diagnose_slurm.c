@@ -1,4 +1,4 @@
-/* What scontrol says about a job and its nodes. */
+/* A job and its nodes from scontrol. */
 #include "cmd/diagnose_slurm.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static int add_agent(struct ash_slurm_job *job, const char *name, const char *ad
     return 0;
 }
 
-/* A node that Slurm does not use is a finding: down is broken, drained is somebody's decision. */
+/* A node that Slurm does not use is a finding: down is broken, drained is an operator's decision. */
 static int report_state(const char *line, const char *name, const char *state, struct ash_diagnose *diagnose)
 {
     const char *reason = strstr(line, " Reason=");

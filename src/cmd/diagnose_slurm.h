@@ -8,12 +8,12 @@
 /* Zero-initialise. */
 struct ash_slurm_job {
     struct ash_opt_list agents; /* NODE:PORT each */
-    struct ash_opt_list logs;   /* its output, where it can be read here */
-    char **agent_texts, *log;   /* owned: what the lists point into */
+    struct ash_opt_list logs;   /* its output, if it can be read here */
+    char **agent_texts, *log;   /* owned: the texts that the lists point into */
     size_t agent_capacity;
 };
 
-/* Ask scontrol about a job. Nodes that Slurm itself holds for down or drained become findings. Returns 0, -ENOENT (no
+/* Read a job with scontrol. Nodes that are down or drained in Slurm become findings. Returns 0, -ENOENT (no
  * Slurm here, or no such job) or a negative errno. The caller frees with ash_slurm_job_fini, on failure too. */
 int ash_slurm_job_read(const char *id, int agent_port, struct ash_slurm_job *job, struct ash_diagnose *diagnose,
                        struct ash_err *err);

@@ -20,17 +20,17 @@ struct ash_engine_flags {
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
 extern const struct ash_opt_table ash_engine_table;
 
-/* Open the model in dir (a path, or s3://bucket/prefix, which is fetched first) as the flags say. */
+/* Open the model in dir (a path, or s3://bucket/prefix, which is fetched first) with the flags' options. */
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err);
-/* What --kv-dtype takes, its help, and what it does to an engine that was just opened. */
+/* Values of --kv-dtype, its help, and its application to a newly opened engine. */
 extern const char *const ash_cmd_kv_dtypes[];
 #define ASH_CMD_KV_DTYPE_HELP                                                                                          \
     "what keys and values are kept as; auto: bf16 with --precision bf16 and quantised models, else fp32"
 /* The choice, an index of ash_cmd_kv_dtypes. */
 void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice);
-/* Close it (NULL is a no-op), and write the profile where flags ask for one. Returns 0, or an exit code after telling
- * the user. */
+/* Close it (NULL is a no-op), and write the profile if flags name one. Returns 0, or an exit code after printing the
+ * error. */
 int ash_cmd_engine_close(const struct ash_engine_flags *flags, struct ash_engine *engine);
 
 #endif

@@ -82,7 +82,7 @@ static int load_json(const char *path, const char *field, json_t *docs, struct a
     return rc;
 }
 
-/* The documents of a split: next to the task's file, or as the path says. */
+/* The documents of a split: next to the task's file, or at an absolute path. */
 static int load_split(const struct ash_task *task, const char *task_path, const char *split, json_t **docs_out,
                       struct ash_err *err)
 {

@@ -1,4 +1,4 @@
-/* ashlar flight: what the ranks of a job were doing when it stopped. */
+/* ashlar flight: the last operations of a job's ranks when it stopped. */
 #include "cmd/cmd.h"
 
 #include <errno.h>

@@ -143,7 +143,7 @@ static size_t one_shot_context(const struct ash_generate *generate, size_t promp
     return 0;
 }
 
-/* Where an answer was cut off although nobody asked for that length, say so. */
+/* Report an answer that was cut off without a length limit by the user. */
 static void report_cut(const struct ash_generate *generate, const struct ash_generate_result *result)
 {
     if (result->finish == ASH_FINISH_CONTEXT)
@@ -153,7 +153,7 @@ static void report_cut(const struct ash_generate *generate, const struct ash_gen
                 (long long)generate->max_tokens);
 }
 
-/* The answer as text: what came, a newline at its end, then what is to be said of it. */
+/* The answer as text: its tokens, a newline at its end, then notes. */
 static void print_text(const struct ash_generate *generate, const struct ash_generate_result *result)
 {
     if (result->text.size_bytes == 0 || result->text.data[result->text.size_bytes - 1] != '\n') putchar('\n');
@@ -211,7 +211,7 @@ static int run_prompt(struct ash_generate *generate)
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
-/* The model's own settings, then what flags say. A filter without a temperature asks for sampling. */
+/* The model's own settings, then the flags. A filter without a temperature turns sampling on. */
 static void choose_settings(struct ash_generate *generate)
 {
     struct ash_answer_opts *opts = &generate->answer_opts;
@@ -240,7 +240,7 @@ static void choose_settings(struct ash_generate *generate)
     opts->wants_logprobs = generate->logprobs;
 }
 
-/* More context than the model has is no error, but the user should know. */
+/* More context than the model has is no error, but a warning. */
 static void check_context(const struct ash_generate *generate)
 {
     size_t most = ash_engine_context(generate->engine);
@@ -303,7 +303,7 @@ static size_t count_prompts(const struct ash_generate *generate, const char *pos
     return count;
 }
 
-/* What a conversation needs, and what excludes one. */
+/* Requirements and conflicts of a conversation. */
 static int check_chat(const struct ash_generate *generate, bool has_prompt)
 {
     if (generate->chat_template != NULL && generate->raw)
@@ -339,7 +339,7 @@ static int check_strategy(const struct ash_generate *generate, bool has_prompt)
     return ASH_CMD_GO;
 }
 
-/* What the flags ask for must make sense together. */
+/* Check combinations of flags. */
 static int check_flags(struct ash_generate *generate, const char *positional)
 {
     size_t count = count_prompts(generate, positional);

@@ -29,7 +29,7 @@ struct item {
     bool is_done;               /* the core has answered it */
     struct ash_request_end end;
     struct ash_ids answer;
-    double logprob;              /* of its tokens together, where there is a strategy */
+    double logprob;              /* of its tokens together, if there is a strategy */
     json_t *logprobs;            /* of each, with --logprobs */
     struct ash_decoder *decoder; /* while it is being answered */
     struct ash_str text;         /* decoded */
@@ -55,7 +55,7 @@ struct batch {
 
 /* ---- answering --------------------------------------------------------------------------------------------------- */
 
-/* Cut the text before a stop string. What is left may still begin one, unless it is the end. */
+/* Cut the text before a stop string. The rest may still begin one, unless it is the end. */
 static void look_for_stop(struct item *item)
 {
     size_t good = ash_stops_scan(&item->batch->stops, item->text.data, item->text.size_bytes, &item->has_stopped);
@@ -107,7 +107,7 @@ static void take_end(void *ctx, const struct ash_request_end *end)
     item->batch->err = end->err;
 }
 
-/* The answer is over: what the decoder held comes out. */
+/* The answer is over: flush the decoder. */
 static int finish_text(struct item *item, struct ash_err *err)
 {
     int rc = 0;
@@ -122,7 +122,7 @@ static int finish_text(struct item *item, struct ash_err *err)
     return rc;
 }
 
-/* Tokens of an answer: until the context is full, unless fewer are asked for. */
+/* Tokens of an answer: until the context is full, unless fewer are requested. */
 static size_t asked_tokens(const struct batch *batch)
 {
     return batch->generate->max_tokens > 0 ? (size_t)batch->generate->max_tokens : SIZE_MAX;
@@ -201,7 +201,7 @@ static int print_line(json_t *json, struct ash_err *err)
     return 0;
 }
 
-/* Of the answers to a prompt, the one that counts; *votes_out: why, where there are several. */
+/* Of the answers to a prompt, the one that counts; *votes_out: why, if there are several. */
 static int choose(struct batch *batch, struct item *items, struct item **item_out, json_t **votes_out,
                   struct ash_err *err)
 {
@@ -266,7 +266,7 @@ static bool are_done(const struct item *items, size_t count)
     return true;
 }
 
-/* Print what is done up to the first prompt that is not. */
+/* Print answers up to the first prompt that is not done. */
 static int print_done(struct batch *batch, struct ash_err *err)
 {
     size_t samples = batch->samples;

@@ -21,9 +21,9 @@
 struct chat {
     struct ash_generate *generate;
     struct ash_answer *answer;
-    bool terminal;  /* a person types */
-    bool templated; /* the model's template writes the conversation; else each line is a text of its own */
-    bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
+    bool terminal;                /* a person types */
+    bool templated;               /* the model's template writes the conversation; else each line is a separate text */
+    bool sums;                    /* the quick-start model: a line is a sum, and its "=" may be left out */
     struct ash_message *messages; /* role is static, content is owned */
     size_t count, capacity;
     struct ash_str message; /* the lines after """ */
@@ -109,7 +109,7 @@ static int start_turn(struct chat *chat, const char *line, struct ash_err *err)
     return rc;
 }
 
-/* Say why the answer stops in the middle, if it does. */
+/* Report why the answer stops in the middle, if it does. */
 static void report_cut(const struct chat *chat, enum ash_finish finish)
 {
     if (finish == ASH_FINISH_CONTEXT)
@@ -289,7 +289,7 @@ static enum turn read_turns(struct chat *chat, struct ash_line *reader)
     return turn;
 }
 
-/* Was the model trained on what `ashlar data arithmetic` writes? Its tokenizer tells. */
+/* Was the model trained on data of `ashlar data arithmetic`? Decided by its tokenizer. */
 static bool knows_sums(const struct ash_engine *engine)
 {
     const char *json = ash_arithmetic_tokenizer();

@@ -26,7 +26,7 @@ void ash_generate_chooser_close(struct ash_generate_chooser *chooser)
     *chooser = (struct ash_generate_chooser){0};
 }
 
-/* What a verifier says of an answer, or the mean probability of its tokens. */
+/* A verifier's score of an answer, or the mean probability of its tokens. */
 static int weigh(struct ash_generate_chooser *chooser, const struct ash_generate_candidate *candidate,
                  double *weight_out, struct ash_err *err)
 {

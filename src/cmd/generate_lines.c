@@ -1,5 +1,5 @@
-/* Prompts of `ashlar generate --prompts` as ids: text, or JSON with a prompt or messages. A line that is wrong has an
- * error of its own, and the others are answered. */
+/* Prompts of `ashlar generate --prompts` as ids: text, or JSON with a prompt or messages. A wrong line has its own
+ * error, and the others are answered. */
 #include "cmd/generate_priv.h"
 
 #include <errno.h>
@@ -129,7 +129,7 @@ int ash_generate_lines_read(struct ash_generate_lines *lines, const struct ash_g
 
     if (text == NULL) return read_file(lines, generate, context_tokens, err);
     rc = read_line(lines, generate, text, 0, context_tokens, err);
-    if (rc == 0 && lines->items[0].err.code != 0) { /* what is wrong with it is wrong with all */
+    if (rc == 0 && lines->items[0].err.code != 0) { /* its error applies to all */
         *err = lines->items[0].err;
         rc = err->code;
     }

@@ -1,5 +1,5 @@
-/* generate - what the parts of `ashlar generate` share: one prompt (generate.c), conversations (generate_chat.c), many
- * prompts (generate_batch.c), and how answers come out (generate_print.c). */
+/* generate - shared by the parts of `ashlar generate`: one prompt (generate.c), conversations (generate_chat.c), many
+ * prompts (generate_batch.c), and output (generate_print.c). */
 #ifndef ASH_CMD_GENERATE_PRIV_H
 #define ASH_CMD_GENERATE_PRIV_H
 
@@ -27,7 +27,7 @@ struct ash_generate {
     struct ash_opts *opts;
     struct ash_engine *engine;
     struct ash_answer_opts answer_opts;
-    struct ash_str form_text; /* of --json-schema or --grammar, where it came from a file */
+    struct ash_str form_text; /* of --json-schema or --grammar, if it came from a file */
 };
 
 /* How an answer came to its end. */
@@ -38,7 +38,7 @@ struct ash_generate_result {
 };
 
 /* Pull the answer that was started to its end or until Ctrl-C, printing it as it comes when show is set (without blanks
- * at its front when trim is set). On error result holds what came so far. */
+ * at its front when trim is set). On error result has the part so far. */
 int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result,
                       struct ash_err *err);
 
@@ -63,7 +63,7 @@ int ash_generate_batch(struct ash_generate *generate, const char *text);
 /* ---- many prompts: generate_lines.c ------------------------------------------------------------------------------ */
 
 struct ash_generate_line {
-    json_t *id;         /* what the line called it, or NULL */
+    json_t *id;         /* the line's id, or NULL */
     struct ash_err err; /* why it has no answer */
     int32_t *ids;       /* [count] */
     size_t count;
@@ -72,7 +72,7 @@ struct ash_generate_lines {
     struct ash_generate_line *items;
     size_t count, capacity;
 };
-/* Those of --prompts, or text alone where it is not NULL. Returns 0 or an error; fini it after one, too. */
+/* Those of --prompts, or text alone if it is not NULL. Returns 0 or an error; fini it after one, too. */
 int ash_generate_lines_read(struct ash_generate_lines *lines, const struct ash_generate *generate, const char *text,
                             size_t context_tokens, struct ash_err *err);
 /* A zeroed one is a no-op. */
@@ -80,7 +80,7 @@ void ash_generate_lines_fini(struct ash_generate_lines *lines);
 
 /* ---- one of several answers: generate_choose.c ------------------------------------------------------------------- */
 
-/* What a choice looks at. */
+/* A candidate of a choice. */
 struct ash_generate_candidate {
     const char *text;
     const int32_t *prompt, *ids;
@@ -91,7 +91,7 @@ struct ash_generate_candidate {
 
 struct ash_generate_chooser {
     const struct ash_generate *generate;
-    struct ash_verifier *verifier; /* NULL: answers weigh what the model thinks of them */
+    struct ash_verifier *verifier; /* NULL: the weights are the model's probabilities */
 };
 /* Open what verifies. max_tokens: of prompt and answer. Errors name the flag. Close it after a failure, too. */
 int ash_generate_chooser_open(struct ash_generate_chooser *chooser, const struct ash_generate *generate,

@@ -1,4 +1,4 @@
-/* ashlar jobs: what became of what was submitted, on every back end in the same words. */
+/* ashlar jobs: state of submitted jobs, alike on every back end. */
 #include "cmd/cmd.h"
 
 #include <errno.h>
@@ -137,7 +137,7 @@ static int respond_why(const void *flags, const struct ash_opts *opts, const cha
     return print_text(ops->why, id);
 }
 
-/* stop, hold, release: tell the back end, say what was done. */
+/* stop, hold, release: call the back end, print the result. */
 static int tell(const struct jobs_flags *flags, const char *id, const char *verb)
 {
     const struct ash_jobs_ops *ops = NULL;

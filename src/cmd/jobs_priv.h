@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include "orchestrate/job/jobs.h"
 
-/* Wait for the end of a job, printing its output where asked. Returns its exit code (1 where it failed and none is
- * known, 130 where the user left the wait: the job continues), or a negative errno. */
+/* Wait for the end of a job, printing its output if print_output. Returns its exit code (1 if it failed and none is
+ * known, 130 if the user left the wait: the job continues), or a negative errno. */
 int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print_output, struct ash_err *err);
 
 #define ASH_CMD_SERVE_WORDS_MAX 64

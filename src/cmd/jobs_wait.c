@@ -14,10 +14,10 @@
 #define FOLLOW_MS 1000 /* between two looks at the output of a job that is followed */
 #define EXIT_INTERRUPTED 130
 
-/* Output that grows: a file, or what the back end gives. */
+/* Output that grows: a file, or the back end's text. */
 struct tail {
     int fd;         /* -1: not open, or not there yet */
-    size_t printed; /* bytes of what the back end gives */
+    size_t printed; /* bytes of the back end's text */
 };
 
 static void print_given(struct tail *tail, const struct ash_jobs_ops *ops, const char *id)
@@ -49,7 +49,7 @@ static int end_code(const struct ash_jobs_entry *entry)
     return entry->phase == ASH_JOBS_DONE ? 0 : 1;
 }
 
-/* The job as it is now: told by the back end, or asked for. */
+/* The job as it is now: by notification of the back end, or polled. */
 static int look(const struct ash_jobs_ops *ops, const char *id, void *follow, struct ash_jobs_entry *entry_out,
                 struct ash_err *err)
 {

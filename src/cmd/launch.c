@@ -133,7 +133,7 @@ static int read_node_rank(const char *text, size_t *rank_out, struct ash_err *er
     return 0;
 }
 
-/* Returns 0 where the machine is fit, else what `ashlar check node` said. */
+/* Returns 0 if the machine is fit, else the exit code of `ashlar check node`. */
 static int check_machine(int how, struct ash_err *err)
 {
     const char *const words[] = {"/proc/self/exe", "check", "node", how == ASH_SPEC_CHECK_QUICK ? "--quick" : "--deep",
@@ -178,18 +178,18 @@ static char **words_again(char *const *argv, bool is_program)
     return words;
 }
 
-/* What the supervisor asks about a job. */
+/* Facts of a job for the supervisor's callbacks. */
 struct job_facts {
     char dir[PATH_MAX]; /* the job's folder; empty: it has none */
     int hold;           /* of a folder in /tmp; -1: none */
     int64_t resizes;    /* of that run that have been heeded */
-    int64_t process;    /* whose status was there before; 0: nobody's */
+    int64_t process;    /* the process of the previous status; 0: none */
     uint64_t waits_ns;  /* until when the next one waits for ranks that are leaving; 0: none does */
-    const char *out;    /* of a training run; NULL: it is none, or does not say */
+    const char *out;    /* of a training run; NULL: it is none, or without --out */
 };
 
-/* The folder decides who continues when ranks are lost, even where those are most of them. Epochs begin anew with each
- * start of all. */
+/* The folder decides which ranks continue after losses, even if most of them are lost. Epochs restart with each start
+ * of all. */
 static int renew_folder(void *ctx)
 {
     struct job_facts *facts = ctx;
@@ -207,7 +207,7 @@ static uint64_t read_progress(void *ctx)
     return ash_run_newest_step(facts->out, NULL, NULL);
 }
 
-/* Has the run ended, in this launch? Whoever reports for all ranks writes so at its very end. */
+/* Has the run ended, in this launch? The reporting rank writes that at its very end. */
 static bool is_over(void *ctx)
 {
     const struct job_facts *facts = ctx;
@@ -234,8 +234,8 @@ static uint64_t read_epoch(void *ctx)
     return ash_run_status_read(facts->out, &status, NULL) < 0 ? 0 : (uint64_t)status.epoch;
 }
 
-/* Are there processes that the run has told to leave, as far as one can see from here? They end in a moment; those that
- * wait for a place look the same, so it is not waited for ever. */
+/* Are there processes that leave the run, as far as visible from here? They end in a moment; waiting joiners look the
+ * same, so the wait is bounded. */
 static bool are_some_leaving(struct job_facts *facts, const struct ash_run_status *status, size_t running)
 {
     uint64_t now_ns = ash_clock_ns();
@@ -245,7 +245,7 @@ static bool are_some_leaving(struct job_facts *facts, const struct ash_run_statu
     return now_ns < facts->waits_ns;
 }
 
-/* What `ashlar run resize` has asked for, and the run has heard. */
+/* Ranks requested by `ashlar run resize` and accepted by the run. */
 static size_t read_wanted(void *ctx, size_t running)
 {
     struct job_facts *facts = ctx;
@@ -266,9 +266,9 @@ static bool has_others(void *ctx)
     return ash_membership_is_answered(facts->dir, ANSWER_S);
 }
 
-/* A folder that nodes share: either ranks of the job answer, and this node joins them, or the job begins anew. Then the
- * first node makes the folder, before its first rank listens; the others look into it after they have met. Whatever is
- * left of an earlier start finds another key there, and is out of the job. Returns 0 or a negative errno. */
+/* A folder that nodes share: either ranks of the job answer, and this node joins them, or the job starts over. Then the
+ * first node makes the folder, before its first rank listens; the others read it after the rendezvous. Processes of an
+ * earlier start find another key there, and are out of the job. Returns 0 or a negative errno. */
 static int use_shared_folder(const char *shared, struct ash_launch *launch, struct job_facts *facts,
                              struct ash_err *err)
 {
@@ -321,7 +321,7 @@ static void make_own_folder(const struct ash_launch *launch, bool is_program, st
     setenv(HOLD, hold, 1);
 }
 
-/* What the supervisor learns from the folder of a run. */
+/* Callbacks that read the folder of a run. */
 static void follow_run(struct ash_launch *launch, struct job_facts *facts)
 {
     struct ash_run_status before;
@@ -331,7 +331,7 @@ static void follow_run(struct ash_launch *launch, struct job_facts *facts)
     launch->wanted = read_wanted;
     launch->is_over = is_over;
     launch->saves_alone = true;
-    read_wanted(facts, 0); /* what an earlier part of the run was asked for is over */
+    read_wanted(facts, 0); /* requests to an earlier part of the run are void */
     if (ash_run_status_read(facts->out, &before, NULL) == 0) facts->process = before.process;
 }
 

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include "ashlar/err.h"
 
-/* Filled in by open; what is in it belongs to line_edit.c or line_plain.c. */
+/* Filled in by open; its members are owned by line_edit.c or line_plain.c. */
 struct ash_line {
     const char *sign;
     bool is_terminal;

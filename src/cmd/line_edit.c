@@ -1,5 +1,5 @@
 /* Lines with editing and history through libedit. It would read on after a signal, so characters are read here: a
- * signal ends the line, as it ends getline. What is no terminal is read by getline. */
+ * signal ends the line, as it ends getline. Input that is no terminal is read by getline. */
 #include "cmd/line.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 #define HISTORY_LINES 1000
 
-/* What a terminal puts around pasted text once it is asked to (bracketed paste). */
+/* Escape sequences around pasted text (bracketed paste). */
 #define PASTE_ON "\033[?2004h"
 #define PASTE_OFF "\033[?2004l"
 #define PASTE_BEGINS "\033[200~"
@@ -61,7 +61,7 @@ static char *get_sign(EditLine *edit)
     return (char *)(uintptr_t)line->sign; /* libedit does not write there */
 }
 
-/* One byte as it comes. Returns 1, 0 at the end, -1 after a signal that asks for the end, or an error. */
+/* One byte as it comes. Returns 1, 0 at the end, -1 after a terminating signal, or an error. */
 static int read_byte(EditLine *edit, char *byte_out)
 {
     ssize_t count;
@@ -128,7 +128,7 @@ static int get_character(EditLine *edit, wchar_t *character_out)
         if (byte == '\0' && info->lastchar == info->buffer) return 0;
         used = mbrtowc(character_out, &byte, 1, &state);
         if (used == (size_t)-2) continue; /* an incomplete character */
-        if (used == (size_t)-1) {         /* not one: take the byte and begin anew */
+        if (used == (size_t)-1) {         /* invalid: take the byte and restart */
             memset(&state, 0, sizeof(state));
             *character_out = (unsigned char)byte;
         }

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     static char version[] = "version";
     int code;
 
-    prctl(PR_SET_NAME, "ashlar"); /* where it was started as /proc/self/exe it would be called exe */
+    prctl(PR_SET_NAME, "ashlar"); /* started as /proc/self/exe it would be named exe */
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) argv[1] = version;
     code = flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));

@@ -1,5 +1,5 @@
-/* ashlar model info: everything one asks of a model before using it. The facts are gathered into one JSON
- * object, which is printed as it is (--json) or as lines for people. */
+/* ashlar model info: facts of a model before using it. They are gathered into one JSON object, which is printed as it
+ * is (--json) or as lines of text. */
 #include "cmd/model_priv.h"
 
 #include <dirent.h>
@@ -117,7 +117,7 @@ static void add_weights(json_t *facts, struct ash_model *model)
                             size_json(config->layers * (config->kv_rank + config->rope_dim) * sizeof(uint16_t)));
 }
 
-/* The tokens that end an answer, with their text where tokenizer (may be NULL) knows them. */
+/* The tokens that end an answer, with their text if tokenizer (may be NULL) has them. */
 static json_t *end_tokens(const struct ash_defaults *defaults, const struct ash_tokenizer *tokenizer)
 {
     json_t *list = json_array();
@@ -146,7 +146,7 @@ static int add_tokens(json_t *facts, const char *path, const struct ash_defaults
     return 0;
 }
 
-/* Whether there is a chat template; one that cannot be read counts, and `generate --chat` says why. */
+/* Whether there is a chat template; one that cannot be read counts, and `generate --chat` reports the error. */
 static void add_chat_template(json_t *facts, const char *path)
 {
     struct ash_str text = {0};
@@ -203,7 +203,7 @@ static void add_tensors(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "tensors", list);
 }
 
-/* What comes with the weights: tokenizer, chat template, end tokens, files. */
+/* Files beside the weights: tokenizer, chat template, end tokens, files. */
 static int add_companions(json_t *facts, const char *path, const struct ash_model *model, struct ash_err *err)
 {
     const char *slash = strrchr(path, '/'), *lone = slash != NULL ? slash + 1 : path;

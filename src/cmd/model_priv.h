@@ -2,7 +2,7 @@
 #ifndef ASH_CMD_MODEL_PRIV_H
 #define ASH_CMD_MODEL_PRIV_H
 
-/* ashlar model info: what a model holds. As struct ash_cmd's run. */
+/* ashlar model info: facts of a model. As struct ash_cmd's run. */
 int ash_model_info(int argc, char **argv);
 /* ashlar model convert: write a model in another precision. As struct ash_cmd's run. */
 int ash_model_convert(int argc, char **argv);

@@ -1,4 +1,4 @@
-/* node_flags - the flags of commands that look at one node: where its files are, and what it must have. */
+/* node_flags - the flags of commands for one node: paths of its files, and its expected hardware. */
 #ifndef ASH_CMD_NODE_FLAGS_H
 #define ASH_CMD_NODE_FLAGS_H
 
@@ -12,9 +12,9 @@ struct ash_node_flags {
 
 extern const struct ash_opt_table ash_node_table;
 
-/* What the node must have. */
+/* Expected hardware of the node. */
 struct ash_node_marks {
-    int64_t gpus;            /* as --gpus says, or the machine that --machine names; -1 where neither is given */
+    int64_t gpus;            /* of --gpus, or of the machine that --machine names; -1 if neither is set */
     int64_t network_devices; /* for RDMA, of the machine; 0: not known */
     bool has_efa;            /* they are EFA's */
     double network_rate;     /* of the machine, bytes/s; 0: not known */

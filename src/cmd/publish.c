@@ -14,7 +14,7 @@
 #include "record/serve_ring.h"
 #include "record/step_ring.h"
 
-/* The number that people know the job by: the scheduler's, or ours. */
+/* The job's id: the scheduler's, or ours. */
 static void add_job(const struct ash_launch_env *env, struct ash_str *labels)
 {
     const char *job = ash_env_get("SLURM_JOB_ID");

@@ -1,4 +1,4 @@
-/* publish - what a process of a job tells its machine: its metrics, its steps and its collective calls, in mapped files
+/* publish - a process's metrics, steps and collective calls, published in mapped files
  * that outlive it (record/metrics_page.h, record/ring_file.h). */
 #ifndef ASH_CMD_PUBLISH_H
 #define ASH_CMD_PUBLISH_H
@@ -11,10 +11,10 @@
 const char *ash_publish_labels(const struct ash_launch_env *env, const char *run, char *buf, size_t buf_bytes);
 /* Publish metrics and collective calls in dir ("": do not). A failure is a warning: the job continues unseen. */
 void ash_publish_start(const char *dir, const char *labels);
-/* Publish a server's metrics, and rings of its requests and passes. A failure is a warning. The caller owns what comes
- * back, which may be NULL, and closes it after the engine. */
+/* Publish a server's metrics, and rings of its requests and passes. A failure is a warning. The caller owns the result,
+ * which may be NULL, and closes it after the engine. */
 struct ash_recorder *ash_publish_server(const char *dir, const char *labels);
-/* Orderly end; is_failed: the calls stay for those who ask what happened. */
+/* Orderly end; is_failed: the calls stay for diagnosis. */
 void ash_publish_stop(bool is_failed);
 
 #endif

@@ -1,4 +1,4 @@
-/* ashlar scaling predict: the loss of a run that nobody has made, or the best run for a number of operations. */
+/* ashlar scaling predict: the loss of a run before it is made, or the best run for a number of operations. */
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* scaling_priv - what the subcommands of `ashlar scaling` share: flags of a fit, runs from a table, a law with its
+/* scaling_priv - shared by the subcommands of `ashlar scaling`: flags of a fit, runs from a table, a law with its
  * bootstrap. */
 #ifndef ASH_CMD_SCALING_PRIV_H
 #define ASH_CMD_SCALING_PRIV_H
@@ -29,7 +29,7 @@ struct ash_scaling_study {
 /* Read, fit, bootstrap. Returns 0 or an error with a sentence. */
 int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_scaling_flags *flags, const char *path,
                            struct ash_err *err);
-/* Free what it holds; also half-built ones. */
+/* Free the members; also half-built ones. */
 void ash_scaling_study_fini(struct ash_scaling_study *study);
 /* Where flags->share of the predictions for a run lie: laws of the bootstrap, each with a residual of the fit.
  * Returns 0 or -ENOMEM. */

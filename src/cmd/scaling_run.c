@@ -1,5 +1,5 @@
-/* ashlar scaling run: the runs of a ladder, one after the other, and their table. A ladder is a job and what each of
- * its runs sets otherwise. A run that is done is not made again; one that was stopped continues. */
+/* ashlar scaling run: the runs of a ladder, one after the other, and their table. A ladder is a job and the settings of
+ * each of its runs. A finished run is not repeated; one that was stopped continues. */
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static const struct ash_opt opts_list[] = {
 
 /* ---- one run ----------------------------------------------------------------------------------------------------- */
 
-/* Words of a run: "key=value" of what it sets. Returns how many, or -EINVAL. */
+/* Arguments of a run: "key=value" of its settings. Returns how many, or -EINVAL. */
 static int add_words(const json_t *set, char **words, size_t count, struct ash_err *err)
 {
     const char *key;
@@ -92,7 +92,7 @@ static int train(const char *job, const json_t *set, const char *dir, struct ash
     return rc;
 }
 
-/* ---- what it reached --------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* Add a line of the log: the last validation loss, or a sum of the last losses. */
 struct reached {

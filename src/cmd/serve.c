@@ -139,7 +139,7 @@ struct server {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* A context that is shorter than asked for is no error, but the user should know. */
+/* A context that is shorter than requested is no error, but a warning. */
 static void report_context(const struct server *server)
 {
     size_t most = ash_engine_context(server->model.engine), asked = (size_t)server->flags->max_model_len;
@@ -178,7 +178,7 @@ static void *load(void *arg)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* The last part of a path, without its .gguf: what the model is called. */
+/* The last part of a path, without its .gguf: the model's name. */
 static char *default_name(const char *path)
 {
     size_t bytes = strlen(path), begin;
@@ -239,7 +239,7 @@ static int open_http(struct server *server, struct ash_err *err)
     return ash_http_open(&opts, &server->http, err);
 }
 
-/* Somebody else's machine can reach it, and nobody needs a key. */
+/* Warn if other machines can reach it, and no key is needed. */
 static void warn_if_open(const struct server *server)
 {
     const char *host = server->flags->host;
@@ -266,7 +266,7 @@ static int open_server(struct server *server, const char *const *name, struct as
     if (rc < 0) return rc;
     rc = open_http(server, err);
     if (rc < 0) return rc;
-    /* Before the loader starts: a small model is ready at once, and who reads the log expects the port first. */
+    /* Before the loader starts: a small model is ready at once, and the port must come first in the log. */
     ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server->http));
     warn_if_open(server);
     rc = ash_thread_start(&server->loader, load, server);
@@ -275,7 +275,7 @@ static int open_server(struct server *server, const char *const *name, struct as
     return 0;
 }
 
-/* What tells this server from others of the machine. */
+/* Labels that distinguish this server from others of the machine. */
 static void publish(struct server *server, const char *name)
 {
     const struct ash_serve_flags *flags = server->flags;

@@ -10,7 +10,7 @@
 #include "post/search/verifier.h"
 #include "serve/adapters.h"
 
-/* ---- what the API calls ------------------------------------------------------------------------------------------ */
+/* ---- callbacks of the API ---------------------------------------------------------------------------------------- */
 
 static int submit(void *ctx, struct ash_request *request, struct ash_err *err)
 {

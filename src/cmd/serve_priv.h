@@ -24,7 +24,7 @@ struct ash_serve_flags {
     struct ash_engine_flags computing;
 };
 
-/* What the server computes with. Zero-initialise. */
+/* The server's model. Zero-initialise. */
 struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_vocab_trie *trie;
@@ -39,13 +39,13 @@ struct ash_serve_model {
     struct ash_api_engine api;
 };
 
-/* Load the model as flags say; *model is for ash_api_serve then. */
+/* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
 /* End all requests as cancelled; does not wait. */
 void ash_serve_model_cancel(struct ash_serve_model *model);
-/* End all requests. Those that are not answered yet hold what they use until the server lets go of them. */
+/* End all requests. Those that are not answered yet hold their resources until the server releases them. */
 void ash_serve_model_stop(struct ash_serve_model *model);
-/* Free everything; nobody holds a request any more. A zeroed struct is a no-op. */
+/* Free everything; no request may be held any more. A zeroed struct is a no-op. */
 void ash_serve_model_close(struct ash_serve_model *model);
 /* A hash of weights, arithmetic and cache type: equal ones mean equal answers. Reads all files of the model. */
 int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine *engine, uint64_t *hash_out,

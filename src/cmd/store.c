@@ -28,7 +28,7 @@ const struct ash_cmd ash_cmd_store = {"store", "objects in folders and in S3: li
 
 #define WORDS_MAX 2
 
-/* Say once in a while that a server is waited for. */
+/* Report periodically that a server is waited for. */
 static void tell_retry(void *ctx, const char *why, double wait_s)
 {
     struct ash_progress_bar *bar = ctx;
@@ -48,7 +48,7 @@ static int respond(const struct ash_store_form *form, const struct ash_store_fla
 
     ash_interrupt_install();
     ash_progress_bar_init(&bar);
-    bar.next_ns = 0; /* the first retry is told at once */
+    bar.next_ns = 0; /* the first retry is reported at once */
     told.on_retry = tell_retry;
     told.on_retry_ctx = &bar;
     rc = form->respond(flags, &told, words, &err);
@@ -145,7 +145,7 @@ bool ash_store_is_below(const char *key, const char *name)
     return begins_so || length == 0 || name[length - 1] == '/' || key[length] == '\0' || key[length] == '/';
 }
 
-/* A list of what begins with a name, of which what is below it is wanted. */
+/* A listing by prefix, of which only keys below the folder are wanted. */
 struct folder {
     struct ash_store_keys *keys;
     const char *name;

@@ -39,7 +39,7 @@ static int copy_one(struct copy *copy, const char *from_key, const char *to_key,
     rc = ash_tier_stream(copy->from, from_key, &sink, err);
     if (rc >= 0) rc = ash_tier_write_finish(copy->to, copy->write, err);
     copy->resumed_bytes += ash_tier_write_resumed_bytes(copy->to, copy->write);
-    /* What was sent of a large object is worth keeping; `store gc` removes it where nobody comes back. */
+    /* Sent parts of a large object are kept for a retry; `store gc` removes abandoned ones. */
     ash_tier_write_close(copy->to, copy->write, rc < 0);
     copy->write = NULL;
     ash_progress_bar_clear(&copy->progress.bar);

@@ -41,7 +41,7 @@ static json_t *object_json(const char *key, const struct ash_tier_object *object
                      object->is_released);
 }
 
-/* What a subcommand works on: one object, or all whose key begins with one. */
+/* A subcommand's target: one object, or all with a key prefix. */
 struct target {
     struct ash_tier *tier;
     char key[ASH_TIER_KEY_BYTES];
@@ -56,7 +56,7 @@ static int open_target(const char *url, bool takes_folder, const struct ash_s3_o
     int rc;
 
     target_out->key[0] = '\0';
-    /* A bucket, or anything that ends with a slash, is a place of its own ... */
+    /* A bucket, or anything that ends with a slash, is a folder ... */
     if (takes_folder && length > 0 &&
         (url[length - 1] == '/' || (ash_tier_is_url(url) && strchr(url + 5, '/') == NULL)))
         return ash_tier_open(url, s3, &target_out->tier, err);

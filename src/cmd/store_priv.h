@@ -1,4 +1,4 @@
-/* store (private) - what the subcommands of `ashlar store` share. */
+/* store (private) - shared by the subcommands of `ashlar store`. */
 #ifndef ASH_CMD_STORE_PRIV_H
 #define ASH_CMD_STORE_PRIV_H
 
@@ -25,7 +25,7 @@ extern const struct ash_cmd ash_cmd_store_pin;
 extern const struct ash_cmd ash_cmd_store_release;
 extern const struct ash_cmd ash_cmd_store_status;
 
-/* A subcommand: its flags, how many words it wants and what it does with them. */
+/* A subcommand: its flags, its number of arguments and its function. */
 struct ash_store_form {
     const struct ash_cmd_usage *usage;
     const struct ash_opt *opts;
@@ -44,7 +44,7 @@ struct ash_store_progress {
     uint64_t done_bytes, total_bytes;
 };
 
-/* More bytes are done; shows a line when it is due. Returns 0, or -EINTR when the program was asked to end. */
+/* More bytes are done; shows a line when it is due. Returns 0, or -EINTR on a stop request. */
 int ash_store_progress_add(struct ash_store_progress *progress, uint64_t bytes, struct ash_err *err);
 
 /* The same as a watch of a namespace, whose ctx is the progress. */
@@ -66,7 +66,7 @@ int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t si
 bool ash_store_is_below(const char *key, const char *name);
 /* Every key of tier that is in a folder, as above. The caller ends *keys in every case. */
 int ash_store_keys_read(struct ash_tier *tier, const char *name, struct ash_store_keys *keys, struct ash_err *err);
-/* Free what it holds; a zeroed one is a no-op. */
+/* Free the members; a zeroed one is a no-op. */
 void ash_store_keys_fini(struct ash_store_keys *keys);
 
 #endif

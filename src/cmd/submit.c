@@ -52,7 +52,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar jobs why 1234",
 };
 
-/* What the words and the file say. */
+/* The request from the arguments and the file. */
 struct request {
     struct submit_flags flags;
     struct ash_spec spec;
@@ -70,7 +70,7 @@ static void keep_settings(struct request *request, int argc, char **argv)
             request->settings[request->setting_count++] = argv[i];
 }
 
-/* Can the ranks that are asked for be laid out? */
+/* Does the mesh fit the requested ranks? */
 static int check_mesh(struct ash_job *job, const struct ash_spec *spec, struct ash_err *err)
 {
     int64_t spares = job->recover.spares > 0 ? job->recover.spares : spec->spares * spec->procs;

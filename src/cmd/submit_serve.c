@@ -57,7 +57,7 @@ static int add_section(const json_t *section, struct ash_cmd_serve_words *words)
     return 0;
 }
 
-/* What a word of the command line says to the server: serve.NAME=VALUE or NAME=VALUE. */
+/* A server setting on the command line: serve.NAME=VALUE or NAME=VALUE. */
 static int add_word(const char *word, struct ash_cmd_serve_words *words)
 {
     size_t length = strlen(SECTION ".");

@@ -159,8 +159,8 @@ static int load_job(struct ash_opts *opts, const struct flags *flags, const char
     return ash_opts_load_yaml(opts, left, err);
 }
 
-/* Settings come from defaults, then the job file, then the environment, then the command line, whose words are read a
- * second time because they say where the file is. Returns ASH_CMD_GO or an exit code. */
+/* Settings come from defaults, then the job file, then the environment, then the command line, which is read a second
+ * time because it names the file. Returns ASH_CMD_GO or an exit code. */
 static int read_settings(const struct method *method, struct ash_opts *opts, const struct flags *flags, int argc,
                          char **argv)
 {
@@ -200,7 +200,7 @@ static int meet_ranks(struct train_ranks *ranks, const struct flags *flags, stru
     return ash_group_open(&ranks->env, ranks->opts, &ranks->group, err);
 }
 
-/* Whoever started this process knows by a file that it is a rank now (orchestrate/node/supervisor.h). */
+/* Mark in a file, for the supervisor, that this process is a rank now (orchestrate/node/supervisor.h). */
 static void mark_placed(const char *job_dir)
 {
     char path[PATH_MAX], name[ASH_PLACED_NAME_BYTES];
@@ -219,7 +219,7 @@ static int join_run(void *ctx, struct ash_group **group_out, struct ash_err *err
     return rc;
 }
 
-/* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */
+/* Serve metrics if requested: from the first rank, whose steps are those of all. */
 static int serve_metrics(const struct flags *flags, struct ash_exporter **exporter_out, struct ash_err *err)
 {
     int rc;
@@ -234,7 +234,7 @@ static int serve_metrics(const struct flags *flags, struct ash_exporter **export
     return 0;
 }
 
-/* What takes the place of data.train. A process that joins reads what the others have made. */
+/* The source that replaces data.train. A joining process reads the others' results. */
 static int open_post(const struct ash_job *job, const struct flags *flags, const struct train_ranks *ranks,
                      struct ash_post **post_out, struct ash_err *err)
 {
@@ -308,7 +308,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     int rc, exit_code;
 
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
-    signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
+    signal(SIGPIPE, SIG_IGN); /* nor is a closed standard output */
     ash_interrupt_install();
     rc = meet_ranks(&ranks, flags, &err);
     if (rc == 0) rc = train(job, flags, &ranks, &err);

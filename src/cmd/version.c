@@ -1,4 +1,4 @@
-/* ashlar version: what this build is, which libraries it runs with, and which kernels this machine can run. */
+/* ashlar version: this build, its libraries, and the kernels that this machine can run. */
 #include "cmd/cmd.h"
 
 #include <jansson.h>
@@ -56,7 +56,7 @@ static json_t *library_facts(void)
                      "utf8proc", utf8proc_version());
 }
 
-/* Optional parts: false, or what was found. */
+/* Optional parts: false, or the version found. */
 static json_t *found(const char *text)
 {
     return text[0] != '\0' && strstr(text, "NOTFOUND") == NULL ? json_string(text) : json_false();
@@ -71,7 +71,7 @@ static json_t *backend_names(void)
     return names;
 }
 
-/* What a GPU needs, each with what was found or what is missing. */
+/* Requirements of a GPU, each found or missing. */
 static json_t *gpu_facts(void)
 {
     struct ash_cuda_parts parts;

@@ -130,7 +130,7 @@ static json_t *encode_finding(const struct ash_xid_finding *finding)
                      finding->why, "next", finding->next, "sources_differ", finding->differ, "source", finding->source);
 }
 
-/* Whose work ends: nobody's, that of one process, of the GPU, of the machine. */
+/* The work that ends: none, that of one process, of the GPU, of the machine. */
 static const char *job_ends(enum ash_xid_job job)
 {
     static const char *const names[] = {"no", "process", "gpu", "node"};

@@ -146,7 +146,7 @@ static size_t list_sides(void *ctx, uint64_t slot, struct ash_reference_part *pa
     return 2 * count;
 }
 
-/* What the reference gives to the answers of a set; kept next to them. */
+/* The reference's log-probabilities of a set's answers; stored next to them. */
 static int ask_reference(struct ash_post *post, struct ash_pair_set *set, const char *model_dir, const char *cache_dir,
                          bool *was_cached_out, struct ash_err *err)
 {

@@ -18,7 +18,7 @@ static void free_sample(struct ash_sample *sample)
     free(sample->docs);
 }
 
-/* Room for a sequence, whose targets say which of its rows are losses. */
+/* Memory of a sequence; its targets mark the rows with losses. */
 static int open_sample(size_t seq_tokens, struct ash_sample *sample_out, struct ash_err *err)
 {
     struct ash_sample sample = {.ids = calloc(seq_tokens, sizeof(*sample.ids)),

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Adapters, where the job asks for them: as it describes them, or as a PEFT folder does. */
+/* Open adapters, if the job sets them: as it describes them, or as a PEFT folder does. */
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {
     static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W}; /* by enum ash_job_quant */

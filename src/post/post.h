@@ -1,5 +1,5 @@
-/* post - what a post-training job puts in the place of data.train: examples, pairs or answers as a source, and the
- * objective that learns from them. Lives around a run (train/run/run.h). */
+/* post - the replacement of data.train in a post-training job: examples, pairs or answers as a source, and the
+ * objective on them. Lives around a run (train/run/run.h). */
 #ifndef ASH_POST_POST_H
 #define ASH_POST_POST_H
 
@@ -9,9 +9,9 @@
 
 struct ash_post;
 
-/* What job->train.method needs; nothing for pretrain. Borrows job and group until close. dir: the run's folder, for
- * what is kept next to its log. screen (may be NULL): what there is to say before the first step. All ranks call it.
- * Returns 0 or an error with a sentence; the caller closes *post_out after the run. */
+/* Open the parts of job->train.method; nothing for pretrain. Borrows job and group until close. dir: the run's folder,
+ * for files next to its log. screen (may be NULL): for messages before the first step. All ranks call it. Returns 0 or
+ * an error with a sentence; the caller closes *post_out after the run. */
 int ash_post_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
                   struct ash_post **post_out, struct ash_err *err);
 /* NULL is a no-op. */

@@ -46,11 +46,11 @@ struct ash_post {
  * reference that the job names; NULL: none. */
 const struct ash_lora *ash_post_reference_lora(const struct ash_post *post, const char *own);
 
-/* kto.c: the baseline of dpo.loss=kto; sets what is done before a step. On error post is for ash_post_close. */
+/* kto.c: the baseline of dpo.loss=kto; sets the work before a step. On error post is for ash_post_close. */
 int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_kto_close(struct ash_kto *kto);
-/* What answers of other pairs have gained over the reference, on average; at least 0. Of the step at hand. */
+/* The mean gain of other pairs' answers over the reference; at least 0. Of the current step. */
 double ash_kto_baseline(const struct ash_kto *kto);
 
 /* distill.c: examples, and the teacher of train.method=distill. On error post is for ash_post_close. */

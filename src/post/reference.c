@@ -108,7 +108,7 @@ static int compute(struct frozen *frozen, const struct ash_reference_opts *opts,
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
 
-/* Named after all that changes a bit: every byte of the model, how it is held and multiplied, what it is asked. */
+/* Named after all that changes a bit: every byte of the model, its format and arithmetic, the examples. */
 static int cache_path(const struct frozen *frozen, const struct ash_reference_opts *opts, char path[PATH_MAX],
                       struct ash_err *err)
 {
@@ -171,7 +171,7 @@ int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bo
 
     if (rc == 0) rc = cache_path(&frozen, opts, path, err);
     if (rc == 0) has_it = read_cache(path, count, logps);
-    if (rc == 0 && group != NULL) /* all of them, or none: what is missing is computed together */
+    if (rc == 0 && group != NULL) /* all of them, or none: missing ones are computed together */
         rc = ash_group_all_reduce(group, &has_it, &has_it, 1, ASH_COLL_I32, ASH_COLL_MIN, err);
     if (rc == 0) *was_cached_out = has_it != 0;
     if (rc == 0 && has_it == 0) {

@@ -13,7 +13,7 @@ struct ash_reference_part {
     size_t example, row, count;
 };
 
-/* What the frozen model is asked; all borrowed. */
+/* Options of the frozen model; all borrowed. */
 struct ash_reference_opts {
     const struct ash_job *job;
     const char *model_dir;                 /* the frozen model */
@@ -28,7 +28,7 @@ struct ash_reference_opts {
     struct ash_group *group; /* ranks that share the work; NULL: alone */
 };
 /* logps [count]: the sum of the log-probabilities of each example's targets, as job->sft.train_on and
- * truncate leave them (0 for what is left out). Read from cache_dir where they are there. All ranks of the group call
+ * truncate leave them (0 for examples left out). Read from cache_dir if they are there. All ranks of the group call
  * it. *was_cached_out: nothing had to be computed. Returns 0 or an error with a sentence. */
 int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bool *was_cached_out,
                         struct ash_err *err);

@@ -16,26 +16,26 @@
 #define PIECE_BYTES ((size_t)256 << 10)
 #define BURSTS_MIN 3 /* of which the fastest counts: a busy core is no slow link */
 #define BURSTS_MAX 64
-#define BURST_S 0.003 /* shorter than a turn of the scheduler: some bursts meet nobody else */
-#define LINK_S 0.06   /* of bursts in one direction, where they are fast */
+#define BURST_S 0.003 /* shorter than a time slice: some bursts run undisturbed */
+#define LINK_S 0.06   /* of bursts in one direction, if they are fast */
 #define LONG_S 0.05   /* of a small burst: the link is slow, and large ones would take seconds */
 #define SMALL_BYTES ((size_t)64 << 10)
 #define PIECES_MAX 256
 #define LOST_SHARE_MAX 0.9 /* of a burst without a core: more is not believed */
 #define SUSPECTS_MAX 256
 #define SUSPECT_ROUNDS 4
-#define FAR_SHARE 0.5      /* of the limit: what is slower is no accident, and measured alone only once */
+#define FAR_SHARE 0.5      /* of the limit: slower links are no accident, and measured alone only once */
 #define PAIRS_NODES_MAX 64 /* of which all pairs are measured: some seconds */
 #define EXCHANGES 4
 #define EXCHANGE_BYTES_MIN ((size_t)16 << 10)
 
-/* What follows a piece, its first word: another one, a burst of large or of small pieces, or nothing. */
+/* The first word of a piece, what comes after it: another one, a burst of large or of small pieces, or nothing. */
 enum after_piece { AFTER_PIECE, AFTER_BURST, AFTER_SMALL, AFTER_NOTHING };
 
 /* ---- a link ------------------------------------------------------------------------------------------------------ */
 
-/* How long this thread was ready and had no core, since it began: such times say nothing about a link. 0 where
- * the kernel does not tell. */
+/* How long this thread was ready and had no core, since it began: such times are no property of a link. 0 if the kernel
+ * does not report it. */
 static uint64_t queued_ns(void)
 {
     unsigned long long ran = 0, waited = 0;
@@ -47,7 +47,7 @@ static uint64_t queued_ns(void)
     return waited;
 }
 
-/* The fastest burst counts. What it were with a core for both ends all the time is at most the other value. */
+/* The fastest burst counts. The other value is an upper bound: its rate with a core for both ends all the time. */
 static void take_burst(struct ash_cluster_links *links, size_t to, double bytes, uint64_t burst_ns, uint64_t lost_ns)
 {
     size_t link = links->rank * links->size + to;
@@ -58,7 +58,7 @@ static void take_burst(struct ash_cluster_links *links, size_t to, double bytes,
     links->most[link] = fmax(links->most[link], bytes / (whole_s - lost_s));
 }
 
-/* A burst: pieces until the time is over, then an answer; with small pieces, one. after: what follows it. */
+/* A burst: pieces until the time is over, then an answer; with small pieces, one. after: what comes next. */
 static int send_burst(struct ash_cluster_links *links, size_t to, size_t bytes, enum after_piece after,
                       struct ash_err *err)
 {
@@ -118,7 +118,7 @@ static int recv_bursts(struct ash_cluster_links *links, size_t from, struct ash_
     return rc;
 }
 
-/* Everybody's row of a matrix at everybody. */
+/* All-gather the rows of a matrix. */
 static int gather_rows(struct ash_cluster_links *links, double *matrix, struct ash_err *err)
 {
     size_t row_bytes = links->size * sizeof(double);
@@ -175,7 +175,7 @@ static int halves_pairs(void *ctx, const size_t *partner, struct ash_err *err)
     return rc < 0 ? rc : gather_rates(links, err);
 }
 
-/* What a rank saw of the exchanges of its group, in seconds: how long each took, and how long it had no core then. */
+/* A rank's times of the exchanges of its group, in seconds: the duration of each, and the time without a core in it. */
 struct exchange {
     double took_s[EXCHANGES], lost_s[EXCHANGES];
 };
@@ -254,7 +254,7 @@ static int halves_groups(void *ctx, const size_t *group, size_t groups, double *
 static int measure_halves(struct ash_cluster_links *links, struct ash_err *err)
 {
     static const struct ash_halves_ops ops = {halves_pairs, halves_groups};
-    /* What a link may have without the work of others: such work is no reason to search. */
+    /* Rates without the work of others: such work is no reason to search. */
     struct ash_halves halves = {
         .count = links->size, .slow_share = links->slow_share, .rates = links->most, .ops = &ops, .ctx = links};
     int rc = ash_halves_run(&halves, err);
@@ -299,8 +299,8 @@ static int measure_suspects(struct ash_cluster_links *links, double least_share,
     return rc < 0 ? rc : suspects;
 }
 
-/* Links near the limit may have met a busy core each time: they get some rounds more. What is still slow, and might not
- * be without the work of others, is not judged. */
+/* Links near the limit may have met a busy core each time: they get some rounds more. Links that are still slow, but
+ * perhaps only because of the work of others, get no verdict. */
 static int measure_again(struct ash_cluster_links *links, struct ash_err *err)
 {
     int rc = gather_rates(links, err);

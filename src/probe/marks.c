@@ -9,9 +9,9 @@
 #include "infra/catalog.h"
 
 #define MEMORY_SHARE 0.7  /* an H200 copies with 0.82 of it */
-#define HOST_SHARE 0.8    /* of what is usable; published marks are 0.84 and 0.96 */
+#define HOST_SHARE 0.8    /* of the usable rate; published marks are 0.84 and 0.96 */
 #define NVLINK_SHARE 0.7  /* published marks are 0.74 and 0.79 */
-#define THROUGH_SHARE 0.3 /* of the way to the host, which a copy without NVLink goes twice */
+#define THROUGH_SHARE 0.3 /* of the host link, which a copy without NVLink crosses twice */
 
 static const struct {
     const char *gpu; /* how its name begins */

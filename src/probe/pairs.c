@@ -45,7 +45,7 @@ static int copy_all(struct ash_cuda_pairs *pairs, struct pair_rates *all, struct
     return rc;
 }
 
-/* Slow by the mark, or by what the other pairs have. */
+/* Slow by the mark, or compared with the other pairs. */
 static void judge(struct pair_rates *all, struct ash_check_report *report)
 {
     size_t pairs = all->count * (all->count - 1), slowest = 1;
@@ -96,7 +96,7 @@ void ash_probe_pairs(const char *machine, struct ash_check_report *report)
     struct ash_err err = {0};
     int rc = ash_cuda_pairs_open(PAIR_BYTES, GPUS_MAX, &pairs, &err);
 
-    if (rc == -ENODEV) return; /* the check of devices has said so */
+    if (rc == -ENODEV) return; /* the check of devices has reported it */
     if (rc == 0) rc = check(pairs, machine, report, &err);
     if (rc < 0) ash_check_add(report, "GPU pairs", ASH_GRADE_BAD, "", "%.190s", err.text);
     ash_cuda_pairs_close(pairs);

@@ -134,7 +134,7 @@ static int tune_inter_node(const struct tuner *tuner, struct ash_cost *cost, str
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* What is not measured now stays as it is in the file; a file of something else is not overwritten. */
+/* Entries not measured now stay in the file; a file of another kind is not overwritten. */
 static int load_old(const char *path, struct ash_cost *cost, struct ash_err *err)
 {
     int rc = ash_cost_load(path, cost, err);

@@ -127,7 +127,7 @@ static int fill_routing(const struct flags *flags, double *counts, struct ash_au
     return rc;
 }
 
-/* A layout's text may repeat what flags say, but not contradict it. */
+/* A layout's text may repeat the flags, but not contradict them. */
 static int check_agreement(const struct flags *flags, const struct ash_layout *layout, struct ash_err *err)
 {
     if (flags->ep > 0 && layout->ep != flags->ep)

@@ -1,4 +1,4 @@
-/* ashlar plan constants and ashlar plan models: what the planner was told, and by whom. */
+/* ashlar plan constants and ashlar plan models: the planner's constants, and their sources. */
 #include "cmd/plan/plan_priv.h"
 
 #include <stdio.h>

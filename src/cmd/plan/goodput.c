@@ -63,7 +63,7 @@ static void solve(const struct ash_goodput_flags *flags, struct ash_goodput_answ
     }
 }
 
-/* Flags about storage that are missing or say two things at once: the exit code, or 0. */
+/* Check storage flags that are missing or contradict each other: the exit code, or 0. */
 static int misused_storage(const struct ash_goodput_flags *flags, const struct ash_opts *opts)
 {
     bool rates = ash_opts_is_set(opts, "write-gb-s") || ash_opts_is_set(opts, "read-gb-s");
@@ -77,7 +77,7 @@ static int misused_storage(const struct ash_goodput_flags *flags, const struct a
     return 0;
 }
 
-/* Flags that are missing or say two things at once: the exit code, or 0. */
+/* Check flags that are missing or contradict each other: the exit code, or 0. */
 static int misused(const struct ash_goodput_flags *flags, const struct ash_opts *opts)
 {
     if (flags->model != NULL && flags->params > 0)

@@ -275,7 +275,7 @@ static int set_storage(const struct ash_goodput_flags *flags, const struct ash_c
     return 0;
 }
 
-/* What a named model, named machines and a named tier say, where nothing else does. */
+/* Defaults from a named model, named machines and a named tier. */
 int ash_goodput_look_up(const struct ash_goodput_flags *flags, struct ash_goodput_job *job, struct ash_err *err)
 {
     struct ash_catalog *catalog = NULL;

@@ -1,4 +1,4 @@
-/* ashlar plan goodput --ledger: what a run's own failures have cost, and what others would. */
+/* ashlar plan goodput --ledger: the cost of a run's failures, and of predicted ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define RUN_SIM_FAILURES 20000.0
 #define RUN_SIM_EVENTS 1000000.0
 
-/* What there is to say. */
+/* The forecast to print. */
 struct forecast {
     struct ash_goodput_ledger ledger;
     struct ash_goodput_way way;

@@ -27,7 +27,7 @@ extern const struct ash_opt_table ash_goodput_table;
 
 /* The job that flags describe, as far as no catalog is needed. */
 void ash_goodput_fill(const struct ash_goodput_flags *flags, struct ash_goodput_job *job);
-/* Add what a named model, named machines and a named storage tier say where nothing else does. Returns 0 or -errno. */
+/* Fill unset values from a named model, named machines and a named storage tier. Returns 0 or -errno. */
 int ash_goodput_look_up(const struct ash_goodput_flags *flags, struct ash_goodput_job *job, struct ash_err *err);
 
 struct ash_goodput_answer {
@@ -43,12 +43,12 @@ struct ash_goodput_answer {
     enum ash_goodput_kind best;                            /* among those that fit */
 };
 
-/* What `plan goodput` would say of a job with the defaults of its flags: the share of time that counts under the worst
+/* The answer of `plan goodput` for a job with the defaults of its flags: the share of time that counts under the worst
  * and the best way to keep state, among those that fit. storage_bytes_s: reading and writing; 0: the
  * default, too. Returns 0 or -errno. */
 int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
                          double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
-/* `plan goodput --ledger`: what a run's ledger says and predicts. Returns the exit code. */
+/* `plan goodput --ledger`: a run's ledger and a prediction from it. Returns the exit code. */
 int ash_goodput_answer_ledger(const struct ash_goodput_flags *flags, const struct ash_opts *opts);
 /* Print the tables for people. */
 void ash_goodput_print_table(const struct ash_goodput_answer *answer);

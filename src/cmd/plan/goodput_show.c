@@ -46,7 +46,7 @@ static double restore_s(const struct ash_goodput_answer *answer, enum ash_goodpu
     return way->has_fast ? way->fast.load_s : way->slow.load_s;
 }
 
-/* How old the newest state on shared storage can be: what a crash of everything costs at most. */
+/* How old the newest state on shared storage can be: the maximal cost of a crash of everything. */
 static double durable_age_s(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind)
 {
     const struct ash_goodput_level *slow = &answer->way[kind].slow;

@@ -51,7 +51,7 @@ int ash_plan_offers_misused(const char *command, const struct ash_plan_offers_fl
 
 /* ---- the search -------------------------------------------------------------------------------------------------- */
 
-/* Some of the machines: each is a search of its own. */
+/* Some of the machines: each is a separate search. */
 static void compare_range(void *ctx, size_t begin, size_t end, int worker)
 {
     struct ash_plan_offers *offers = ctx;

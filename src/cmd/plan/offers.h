@@ -1,4 +1,4 @@
-/* offers - a training job on every kind of machine: the flags that ask for it, the search, the table. For `ashlar plan
+/* offers - a training job on every kind of machine: its flags, the search, the table. For `ashlar plan
  * machines` and `ashlar plan scaling`. */
 #ifndef ASH_CMD_PLAN_OFFERS_H
 #define ASH_CMD_PLAN_OFFERS_H
@@ -28,7 +28,7 @@ struct ash_plan_offers {
     size_t count;
 };
 
-/* Neither or both of --gpus and --days: says so and returns the exit code; else 0. */
+/* Neither or both of --gpus and --days: print an error and return the exit code; else 0. */
 int ash_plan_offers_misused(const char *command, const struct ash_plan_offers_flags *flags);
 /* Search the job of shape and tokens on all machines that flags name. Returns 0, or an error with a sentence: an
  * unknown machine, no threads. Offers may be used again. */

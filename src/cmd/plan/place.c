@@ -91,7 +91,7 @@ static const struct ash_cmd_usage usage = {
         "    --layout pp=8,ep=32 --nodes 32 --free free.txt --tokens 1e12 --wait-minutes 90",
 };
 
-/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
 
 static int misused(const void *ctx, const struct ash_opts *opts)
 {
@@ -152,7 +152,7 @@ static int read_job(const struct flags *flags, const struct ash_plan_facts *fact
     return rc == 0 ? ash_placement_check(job, err) : rc;
 }
 
-/* ---- what is found ----------------------------------------------------------------------------------------------- */
+/* ---- answer ------------------------------------------------------------------------------------------------------ */
 
 static int examine_running(struct ash_placement_answer *answer)
 {

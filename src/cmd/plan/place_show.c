@@ -6,7 +6,7 @@
 #include "cmd/cmd.h"
 
 #define SHOWN_MAX 8   /* hosts in a table */
-#define MATTERS 0.005 /* of a step: less than the model can tell */
+#define MATTERS 0.005 /* of a step: less is below the model's accuracy */
 
 static const char *name_of(const struct ash_placement_answer *answer, int node)
 {
@@ -261,7 +261,7 @@ static json_t *encode_running(const struct ash_placement_answer *answer, const c
                      encode_worst(answer), "order", encode_names(answer, answer->order, count), "verdict", verdict);
 }
 
-/* What it starts on now; null where it cannot. */
+/* Its hosts if it starts now; null if it cannot. */
 static json_t *encode_now(const struct ash_placement_answer *answer)
 {
     if (answer->now.domain < 0) return json_null();

@@ -12,7 +12,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_memory, &ash_cmd_plan_constants, &ash_cmd_plan_models,
 };
 
-/* Commands that once were of `ashlar plan`: they say their name of today and work. */
+/* Commands that once were of `ashlar plan`: they print their present name and work. */
 static const struct ash_cmd *const moved[] = {&ash_cmd_xid, &ash_cmd_diagnose};
 
 static int run(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* plan_priv - the subcommands of `ashlar plan`, and what they have in common. */
+/* plan_priv - the subcommands of `ashlar plan`, and their shared parts. */
 #ifndef ASH_CMD_PLAN_PRIV_H
 #define ASH_CMD_PLAN_PRIV_H
 
@@ -60,7 +60,7 @@ extern const struct ash_opt_table ash_plan_table;
     }
 extern const char *const ash_plan_precisions[]; /* "any", then as enum ash_gpu_precision; NULL-terminated */
 
-/* What a prediction rests on. */
+/* Inputs of a prediction. */
 struct ash_plan_facts {
     struct ash_consts consts;
     struct ash_catalog *catalog;
@@ -70,21 +70,21 @@ struct ash_plan_facts {
 typedef int (*ash_plan_answer_fn)(const void *flags, const struct ash_plan_facts *facts, const char *word,
                                   struct ash_err *err);
 
-/* A command that predicts: what it is asked by, and how it answers. */
+/* A command that predicts: its flags and its answer. */
 struct ash_plan_question {
     const struct ash_cmd_usage *usage;
     const struct ash_opt_table *table; /* of flags */
     void *flags;
     struct ash_plan_flags *plan; /* part of flags */
-    /* Flags that are missing or say two things at once: the exit code, or 0. */
+    /* Check flags that are missing or contradict each other: the exit code, or 0. */
     int (*misused)(const void *flags, const struct ash_opts *opts);
     ash_plan_answer_fn answer;
 };
 
-/* Read the flags and answer with the built-in constants and machines, changed as --set and --catalog say. Returns the
+/* Read the flags and answer with the built-in constants and machines, changed by --set and --catalog. Returns the
  * exit code. */
 int ash_plan_run(const struct ash_plan_question *question, int argc, char **argv);
-/* The same after flags that were read already: facts, the answer, and what failed. */
+/* The same after flags that were read already: facts, the answer, and errors. */
 int ash_plan_answer(const struct ash_plan_flags *plan, ash_plan_answer_fn answer, const void *flags, const char *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* ashlar plan queue: what a scheduling policy does to jobs, and that policy in the words of other schedulers. */
+/* ashlar plan queue: simulate a scheduling policy, and export it for other schedulers. */
 #include "cmd/plan/queue_priv.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ static const struct ash_cmd_usage usage = {
         "  ashlar plan queue --policy mine.yaml --cluster 64xp5.48xlarge --export slurm",
 };
 
-/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
 
 static bool is_export(const struct flags *flags)
 {
@@ -178,7 +178,7 @@ static int read_nodes(const char *path, struct ash_site *site, struct ash_err *e
     return rc;
 }
 
-/* "100x8", or as the catalog knows it. */
+/* "100x8", or an entry of the catalog. */
 static int read_size(const struct flags *flags, const struct ash_plan_facts *facts, int *hosts_out, int *gpus_out,
                      struct ash_err *err)
 {

@@ -1,4 +1,4 @@
-/* queue_priv - what `ashlar plan queue` was asked and found, on its way to tables, JSON and charts. */
+/* queue_priv - flags and results of `ashlar plan queue`, for tables, JSON and charts. */
 #ifndef ASH_CMD_PLAN_QUEUE_PRIV_H
 #define ASH_CMD_PLAN_QUEUE_PRIV_H
 
@@ -20,9 +20,9 @@ struct ash_queue_answer {
     int mapped; /* queues of the trace that the policy does not have, and others stand for */
 };
 
-/* A policy that names no queues or classes of its own gets those of the trace. Returns 0 or a negative errno. */
+/* A policy without queues or classes gets those of the trace. Returns 0 or a negative errno. */
 int ash_queue_adopt_names(struct ash_policy_conf *conf, const struct ash_trace *trace, struct ash_err *err);
-/* Queues and classes of the trace by the policy's numbers; what it does not have goes to its queues in turn. Returns 0
+/* Queues and classes of the trace by the policy's numbers; unknown ones are assigned to its queues in turn. Returns 0
  * or -ENOMEM; the caller frees both lists, then too. */
 int ash_queue_map_names(struct ash_queue_answer *answer, const struct ash_policy_conf *conf, int **queue_of,
                         int **class_of);

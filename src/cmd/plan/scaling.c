@@ -1,4 +1,4 @@
-/* ashlar plan scaling: which model to train on how many tokens, by the law of a table of runs, and what it takes: the
+/* ashlar plan scaling: which model to train on how many tokens, by the law of a table of runs, and its cost: the
  * machines, days and dollars of `ashlar plan machines`. */
 #include <errno.h>
 #include <math.h>
@@ -49,7 +49,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar plan scaling runs.csv --params 7e9 --tokens 140e9 --days 7",
 };
 
-/* The run, and what was found of it. */
+/* The run, and the results. */
 struct answer {
     const struct flags *flags;
     const struct ash_plan_facts *facts;
@@ -67,7 +67,7 @@ static double flops_of(const struct answer *answer)
 
 /* ---- which run --------------------------------------------------------------------------------------------------- */
 
-/* A model of about this number of parameters; the tokens take up what it is smaller or larger. */
+/* A model of about this number of parameters; the tokens make up for the difference. */
 static int take_run(struct answer *answer, double params, double tokens, struct ash_err *err)
 {
     int rc = ash_shape_sized(params, answer->flags->vocab, &answer->shape, err);
@@ -95,7 +95,7 @@ static int take_flops(struct answer *answer, double flops, struct ash_err *err)
     return rc < 0 ? rc : find_offers(answer, err);
 }
 
-/* Dollars of the cheapest offer; 0 where there is none, or none has a price. */
+/* Dollars of the cheapest offer; 0 if there is none, or none has a price. */
 static double cheapest_usd(const struct answer *answer)
 {
     const struct ash_compare_row *row = &answer->offers->rows[0];

@@ -123,7 +123,7 @@ static void print_split(const struct ash_serve_answer *answer)
            ash_plan_text_seconds(split->itl_s, gap), ash_plan_text_seconds(best->stall_s, stall));
 }
 
-/* What a request with several answers and long thinking comes to. */
+/* The cost of a request with several answers and long thinking. */
 static void print_request(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
@@ -159,7 +159,7 @@ static void print_parts(const struct ash_serve_plan *plan)
     }
 }
 
-/* What is paid for all machines of a plan. */
+/* The price of all machines of a plan. */
 static void print_price(const struct ash_serve_plan *plan)
 {
     char million[24];
@@ -169,7 +169,7 @@ static void print_price(const struct ash_serve_plan *plan)
            dollars(plan->usd_million, million, sizeof(million)));
 }
 
-/* What the requests that must be answered need: replicas, GPUs and machines. */
+/* Replicas, GPUs and machines for the required requests. */
 static void print_needed(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_plan *needed = &answer->advice.needed;
@@ -187,7 +187,7 @@ static void print_needed(const struct ash_serve_answer *answer)
     printf("\n");
 }
 
-/* Without a limit the verdict is for throughput alone: say what a reader would see. */
+/* Without a limit the verdict is for throughput alone: print the latency for a reader. */
 static void print_reading(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_plan *whole = &answer->advice.whole;
@@ -219,7 +219,7 @@ static void print_verdict(const struct ash_serve_answer *answer)
     print_needed(answer);
 }
 
-/* What the model or the GPU cannot do as it is asked for. */
+/* Requested features that the model or the GPU lacks. */
 static void print_notes(const struct ash_serve_job *job)
 {
     double tokens = job->in_tokens + out_tokens(job);
@@ -317,7 +317,7 @@ static json_t *encode_part(const struct ash_serve_part *part)
     return json;
 }
 
-/* What some machines should run; null: nothing was asked for. */
+/* The plan of given machines; null: none were given. */
 static json_t *encode_plan(const struct ash_serve_plan *plan)
 {
     json_t *parts = json_array();

@@ -10,7 +10,7 @@ struct scale {
     const char *unit;
 };
 
-/* In the largest unit that leaves at least 1, with three digits at least where there are any. */
+/* In the largest unit that leaves at least 1, with three digits at least if there are any. */
 static const char *scaled(double value, const struct scale *scales, size_t count, char *buf)
 {
     size_t i = 0;

@@ -12,7 +12,7 @@
 #include "plan/train/timeline.h"
 
 #define STATE_BYTES 14.0 /* of a weight: bf16 2, fp32 master 4, Adam's moments 8 */
-#define MACHINE_GB_S 2.0 /* into shared storage where nobody says */
+#define MACHINE_GB_S 2.0 /* default rate into shared storage */
 
 struct flags {
     const char *model, *cluster, *layout, *svg;
@@ -133,9 +133,9 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=2,mbs=2 --svg step.svg",
 };
 
-/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
 
-/* Flags that are missing or say two things at once: the exit code, or 0. */
+/* Check flags that are missing or contradict each other: the exit code, or 0. */
 static int misused(const void *ctx, const struct ash_opts *opts)
 {
     const struct flags *flags = ctx;
@@ -188,9 +188,9 @@ static void read_prices(const struct flags *flags, struct ash_plan_train_answer 
     train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }
 
-/* ---- what is found ----------------------------------------------------------------------------------------------- */
+/* ---- answer ------------------------------------------------------------------------------------------------------ */
 
-/* A layout's text may repeat what flags say, but not contradict it. */
+/* A layout's text may repeat the flags, but not contradict them. */
 static int check_agreement(const struct flags *flags, const struct ash_layout *layout, struct ash_err *err)
 {
     const struct {

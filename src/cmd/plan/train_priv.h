@@ -1,4 +1,4 @@
-/* What the files of `ashlar plan train` share. */
+/* Shared by the files of `ashlar plan train`. */
 #ifndef ASH_CMD_PLAN_TRAIN_PRIV_H
 #define ASH_CMD_PLAN_TRAIN_PRIV_H
 

@@ -1,4 +1,4 @@
-/* The agent's life, and the metrics of what it thinks. */
+/* The agent's life, and the metrics of its verdicts. */
 #include "observe/agent/agent_priv.h"
 
 #include <errno.h>
@@ -88,7 +88,7 @@ int ash_agent_port(const struct ash_agent *agent)
     return ash_http_port(agent->http);
 }
 
-/* XIDs by code and GPU: what the kernel log or NVML told, where DCGM's gauge keeps the last code for ever. */
+/* XIDs by code and GPU, from the kernel log or NVML; DCGM's gauge keeps the last code for ever. */
 static void write_codes(const struct ash_node_state *state, struct ash_str *out)
 {
     char labels[256];

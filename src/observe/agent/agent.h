@@ -21,19 +21,19 @@ struct ash_agent_opts {
     size_t name_count;
     const char *const *tokens;
     size_t token_count;
-    const char *admin_token;        /* opens POST /v1/clear; NULL: nobody may */
+    const char *admin_token;        /* opens POST /v1/clear; NULL: it is closed */
     const char *kernel_log;         /* NULL: /dev/kmsg below the root; "": none */
     const char *state_file;         /* NULL: nothing is kept */
     const char *node;               /* its name */
     double judge_seconds;           /* between two looks at its own metrics */
-    struct ash_parts_wanted wanted; /* what it must have */
+    struct ash_parts_wanted wanted; /* expected hardware */
     /* The status changed, or holds after a start: on the judging thread. reason: the finding that decided. Returns
      * whether that is done; if not (a budget is spent, a scheduler away), it is called again after four looks. */
     bool (*act)(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason);
     void *ctx;
 };
 
-/* Start. opts is copied, what it points to is borrowed until close. On 0 the caller owns *agent_out. */
+/* Start. opts is copied, its pointers are borrowed until close. On 0 the caller owns *agent_out. */
 int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_out, struct ash_err *err);
 /* Stop all threads and keep the state. NULL is a no-op. */
 void ash_agent_close(struct ash_agent *agent);

@@ -1,4 +1,4 @@
-/* agent_priv - the inside of an agent: its judge (judge.c) and what it serves (routes.c). */
+/* agent_priv - the inside of an agent: its judge (judge.c) and its routes (routes.c). */
 #ifndef ASH_OBSERVE_AGENT_AGENT_PRIV_H
 #define ASH_OBSERVE_AGENT_AGENT_PRIV_H
 
@@ -26,7 +26,7 @@ struct ash_agent {
     char *before; /* the metrics that were judged last, or NULL */
     size_t before_bytes;
     double before_s;
-    uint64_t act_again_ns;     /* what was not done is tried then; 0: all is done */
+    uint64_t act_again_ns;     /* next retry of pending actions; 0: none */
     struct ash_xid_pairs xids; /* of this run of the agent */
     /* under the lock: */
     pthread_mutex_t lock;
@@ -40,13 +40,13 @@ struct ash_agent {
 
 /* judge.c: its thread; arg is the agent. */
 void *ash_agent_judge(void *arg);
-/* judge.c: open the kernel log and read what it has. */
+/* judge.c: open the kernel log and read its records. */
 void ash_agent_start_log(struct ash_agent *agent);
 /* routes.c: start serving. */
 int ash_agent_serve(struct ash_agent *agent, struct ash_err *err);
-/* routes.c: the state changed: tell who listens. The lock is held. */
+/* routes.c: the state changed: notify listeners. The lock is held. */
 void ash_agent_tell(struct ash_agent *agent);
-/* routes.c: free what is left of listeners; the server is stopped. */
+/* routes.c: free remaining listeners; the server is stopped. */
 void ash_agent_drop_listeners(struct ash_agent *agent);
 /* agent.c: metrics of the agent itself: verdict, events by kind. */
 void ash_agent_write_state(struct ash_agent *agent, struct ash_str *out);

@@ -36,13 +36,13 @@ static void act(struct ash_agent *agent)
     agent->act_again_ns = ash_clock_ns() + pause_ns;
 }
 
-/* What was refused or failed before. */
+/* Retry actions that were refused or failed before. */
 static void retry(struct ash_agent *agent)
 {
     if (agent->act_again_ns != 0 && ash_clock_ns() >= agent->act_again_ns) act(agent);
 }
 
-/* After a change: keep it before anybody acts on it, tell listeners, act. The lock is not held. */
+/* After a change: save it before any action, notify listeners, act. The lock is not held. */
 static void publish(struct ash_agent *agent, bool has_new_status)
 {
     const struct ash_node_finding *reason;
@@ -95,7 +95,7 @@ static bool take_record(struct ash_agent *agent, const char *line, uint64_t numb
 
 /* ---- metrics ----------------------------------------------------------------------------------------------------- */
 
-/* What a rule's finding asks for. Rates and peers make a node doubtful; broken memory and a lost GPU take it out. */
+/* The remedy of a rule's finding. Rates and peers make a node doubtful; broken memory and a lost GPU take it out. */
 static enum ash_node_remedy remedy_of(const struct ash_finding *finding)
 {
     static const struct {
@@ -123,7 +123,7 @@ static bool note_rule(struct ash_agent *agent, const struct ash_finding *rule)
     return ash_node_state_note(&agent->state, &finding, ash_clock_wall_s());
 }
 
-/* XIDs that no line of the kernel log has told: it may not be ours to read. */
+/* XIDs without a line in the kernel log, which may not be readable. */
 static bool note_xids(struct ash_agent *agent, const struct ash_scrape *scrape)
 {
     bool changed = false;
@@ -231,7 +231,7 @@ static bool follow_log(struct ash_agent *agent, uint64_t until_ns, bool *changed
     return has_event;
 }
 
-/* Somebody woke us: perhaps the node is to be cleared. Returns whether the status changed. */
+/* Handle requests after a wake-up, such as clearing the node. Returns whether the status changed. */
 static bool take_wishes(struct ash_agent *agent)
 {
     enum ash_node_status before = agent->state.status;
@@ -252,7 +252,7 @@ void *ash_agent_judge(void *arg)
     uint64_t saved_number = agent->state.kernel_number;
 
     if (agent->state.status != ASH_NODE_HEALTHY)
-        publish(agent, true); /* what was decided before a restart still holds */
+        publish(agent, true); /* decisions before a restart still hold */
     while (!atomic_load(&agent->is_stopping)) {
         bool changed = false, has_event = false;
 

@@ -16,13 +16,13 @@
 #include "base/math.h"
 #include "observe/health/kernel_log.h"
 
-#define READS_MAX 64 /* records that are skipped in a row before the caller is asked again */
+#define READS_MAX 64 /* records that are skipped in a row before returning to the caller */
 
 struct ash_kmsg {
-    int fd, watch_fd; /* watch: of a plain file, tells when it grows; else -1 */
+    int fd, watch_fd; /* watch: inotify of a plain file; else -1 */
     bool is_file;
     uint64_t last, lost;
-    char buf[ASH_KMSG_LINE_BYTES + 1]; /* of a plain file: what was read and not given yet */
+    char buf[ASH_KMSG_LINE_BYTES + 1]; /* of a plain file: read and not returned yet */
     size_t used;
     uint64_t offset; /* of buf in the file */
     bool is_in_long; /* the rest of a line that was too long is skipped */
@@ -70,7 +70,7 @@ uint64_t ash_kmsg_lost(const struct ash_kmsg *kmsg)
     return kmsg->lost;
 }
 
-/* The text of a record into line; what is no printable ASCII becomes a space. */
+/* The text of a record into line; all but printable ASCII becomes a space. */
 static void take_text(const struct ash_kernel_record *record, char *line)
 {
     size_t bytes = ash_min(record->text_bytes, (size_t)ASH_KMSG_LINE_BYTES - 1);

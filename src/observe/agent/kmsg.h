@@ -1,5 +1,5 @@
 /* kmsg - follows a kernel log: /dev/kmsg, or a plain file that grows (a recorded tree, /var/log/kern.log). Every record
- * has a number that only grows; who remembers the last one sees each record once, across restarts. */
+ * has a number that only grows; with the last one saved, each record is seen once, across restarts. */
 #ifndef ASH_OBSERVE_AGENT_KMSG_H
 #define ASH_OBSERVE_AGENT_KMSG_H
 
@@ -10,8 +10,8 @@
 
 struct ash_kmsg; /* one owner thread */
 
-/* Open path and skip records up to number `after` (0: none). Returns 0 or a negative errno: -EPERM says which right is
- * missing. On 0 the caller owns *kmsg_out. */
+/* Open path and skip records up to number `after` (0: none). Returns 0 or a negative errno: -EPERM with the missing
+ * right in err. On 0 the caller owns *kmsg_out. */
 int ash_kmsg_open(const char *path, uint64_t after, struct ash_kmsg **kmsg_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_kmsg_close(struct ash_kmsg *kmsg);

@@ -1,5 +1,4 @@
-/* A table says which series belong to a part, and what they are called. A finding is a part's where its key names
- * it. */
+/* A table lists the series of a part, and their names. A finding is a part's if its key names it. */
 #include "observe/agent/parts.h"
 
 #include <math.h>
@@ -13,9 +12,9 @@
 #define PARTS_MAX 1024
 
 struct shown {
-    const char *kind, *label; /* the part, and the label that tells it from its like */
+    const char *kind, *label; /* the part, and the label that identifies it */
     const char *metric, *name, *unit;
-    bool is_total; /* counts from boot: the page shows what it grew by */
+    bool is_total; /* counts from boot: the page shows its growth */
 };
 
 static const struct shown table[] = {
@@ -90,7 +89,7 @@ static bool is_second_word(const char *key, const char *id)
     return id[bytes] == '\0' || (strncmp(word, "nvme", 4) == 0 && id[bytes] == 'n');
 }
 
-/* What is held against a part: the hardest of it. */
+/* The worst finding of a part. */
 static const struct ash_node_finding *worst_of(const struct ash_node_state *state, const struct shown *shown,
                                                const char *id, const char *address)
 {
@@ -112,7 +111,7 @@ static const char *status_of(const struct ash_node_finding *finding)
     return finding->remedy == ASH_REMEDY_WATCH ? "doubtful" : "drain";
 }
 
-/* The part of a name in the list, made where it is new; NULL: too many, or no memory. */
+/* The part of a name in the list, created on first use; NULL: too many, or no memory. */
 static json_t *part_of(json_t *parts, const struct shown *shown, const struct ash_scrape_sample *sample,
                        const struct ash_node_state *state)
 {

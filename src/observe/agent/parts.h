@@ -1,5 +1,5 @@
-/* parts - what a node is made of, for the page: GPUs, network devices, drives, mounts and ranks, each with a verdict
- * and the counters that people look at. */
+/* parts - parts of a node, for the page: GPUs, network devices, drives, mounts and ranks, each with a verdict and its
+ * main counters. */
 #ifndef ASH_OBSERVE_AGENT_PARTS_H
 #define ASH_OBSERVE_AGENT_PARTS_H
 
@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "observe/health/node_state.h"
 
-/* The parts that a scrape of a node tells of, with what state holds against each: an array of {kind, name, status, why,
- * counters}. The caller owns it; NULL: no memory, or no scrape. Counters that count from boot say so with "total". */
+/* The parts in a scrape of a node, each with its findings in state: an array of {kind, name, status, why,
+ * counters}. The caller owns it; NULL: no memory, or no scrape. Counters that count from boot have "total". */
 json_t *ash_parts_json(const char *text, size_t size_bytes, const struct ash_node_state *state);
 
 #endif

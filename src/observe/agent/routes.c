@@ -1,4 +1,4 @@
-/* What the agent serves. */
+/* The agent's routes. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static void send_verdict(void *ctx, struct ash_http_exchange *exchange)
     send_json(exchange, verdict_json(ctx));
 }
 
-/* What the page draws: this node and the ranks on it. */
+/* Data of the page: this node and the ranks on it. */
 static void send_board(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_agent *agent = ctx;
@@ -85,7 +85,7 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
     send_json(exchange, json_pack("{s:o, s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "servers", servers, "runs"));
 }
 
-/* What this node is made of; the page asks for one node at a time. */
+/* Parts of this node; the page requests one node at a time. */
 static void send_parts(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_agent *agent = ctx;
@@ -111,7 +111,7 @@ static void send_health(void *ctx, struct ash_http_exchange *exchange)
     ash_http_respond(exchange, 200, ASH_HTTP_TYPE_TEXT, &body);
 }
 
-/* A person, or a check that passed, says that the node is good. */
+/* Clear the node: by an operator, or after a check that passed. */
 static void take_clear(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_agent *agent = ctx;

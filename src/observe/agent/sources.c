@@ -1,4 +1,4 @@
-/* One round at a time: every idle collector is asked, and the scrape waits until each has answered or run out of time.
+/* One round at a time: every idle collector is started, and the scrape waits until each has answered or timed out.
  * A collector that is still busy from an earlier round is not waited for: it hangs. */
 #include "observe/agent/sources.h"
 
@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "observe/collect/exposition.h"
 
-#define SHARE_NS 100000000u /* what was read less than that ago is shown again */
+#define SHARE_NS 100000000u /* data younger than that are served again */
 #define CLOSE_NS 200000000u
 
 struct reader {
@@ -39,13 +39,13 @@ struct ash_sources {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;
     uint64_t round, round_ns; /* the last one, and when it was complete */
-    size_t pending; /* collectors that were asked in this round and have not answered: the last one wakes us */
+    size_t pending; /* collectors of this round that have not answered: the last one wakes us */
     bool is_reading, is_stopping;
 };
 
 /* ---- a collector's thread ---------------------------------------------------------------------------------------- */
 
-/* Open where it is not, and collect. */
+/* Open if needed, and collect. */
 static int read_once(struct reader *reader, void **state, struct ash_str *text, struct ash_err *err)
 {
     int rc = *state == NULL ? reader->ops->open(reader->sources->source, state, err) : 0;
@@ -190,7 +190,7 @@ static uint64_t next_limit_ns(const struct ash_sources *sources, uint64_t spent_
     return next_ns;
 }
 
-/* Ask every collector that is idle and wait for each, up to its deadline. The lock is held. */
+/* Start every idle collector and wait for each, up to its deadline. The lock is held. */
 static void run_round(struct ash_sources *sources)
 {
     uint64_t round = ++sources->round, start_ns = ash_clock_ns();

@@ -1,5 +1,5 @@
-/* sources - reads all collectors concurrently, each on a thread of its own and within its deadline. A scrape gets
- * what is there by then; what is not there is absent, and said so: ashlar_collector_up, _age_seconds, _seconds. */
+/* sources - reads all collectors concurrently, each on its own thread and within its deadline. A scrape has the
+ * families ready by then; missing ones are marked by ashlar_collector_up, _age_seconds, _seconds. */
 #ifndef ASH_OBSERVE_AGENT_SOURCES_H
 #define ASH_OBSERVE_AGENT_SOURCES_H
 

@@ -1,4 +1,4 @@
-/* The quick checks: what a prolog can afford. */
+/* The quick checks: cheap enough for a prolog. */
 #include "observe/check/check.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@
 #include "observe/collect/collector.h"
 #include "observe/health/kernel_log.h"
 
-#define MEMLOCK_BYTES (16.0 * 1073741824.0) /* what AWS's health check asks for where EFA is used */
+#define MEMLOCK_BYTES (16.0 * 1073741824.0) /* minimum of AWS's health check with EFA */
 #define LOG_NS 500000000u                   /* for the kernel log */
 #define FREE_SHARE 0.05
 
@@ -86,7 +86,7 @@ static void check_limits(const struct ash_check_opts *opts, struct ash_check_rep
         ash_check_add(report, "open files", limit.rlim_max < 65536 ? ASH_GRADE_WARN : ASH_GRADE_GOOD, "65536", "%llu",
                       (unsigned long long)limit.rlim_max);
     if (opts->network_devices > 0) snprintf(wanted, sizeof(wanted), "%lld", (long long)opts->network_devices);
-    /* AWS asks for exactly as many; other machines may have more, for storage. */
+    /* AWS requires exactly as many; other machines may have more, for storage. */
     is_wrong = (int64_t)devices < opts->network_devices ||
                (opts->has_efa && opts->network_devices > 0 && (int64_t)devices != opts->network_devices);
     ash_check_add(report, "RDMA devices", is_wrong ? ASH_GRADE_BAD : ASH_GRADE_GOOD, wanted, "%zu", devices);

@@ -1,5 +1,5 @@
-/* check - is this node fit for work? Quick: counts, limits, clocks, mounts, what the kernel log says; two seconds at
- * most. Deep: matrix products and memory patterns on every core, compared to the bit with the known answer. */
+/* check - is this node fit for work? Quick: counts, limits, clocks, mounts, the kernel log; two seconds at most. Deep:
+ * matrix products and memory patterns on every core, compared to the bit with the known answer. */
 #ifndef ASH_OBSERVE_CHECK_CHECK_H
 #define ASH_OBSERVE_CHECK_CHECK_H
 
@@ -14,8 +14,8 @@ enum ash_check_grade { ASH_GRADE_GOOD, ASH_GRADE_WARN, ASH_GRADE_BAD, ASH_GRADE_
 struct ash_check_result {
     const char *name;
     enum ash_check_grade grade;
-    char found[200]; /* what was seen */
-    char wanted[96]; /* what is expected; empty: nothing in particular */
+    char found[200]; /* the observed value */
+    char wanted[96]; /* the expected value; empty: none */
 };
 
 #define ASH_CHECK_RESULTS_MAX 64
@@ -54,7 +54,7 @@ struct ash_disk_rates {
 };
 
 /* Write a file of at most 1 GiB into dir for at most deep_seconds, read it back and compare every word, around the page
- * cache where the file system can. Adds what came out; the file is gone afterwards. */
+ * cache if the file system supports that. Adds the results; the file is removed afterwards. */
 void ash_check_disk(const struct ash_check_opts *opts, const char *dir, struct ash_check_report *report,
                     struct ash_disk_rates *rates_out);
 /* Add a result; further ones than there is room for are dropped. */

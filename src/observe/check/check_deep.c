@@ -1,5 +1,5 @@
 /* The deep checks: every core computes the same products, whose bits are known beforehand, and every stretch of memory
- * gives back what was written. Integers have one right answer on every machine: a wrong bit names the core or the
+ * is written and read back. Integers have one right answer on every machine: a wrong bit names the core or the
  * address. */
 #include <errno.h>
 #include <math.h>
@@ -20,7 +20,7 @@
 
 #define SIDE 192 /* of the matrices: three of them fit a core's second cache */
 #define CORES_MAX 1024
-#define MEMORY_SHARE 0.2 /* of what is free */
+#define MEMORY_SHARE 0.2 /* of free memory */
 #define MEMORY_BYTES_MAX ((size_t)4 << 30)
 #define MEMORY_BYTES_S 1e9 /* of --seconds: a short check stays short */
 #define BLOCK_WORDS 4096

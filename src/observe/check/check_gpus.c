@@ -1,4 +1,4 @@
-/* GPUs, and what they need of the machine: rows of memory, lanes, clocks, kernel modules, the fabric manager. */
+/* GPUs, and their requirements of the machine: rows of memory, lanes, clocks, kernel modules, the fabric manager. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void check_rows(const struct ash_nvml *nvml, ash_nvml_device device, unsi
                       width_max);
 }
 
-/* Held down by the hardware, whatever is asked of it. */
+/* Throttled by the hardware. */
 static void check_clock(const struct ash_nvml *nvml, ash_nvml_device device, unsigned index,
                         struct ash_check_report *report)
 {

@@ -1,5 +1,5 @@
 /* Links of GPUs and network cards: NVLink by the driver's library, PCIe and ports of RDMA devices by /sys. A link that
- * is down or narrow makes everything slow, and no job says so. */
+ * is down or narrow makes everything slow, and no job reports it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define LINKS_MAX 18 /* of a GPU */
 #define GPUS_MAX 64
-#define RATE_SHARE 0.9 /* of what the catalog says of the machine */
+#define RATE_SHARE 0.9 /* of the catalog's rate for the machine */
 
 /* ---- NVLink ------------------------------------------------------------------------------------------------------ */
 
@@ -62,7 +62,7 @@ static void check_nvlink(const struct ash_check_opts *opts, struct ash_check_rep
     struct ash_nvml nvml;
     ash_nvml_device device;
 
-    if (ash_nvml_open(&nvml, opts->source.nvml, &err) < 0) return; /* the GPUs' own check has said so */
+    if (ash_nvml_open(&nvml, opts->source.nvml, &err) < 0) return; /* the GPUs' own check has reported it */
     nvml.count(&count);
     for (unsigned i = 0; i < count && answering < GPUS_MAX && nvml.nvlink_state != NULL; i++) {
         struct gpu_links *gpu = &gpus[answering];
@@ -112,7 +112,7 @@ static void check_pcie(const struct ash_host_files *source, const char *device, 
                       speed, speed_max);
 }
 
-/* The rate of a device's first port in Gbit/s; 0: not told. A port that is not up is a finding. */
+/* The rate of a device's first port in Gbit/s; 0: unknown. A port that is not up is a finding. */
 static double check_port(const struct ash_host_files *source, const char *device, struct ash_check_report *report)
 {
     double state = leading_number(source, device, "ports/1/state");

@@ -9,11 +9,11 @@
 #define FAULTY_SHARE 1e-5 /* of packets */
 
 struct interface {
-    double speed, mtu; /* Mbit/s, 0: not told; bytes */
+    double speed, mtu; /* Mbit/s, 0: unknown; bytes */
     double packets, wrong;
 };
 
-/* A number of an interface; `otherwise` where there is none. */
+/* A number of an interface; `otherwise` if there is none. */
 static double number_of(const struct ash_host_files *source, const char *name, const char *file, double otherwise)
 {
     char path[PATH_MAX];

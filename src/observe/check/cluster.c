@@ -16,7 +16,7 @@
 #define CLOCK_LIMIT_S 0.1 /* tickets, leases and logs of nodes are compared */
 
 static const struct {
-    const char *name, *result; /* result: of the node's own check; NULL: asked of the system */
+    const char *name, *result; /* result: of the node's own check; NULL: read from the system */
 } facts[ASH_FACTS] = {
     [ASH_FACT_VERSION] = {"ashlar", NULL},
     [ASH_FACT_KERNEL] = {"kernel", NULL},
@@ -151,7 +151,7 @@ static void judge_disks(const struct ash_node_card *cards, size_t count, double 
     }
 }
 
-/* Is the node slow where it sends (or receives)? More than half of these links are. */
+/* Is the node slow as a sender (or receiver)? More than half of these links are. */
 static bool is_slow_end(const double *rates, size_t count, size_t node, bool sends, double limit)
 {
     size_t slow = 0, all = 0;

@@ -20,13 +20,13 @@ enum ash_node_fact {
     ASH_FACTS
 };
 
-/* What one node says of itself. Plain bytes: it travels between ranks. */
+/* One node's report. Plain bytes: it is sent between ranks. */
 struct ash_node_card {
     char host[64];
     char facts[ASH_FACTS][64]; /* empty: not known */
     uint32_t grade;            /* of its own check: enum ash_check_grade */
     uint32_t unused;
-    char worst[256];              /* what is worst there; empty: nothing */
+    char worst[256];              /* its worst result; empty: none */
     double clock_s;               /* ahead of the first node's */
     double clock_error_s;         /* half of the round trip that this was seen by */
     double write_rate, read_rate; /* of its disk, bytes per second; 0: not measured */
@@ -54,9 +54,9 @@ int ash_cluster_median(const double *rates, size_t count, double *median_out);
 /* Does a node send or receive with less than limit over more than half of its links that are known, two at least? rates
  * as below. */
 bool ash_cluster_is_slow_node(const double *rates, size_t count, size_t node, double limit);
-/* Compare count nodes. rates[from * count + to]: bytes per second, 0 where it is not known. A negative one was
- * disturbed: it counts for the median and is never slow. What is below slow_share (0 to 1) of the median is slow.
- * Returns 0 or -ENOMEM. */
+/* Compare count nodes. rates[from * count + to]: bytes per second, 0 if unknown. A negative one was disturbed: it
+ * counts for the median and is never slow. Rates below slow_share (0 to 1) of the median are slow. Returns 0 or
+ * -ENOMEM. */
 int ash_cluster_judge(const struct ash_node_card *cards, const double *rates, size_t count, double slow_share,
                       struct ash_cluster_report *report_out);
 

@@ -91,7 +91,7 @@ static void leave_out_end(struct search *search, size_t a, size_t b)
     search->is_out[a] = (there > 0 && there < limit) || (back > 0 && back < limit);
 }
 
-/* Nodes that are slow to most whom they met are cornered: they would only hide what else is slow. So would links. */
+/* Nodes that are slow to most of their partners are found: they would only hide other slow ones. So would links. */
 static int leave_out_slow(struct search *search, struct ash_err *err)
 {
     const struct ash_halves *halves = search->halves;
@@ -198,7 +198,7 @@ static int measure_level(struct search *search, size_t size, struct ash_err *err
 
 /* ---- quarters ---------------------------------------------------------------------------------------------------- */
 
-/* The parts of a run: its halves, or itself where it is a node. Returns how many. */
+/* The parts of a run: its halves, or itself if it is a node. Returns how many. */
 static size_t part(struct run run, struct run *parts)
 {
     size_t left = ash_div_up(run.count, 2);
@@ -249,8 +249,8 @@ static int measure_probes(struct search *search, size_t count, struct ash_err *e
     return rc;
 }
 
-/* What a task's probes say, from `at` on: the slow ones are suspected further. All of four slow: the halves are far
- * from each other as a whole. */
+/* Evaluate a task's probes, from `at` on: slow ones stay suspects. All of four slow: the halves are far from each other
+ * as a whole. */
 static void judge_probes(struct search *search, size_t at, size_t count)
 {
     size_t slow = 0;

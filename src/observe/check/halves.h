@@ -1,9 +1,9 @@
-/* halves - which links of a large cluster to measure, where all pairs would be too many. Every node meets three others.
- * Nodes that are not slow then exchange in groups of 4, 8, 16 and so on, all groups of a size at once. A group that is
- * slow though its halves are not has a slow link between them: quarters corner it, and the last pairs are measured. So
- * a cluster takes rounds by the logarithm of its size. A link that no three meetings had is seen once it holds up the
- * exchange of its group: where it is slower than what the others of its ends take together.
- * Nothing is measured here. All ranks run it on the same numbers, and come to the same rounds. */
+/* halves - which links of a large cluster to measure, if all pairs would be too many. Every node is paired with three
+ * others. Nodes that are not slow then exchange in groups of 4, 8, 16 and so on, all groups of a size at once. A group
+ * that is slow though its halves are not has a slow link between them: quarters corner it, and the last pairs are
+ * measured. So a cluster takes rounds by the logarithm of its size. A link that no three meetings had is seen once it
+ * holds up the exchange of its group: if it is slower than the others of its ends together.
+ * Nothing is measured here. All ranks run it on the same numbers, and get the same rounds. */
 #ifndef ASH_OBSERVE_CHECK_HALVES_H
 #define ASH_OBSERVE_CHECK_HALVES_H
 
@@ -20,7 +20,7 @@ struct ash_halves_ops {
 
 struct ash_halves {
     size_t count;        /* of nodes */
-    double slow_share;   /* below this share of what is usual a rate is slow */
+    double slow_share;   /* below this share of the usual rate a rate is slow */
     const double *rates; /* [count][count]: what pairs have measured, bytes per second; 0: nothing yet */
     const struct ash_halves_ops *ops;
     void *ctx;
@@ -28,10 +28,10 @@ struct ash_halves {
     size_t uneven; /* out: groups whose halves are far from each other as a whole: switches, no single link */
 };
 
-/* Whom a node meets in a round of a tournament of `seats`, an even number: all others once in seats - 1 rounds. May be
- * seats - 1 where only that many play: nobody. */
+/* A node's partner in a round of a round-robin tournament of `seats`, an even number: all others once in seats - 1
+ * rounds. May be seats - 1 if only that many play: no partner. */
 size_t ash_halves_partner(size_t node, size_t round, size_t seats);
-/* Measure until what is slow is cornered. Returns 0, -ENOMEM or what an op returned. */
+/* Measure until the slow links are found. Returns 0, -ENOMEM or an op's error. */
 int ash_halves_run(struct ash_halves *halves, struct ash_err *err);
 
 #endif

@@ -115,7 +115,7 @@ static void forget_file(int *fd)
     atomic_fetch_sub_explicit(&kept_files, 1, memory_order_relaxed);
 }
 
-/* Read a file anew, and hold it open where there is room. */
+/* Open and read a file, and keep it open if there is a slot. */
 static int open_kept(const struct ash_host_files *source, const char *path, int *fd, double *value_out)
 {
     int rc, opened;

@@ -1,5 +1,5 @@
-/* collector - the sources of an agent. Each is read on a thread of its own (agent/sources.h), so it may take its time
- * or hang: that costs its own families, nobody else's. Those below open, collect and close on one thread. */
+/* collector - the sources of an agent. Each is read on its own thread (agent/sources.h), so it may take its time or
+ * hang: that costs only its own families. Those below open, collect and close on one thread. */
 #ifndef ASH_OBSERVE_COLLECT_COLLECTOR_H
 #define ASH_OBSERVE_COLLECT_COLLECTOR_H
 
@@ -11,9 +11,9 @@ struct ash_collector_ops {
     const char *name;  /* label of ashlar_collector_up */
     double deadline_s; /* a scrape waits no longer */
     const char *needs; /* rights that it needs beyond a plain user's, for people; NULL: none */
-    /* Make *state_out. A negative errno says why the source cannot be read; it is tried again at the next scrape. */
+    /* Make *state_out. A negative errno if the source cannot be read; it is retried at the next scrape. */
     int (*open)(const struct ash_host_files *source, void **state_out, struct ash_err *err);
-    /* Append families to out. Returns 0 (also where the machine has no such thing) or a negative errno. */
+    /* Append families to out. Returns 0 (also if the machine has no such thing) or a negative errno. */
     int (*collect)(void *state, struct ash_str *out, struct ash_err *err);
     void (*close)(void *state); /* takes NULL */
 };
@@ -80,10 +80,10 @@ struct ash_devices {
     struct ash_names folders, labels;
     int *open; /* descriptors of the first folders, once files were collected; below 0: it cannot be opened */
     size_t open_count;
-    bool keeps; /* files are held open between two collections, which must ask for the same ones */
+    bool keeps; /* files are held open between two collections, which must read the same ones */
     int *kept;  /* descriptors [file][device] then; below 0: not open */
     size_t kept_count;
-    uint64_t *marks; /* [device] of its folders when files were opened: what is removed or replaced changes them */
+    uint64_t *marks; /* [device] of its folders when files were opened: removals and replacements change them */
 };
 /* Append one, before files are collected. On failure the list is as it was. */
 int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels);

@@ -77,7 +77,7 @@ void ash_exp_single(struct ash_str *out, const char *name, const char *type, con
     ash_exp_value(out, name, NULL, value);
 }
 
-/* What stands for a character of a label's value where it is not itself, or NULL. */
+/* The escape of a character of a label's value, or NULL. */
 static const char *escape_of(char character, int bytes)
 {
     if (bytes == 0) return "\xef\xbf\xbd";

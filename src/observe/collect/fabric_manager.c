@@ -1,4 +1,4 @@
-/* NVIDIA's fabric manager is a process; what it manages are NVSwitches, which their driver lists below /proc. */
+/* NVIDIA's fabric manager is a process; it manages NVSwitches, which their driver lists below /proc. */
 #include "observe/collect/fabric_manager.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ enum ash_fabric_manager ash_fabric_manager_look(const struct ash_host_files *sou
     if (switches == 0) return ASH_FABRIC_MANAGER_NOT_NEEDED;
     ash_host_list(source, "/proc", visit_process, &search);
     if (search.is_found) return ASH_FABRIC_MANAGER_UP;
-    /* In a container's own namespace of processes the host's are not to be seen. A recorded tree has what it has. */
+    /* In a container's PID namespace the host's processes are invisible. A recorded tree is complete. */
     if (source->root[0] == '\0' ? !search.has_kernel : !search.has_process) return ASH_FABRIC_MANAGER_UNSEEN;
     return ASH_FABRIC_MANAGER_DOWN;
 }

@@ -12,7 +12,7 @@ enum ash_fabric_manager {
     ASH_FABRIC_MANAGER_UP,
 };
 
-/* Look at all processes, where there are switches. */
+/* Look at all processes, if there are switches. */
 enum ash_fabric_manager ash_fabric_manager_look(const struct ash_host_files *source);
 
 #endif

@@ -1,4 +1,4 @@
-/* GPUs through NVML, under DCGM's names, types and labels. What a GPU or driver does not tell is absent. */
+/* GPUs through NVML, under DCGM's names, types and labels. Figures that a GPU or driver lacks are absent. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -287,7 +287,7 @@ static void read_gpm(struct gpus *gpus, struct gpu *gpu, struct values *values)
     gpu->newest = next;
 }
 
-/* XIDs that NVML has told since the last time. */
+/* XID events of NVML since the last time. */
 static void read_events(struct gpus *gpus)
 {
     struct ash_nvml_event event;
@@ -362,7 +362,7 @@ static void find_gpus(struct gpus *gpus)
     for (unsigned i = 0; i < count && gpus->count < GPUS_MAX; i++) {
         struct gpu *gpu = &gpus->list[gpus->count];
 
-        if (nvml->handle(i, &gpu->device) != 0) continue; /* it fell off the bus: the count tells */
+        if (nvml->handle(i, &gpu->device) != 0) continue; /* it fell off the bus: the count shows it */
         set_labels(gpus, gpu, i);
         set_up_gpm(gpus, gpu);
         if (gpus->events != NULL) nvml->event_register(gpu->device, ASH_NVML_EVENT_XID, gpus->events);

@@ -1,4 +1,4 @@
-/* NVML tells each event once: counts begin with the agent. */
+/* NVML reports each event once: counts begin with the agent. */
 #include "observe/collect/gpu_xids.h"
 
 #include <ctype.h>

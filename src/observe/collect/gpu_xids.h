@@ -1,4 +1,4 @@
-/* gpu_xids - XIDs that NVML has told of one GPU, counted by code. One owner. */
+/* gpu_xids - XID events of one GPU from NVML, counted by code. One owner. */
 #ifndef ASH_OBSERVE_COLLECT_GPU_XIDS_H
 #define ASH_OBSERVE_COLLECT_GPU_XIDS_H
 

@@ -18,7 +18,7 @@
 #define DEPTH_MAX 7
 #define JOBS_MAX 512
 #define STUCK_MAX 32
-#define NO_LIMIT 0x1p62 /* version 1 writes about 2^63 where there is none */
+#define NO_LIMIT 0x1p62 /* version 1 writes about 2^63 for none */
 #define STUCK_S 10.0    /* a process that is in D that long is stuck */
 #define LOOK_S 30.0     /* between two looks at all processes where the kernel counts none that waits for storage */
 
@@ -143,8 +143,8 @@ static int read_pressure(const struct ash_host_files *source, const char *path, 
     return rc;
 }
 
-/* What a job's group tells: a file of one number, a key of a file, or a pressure. Version 1 has a tree per controller,
- * and no pressure. */
+/* A figure of a job's cgroup: a file of one number, a key of a file, or a pressure. Version 1 has a tree per
+ * controller, and no pressure. */
 struct fact {
     const char *tree; /* of version 1; NULL: version 2 */
     const char *file, *key, *name, *type, *help;

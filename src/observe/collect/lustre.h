@@ -9,7 +9,7 @@ struct ash_lustre_out {
     struct ash_str bytes, calls, seconds, evictions;
 };
 
-/* Append what a stats file of llite has, which is changed. fs names the file system. */
+/* Append the figures of a stats file of llite, which is changed. fs names the file system. */
 void ash_lustre_stats(char *text, const char *fs, struct ash_lustre_out *out);
 /* How many evictions the last states of a connection show. */
 size_t ash_lustre_evictions(const char *text);

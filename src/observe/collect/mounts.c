@@ -1,5 +1,5 @@
-/* File systems, each asked by a thread that may hang: a mount that does not answer costs that thread and itself, and
- * the next one is asked by a new thread. When it answers at last, it counts again. */
+/* File systems, each read by a thread that may hang: a mount that does not answer costs that thread and itself, and the
+ * next one is read by a new thread. When it answers at last, it counts again. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -18,10 +18,10 @@
 #include "observe/collect/mounts.h"
 
 #define MOUNTS_MAX 1024
-#define STUCK_MAX 64         /* threads that hang: beyond that no mount is asked any more */
+#define STUCK_MAX 64         /* threads that hang: beyond that no mount is read any more */
 #define ANSWER_NS 300000000u /* a mount that takes longer is stuck */
 
-/* A mount under way. The state and the thread that asks both hold it. */
+/* A mount being read. The state and the reading thread both hold it. */
 struct probe {
     _Atomic int refs;
     char path[PATH_MAX], labels[ASH_EXP_LABELS_BYTES];
@@ -36,7 +36,7 @@ struct mounts {
     const struct ash_host_files *source;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct probe *asked; /* what the present thread is asking */
+    struct probe *asked; /* the present thread's mount */
     bool is_busy;
     size_t stuck; /* threads that hang */
     struct probe *stuck_probes[STUCK_MAX];
@@ -169,7 +169,7 @@ static bool is_stuck(struct mounts *mounts, const char *path)
     return is_it;
 }
 
-/* Ask one mount and wait a moment. A probe that is not done afterwards is stuck. */
+/* Read one mount and wait a moment. A probe that is not done afterwards is stuck. */
 static int ask_mount(struct mounts *mounts, struct probe *probe)
 {
     struct timespec deadline = ash_cond_deadline(ANSWER_NS);
@@ -191,7 +191,7 @@ static int ask_mount(struct mounts *mounts, struct probe *probe)
         rc = pthread_cond_timedwait(&mounts->changed, &mounts->lock, &deadline);
     if (!atomic_load(&probe->is_done)) {
         atomic_fetch_add(&probe->refs, 1);
-        ash_assert(mounts->stuck < STUCK_MAX); /* with so many, none is asked */
+        ash_assert(mounts->stuck < STUCK_MAX); /* with so many, none is read */
         mounts->stuck_probes[mounts->stuck++] = probe;
     }
     pthread_mutex_unlock(&mounts->lock);
@@ -214,7 +214,7 @@ static struct probe *make_probe(const struct mounts *mounts, const struct ash_mo
     return probe;
 }
 
-/* ---- what comes out ---------------------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------------------------ */
 
 enum { SIZE, FREE, AVAIL, FILES, FILES_FREE, READ_ONLY, DEVICE_ERROR, SECONDS, FAMILIES };
 

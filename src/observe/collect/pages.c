@@ -1,5 +1,5 @@
 /* Mapped pages of Ashlar's processes on this machine, served together: a family's samples of all processes are one
- * block. A page is its owner's word and may hold anything: what is no well-formed sample of ours is left out. */
+ * block. A page is untrusted input: all but well-formed samples of our names is left out. */
 #include "record/metrics_page.h"
 
 #include <limits.h>
@@ -31,16 +31,16 @@ struct all {
     size_t page_count, series_count, series_capacity;
 };
 
-/* ---- what is well-formed ----------------------------------------------------------------------------------------- */
+/* ---- validation -------------------------------------------------------------------------------------------------- */
 
-/* One of our names: nobody may speak for the host. */
+/* One of our names: a page must not contain the host's metrics. */
 static bool is_name(const char *name, size_t bytes)
 {
     if (bytes > 200 || (strncmp(name, "ashlar_", 7) != 0 && strncmp(name, "vllm:", 5) != 0)) return false;
     return strspn(name, LETTERS "0123456789:") == bytes;
 }
 
-/* The end of a value that begins at text: its closing quote, or NULL where it is not well-formed. */
+/* The end of a value that begins at text: its closing quote, or NULL if it is not well-formed. */
 static const char *value_end(const char *text)
 {
     for (; *text != '"'; text++) {
@@ -109,8 +109,8 @@ static void add_page(struct all *all, const struct ash_metrics_page *page)
     }
 }
 
-/* A file of the folder, where everybody may write: pages of processes that run come first, and then each user's in
- * turn, so that none can fill the list. */
+/* A file of the folder, which is world-writable: pages of running processes come first, and then each user's in turn,
+ * so that none can fill the list. */
 struct file {
     const char *name;
     uint32_t owner;
@@ -167,7 +167,7 @@ static struct file *list_files(const char *pages, const struct ash_names *names,
     return files;
 }
 
-/* Is it what its name says, and the first that speaks for its process? */
+/* Does it match its file name, and is it the first page of its process? */
 static bool is_believed(const struct all *all, const struct ash_metrics_page *page, const char *name)
 {
     if (strtoul(name, NULL, 10) != page->pid) return false;
@@ -263,7 +263,7 @@ static void write_series(const struct all *all, struct ash_str *out)
             head = series;
             write_head(series, out);
         } else if (series->metric.type != head->metric.type || compare(series, series - 1) == 0) {
-            continue; /* another meaning, or said twice */
+            continue; /* another meaning, or a duplicate */
         }
         if (series->metric.type == ASH_METRIC_HISTOGRAM)
             write_histogram(series, out);

@@ -1,5 +1,5 @@
 /* parse - files of /proc as families of Prometheus text, under node_exporter's names. A parser takes the text of one
- * file, which it changes, and leaves out what it does not understand: text may be anything. */
+ * file, which it changes, and skips unknown lines: text may be anything. */
 #ifndef ASH_OBSERVE_COLLECT_PARSE_H
 #define ASH_OBSERVE_COLLECT_PARSE_H
 

@@ -1,5 +1,5 @@
-/* Slurm's queue, through its own programs: any version will do. They are asked once in a period, however often the
- * agent is scraped: a controller has other work. */
+/* Slurm's queue, through its own programs: any version will do. They run once in a period, however often the agent is
+ * scraped, to spare the controller. */
 #include "observe/collect/queue.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
 
-#define GROUPS_MAX 2000 /* partitions times states times reasons; more of them are not told apart by anybody */
+#define GROUPS_MAX 2000 /* partitions times states times reasons; more of them are merged */
 #define ANSWER_S 30.0   /* a controller of many jobs takes seconds; the scrape does not wait for it */
 
 /* Jobs or nodes that have the same labels. */
@@ -64,7 +64,7 @@ static double gpus_of(const char *word, const char *end, bool *is_total)
     if (strncmp(word, "gres/", 5) == 0 || strncmp(word, "gres:", 5) == 0) word += 5;
     if (word + 3 > end || strncmp(word, "gpu", 3) != 0) return 0;
     if (bracket != NULL) end = bracket;
-    if (word + 3 < end && word[3] != ':' && word[3] != '=') return 0; /* gpumem, say */
+    if (word + 3 < end && word[3] != ':' && word[3] != '=') return 0; /* for example gpumem */
     equals = word < end ? memchr(word, '=', (size_t)(end - word)) : NULL;
     *is_total = equals == word + 3;
     if (equals != NULL) return number(equals + 1);
@@ -103,7 +103,7 @@ static void plain_state(char *word)
     *word = '\0';
 }
 
-/* A reason as one word, up to where it names nodes: "ReqNodeNotAvail, UnavailableNodes:n[1-3]", "Nodes required for job
+/* A reason as one word, up to the names of nodes: "ReqNodeNotAvail, UnavailableNodes:n[1-3]", "Nodes required for job
  * are DOWN, DRAINED or reserved". */
 static void plain_reason(char *text)
 {
@@ -122,7 +122,7 @@ static void plain_reason(char *text)
 
 enum { STATE, PARTITION, NODES, WAITED, ALLOC, PER_NODE, PER_JOB, JOB_WORDS };
 
-/* GPUs of a job: what Slurm accounts, or where it does not account GPUs, what was asked for. */
+/* GPUs of a job: as accounted by Slurm, or as requested if it does not account GPUs. */
 static double job_gpus(char *const *words)
 {
     double gpus = ash_queue_gpus(words[ALLOC]);
@@ -153,7 +153,7 @@ static void take_job(char **words, char *reason, struct groups *groups)
     group->wait_max_s = ash_max(group->wait_max_s, number(words[WAITED]));
 }
 
-/* The first words of a line. Returns what is left of it, or NULL where it has fewer. */
+/* The first words of a line. Returns the rest of it, or NULL if it has fewer. */
 static char *split(char *line, char **words, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -194,7 +194,7 @@ struct gpu_room {
     double used, free, out;
 };
 
-/* A node that takes no new work: its idle GPUs are nobody's. */
+/* A node that takes no new work: its idle GPUs are unavailable. */
 static bool is_out(const char *state)
 {
     static const char *const takes[] = {"idle", "mixed", "allocated", "completing"};

@@ -1,4 +1,4 @@
-/* source - the files that a machine tells about itself in, below a root: "" for this machine, a folder for another's
+/* source - the files with a machine's state, below a root: "" for this machine, a folder for another's
  * /proc and /sys (containers, recorded trees). */
 #ifndef ASH_OBSERVE_COLLECT_SOURCE_H
 #define ASH_OBSERVE_COLLECT_SOURCE_H
@@ -17,7 +17,7 @@ struct ash_host_files {
     double queue_seconds; /* between two looks at Slurm's queue; 0: not here */
 };
 
-/* root and path in buf. Returns buf, or NULL where it is too long. */
+/* root and path in buf. Returns buf, or NULL if it is too long. */
 char *ash_host_path(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
 /* Open a file for reading; not for waiting: a pipe in a recorded tree must not hang us. Returns a descriptor, which the
  * caller closes, or a negative errno. */
@@ -31,7 +31,7 @@ int ash_host_number(const struct ash_host_files *source, const char *path, doubl
 int ash_host_folder(const struct ash_host_files *source, const char *path);
 /* A file of one number in it. Returns 0 or a negative errno. */
 int ash_host_number_in(int folder, const char *file, double *value_out);
-/* The name of the machine: what its kernel says below the root, else this machine's. */
+/* The name of the machine: its kernel's below the root, else this machine's. */
 void ash_host_name(const struct ash_host_files *source, char *buf, size_t buf_bytes);
 /* The number in an open file, from its start. The caller keeps it open: that is a third of the work of opening it each
  * time. */

@@ -1,4 +1,4 @@
-/* exporter - serves this process's metrics to Prometheus over HTTP, from a thread of its own.
+/* exporter - serves this process's metrics to Prometheus over HTTP, from its own thread.
  * GET /metrics: every instrument bumped so far and the process's own figures. GET /healthz: "ok".
  * Anything else is 404. */
 #ifndef ASH_OBSERVE_EXPORTER_EXPORTER_H

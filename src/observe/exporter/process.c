@@ -70,7 +70,7 @@ static unsigned long long start_ticks(void)
     return ticks;
 }
 
-/* It does not change, and /proc/stat is dear to read: asked once. */
+/* It does not change, and /proc/stat is expensive to read: read once. */
 static void write_start(FILE *out)
 {
     static _Atomic double known;

@@ -1,4 +1,4 @@
-/* process - what Prometheus expects every process to say about itself. */
+/* process - Prometheus's standard metrics of a process. */
 #ifndef ASH_OBSERVE_EXPORTER_PROCESS_H
 #define ASH_OBSERVE_EXPORTER_PROCESS_H
 

@@ -26,7 +26,7 @@ static int compare_ranks(const void *a, const void *b)
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
 
-/* When a rank recorded last, on everybody's clock. */
+/* A rank's last record, on the common clock. */
 static int64_t last_ns(const struct ash_flight_rank *rank)
 {
     const struct ash_flight_call *last = rank->view.count > 0 ? ash_flight_call_at(rank, rank->view.count - 1) : NULL;
@@ -162,14 +162,14 @@ void ash_flight_set_fini(struct ash_flight_set *set)
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-/* A call and who made it. */
+/* A call and its rank. */
 struct entry {
     uint64_t group, sequence;
     uint32_t rank; /* index in the set */
     uint32_t index;
 };
 
-/* What a group's ranks have. */
+/* The entries of a group's ranks. */
 struct span {
     const struct entry *entries;
     size_t count;
@@ -194,7 +194,7 @@ static bool is_same(const struct ash_flight_call *a, const struct ash_flight_cal
 {
     if (a->op != b->op || a->reduction != b->reduction || memcmp(a->dtype, b->dtype, sizeof(a->dtype)) != 0)
         return false;
-    if (a->op == ASH_FLIGHT_ALL_TO_ALL) return true; /* every rank has sizes of its own */
+    if (a->op == ASH_FLIGHT_ALL_TO_ALL) return true; /* sizes differ by rank */
     return a->bytes == b->bytes && a->peer == b->peer;
 }
 
@@ -213,7 +213,7 @@ static struct ash_flight_finding begin_finding(enum ash_flight_fault fault, cons
     return finding;
 }
 
-/* Who has waited longest in this call. */
+/* The rank that has waited longest in this call. */
 static void find_waiter(const struct ash_flight_set *set, struct span at, struct ash_flight_finding *finding)
 {
     uint64_t earliest = UINT64_MAX;
@@ -272,7 +272,7 @@ static void mark_ranks(struct span group, bool *has)
         has[group.entries[i].rank] = true;
 }
 
-/* Who of the group has not come to its last call. */
+/* Ranks of the group that have not entered its last call. */
 static void find_missing(const struct ash_flight_set *set, struct span group, struct span last, const bool *has,
                          struct ash_flight_finding *finding)
 {
@@ -303,7 +303,7 @@ static bool find_stopped(const struct ash_flight_set *set, const bool *has, stru
     return true;
 }
 
-/* Ranks that ended in the middle of a call, where nobody who lives is in it. Returns whether that is so. */
+/* Ranks that ended in the middle of a call, if no living rank is in it. Returns whether that is so. */
 static bool find_ended(const struct ash_flight_set *set, struct span last, struct ash_flight_finding *finding)
 {
     struct ash_flight_finding ended = *finding;
@@ -403,7 +403,7 @@ static struct entry *list_entries(const struct ash_flight_set *set, size_t *coun
     return entries;
 }
 
-/* Differences first, then whoever has been waited for longest. */
+/* Differences first, then by the longest wait. */
 static int compare_findings(const void *a, const void *b)
 {
     const struct ash_flight_finding *left = a, *right = b;

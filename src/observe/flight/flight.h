@@ -1,4 +1,5 @@
-/* flight - what the flight recorders of a job's ranks say: the first call that differs, who is missing, who waits. */
+/* flight - analysis of the flight recorders of a job's ranks: the first call that differs, missing ranks, waiting
+ * ranks. */
 #ifndef ASH_OBSERVE_FLIGHT_FLIGHT_H
 #define ASH_OBSERVE_FLIGHT_FLIGHT_H
 
@@ -51,10 +52,10 @@ struct ash_flight_finding {
     char group[ASH_FLIGHT_NAME_BYTES + 1];
     uint64_t sequence;
     size_t size;                                /* of the group */
-    uint32_t named[ASH_FLIGHT_NAMED_MAX];       /* ranks of the job: who differs, or is missing */
+    uint32_t named[ASH_FLIGHT_NAMED_MAX];       /* ranks of the job that differ, or are missing */
     size_t named_count, all_count;              /* all: named or not */
     const struct ash_flight_call *call, *other; /* what most do, and what those that are named do; other may be NULL */
-    double since_s;                             /* that others wait; 0: nobody does */
+    double since_s;                             /* that others wait; 0: none does */
     uint32_t first_waiter;                      /* rank that has waited longest; UINT32_MAX: none */
 };
 

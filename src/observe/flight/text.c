@@ -7,7 +7,7 @@
 
 const char *ash_flight_call_text(const struct ash_flight_call *call, char *buf, size_t buf_bytes)
 {
-    static const char *const reductions[] = {"", " max", " min"}; /* a sum is what all mean who do not say */
+    static const char *const reductions[] = {"", " max", " min"}; /* a sum is the default */
     char type[ASH_FLIGHT_NAME_BYTES + 1] = {0}, peer[32] = "";
 
     memcpy(type, call->dtype, sizeof(call->dtype));

@@ -63,8 +63,8 @@ static void add_sizes(struct ash_str *out, bool has_value, uint64_t value)
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* A rank's part in a group. Messages of a pair in one direction are a group of their own, as readers compare the calls
- * of a group in order: way says from whom to whom, WAY_CALLS that it is the group itself. */
+/* A rank's part in a group. Messages of a pair in one direction are a separate group, as readers compare the calls of a
+ * group in order: way is the sender and the receiver, or WAY_CALLS for the group itself. */
 struct member {
     uint64_t group, way;
     size_t rank;                      /* of the job */

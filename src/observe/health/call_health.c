@@ -1,4 +1,4 @@
-/* Collective calls as findings: what `ashlar flight` says at length, in a line each. */
+/* Collective calls as findings: the results of `ashlar flight`, in a line each. */
 #include "observe/health/rank_health.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ int ash_calls_judge(const char *dir, const char *job, const char *run_id, struct
 
     if (ash_flight_set_load(&set, dir, job, run_id, NULL) < 0) return 0;
     rc = ash_flight_compare(&set, &report_of_calls);
-    /* Only the first: what comes after it follows from it. */
+    /* Only the first: later ones are consequences. */
     if (rc == 0 && report_of_calls.count > 0) rc = report(&report_of_calls.findings[0], diagnose);
     if (rc == 0)
         ash_diagnose_note(diagnose, &call_rule, report_of_calls.count > 0 ? ASH_CHECK_FOUND : ASH_CHECK_NORMAL,

@@ -1,4 +1,4 @@
-/* What a diagnosis is made of: the series of two moments in sorted sets, so that a rule finds its own in a cluster's
+/* Inputs of a diagnosis: the series of two moments in sorted sets, so that a rule finds its own in a cluster's
  * millions; the rules, one after the other; and the findings in order. */
 #include "observe/health/diagnose_priv.h"
 
@@ -65,7 +65,7 @@ static int without_port(const char *text)
     return (int)(bytes < 256 ? bytes : 256);
 }
 
-/* The node that a sample says it is of; no bytes: it says none. */
+/* The node in a sample's labels; no bytes: it has none. */
 static struct ash_node_name node_of(const struct ash_scrape_sample *sample)
 {
     const char *name = ash_scrape_label_of(sample, "Hostname");
@@ -274,7 +274,7 @@ static int worst_first(const void *left, const void *right)
     return strverscmp(a->where, b->where); /* line 2 before line 11 */
 }
 
-/* From the state that says least to the one that says most. */
+/* From the weakest state to the strongest. */
 static int weight_of(enum ash_check_state state)
 {
     if (state == ASH_CHECK_FOUND) return 3;

@@ -1,7 +1,7 @@
 /* diagnose - which part of a cluster is slow or broken, from scrapes of its nodes' exporters and a job's log.
- * One table of rules (diagnose_list.h) is held against every series, layer by layer from the GPU up. Answers name the
- * first abnormal layer, the node and part, the counter and its normal range; what was looked at and found normal; and
- * what could not be judged and why. */
+ * One table of rules (diagnose_list.h) is applied to every series, layer by layer from the GPU up. Answers name the
+ * first abnormal layer, the node and part, the counter and its normal range; checks found normal; and checks without a
+ * result, and why. */
 #ifndef ASH_OBSERVE_HEALTH_DIAGNOSE_H
 #define ASH_OBSERVE_HEALTH_DIAGNOSE_H
 
@@ -22,7 +22,7 @@ enum ash_health_layer {
     ASH_HEALTH_COUNT,
 };
 
-/* From bad to worse. What is only watched makes nothing abnormal. */
+/* From bad to worse. A watched finding makes nothing abnormal. */
 enum ash_severity { ASH_WATCH, ASH_SLOW, ASH_BROKEN };
 
 /* How a rule looks at its series. limit is the rule's number. */
@@ -36,7 +36,7 @@ enum ash_rule_kind {
     ASH_RULE_TURNOVER,  /* a counter that grew by more than limit times another metric's value per second */
     ASH_RULE_PEER_LOW,  /* a value far below its peers': by a share of the median of at least limit */
     ASH_RULE_PEER_HIGH, /* ... above */
-    ASH_RULE_RATE_LOW,  /* what a counter grew by, far below its peers' */
+    ASH_RULE_RATE_LOW,  /* a counter's growth, far below its peers' */
     ASH_RULE_RATE_HIGH, /* ... above */
     ASH_RULE_COUNT,     /* a node with fewer of these series than other nodes or than before */
     ASH_RULE_XID,       /* the last XID of a GPU: harmless codes and old ones are only watched */
@@ -44,7 +44,7 @@ enum ash_rule_kind {
     ASH_RULE_OTHER,     /* judged elsewhere, from ranks' steps and calls or a run's folder */
 };
 
-/* Metrics of runs and ranks that say that steps wait for storage. */
+/* Metrics of runs and ranks for steps that wait for storage. */
 #define ASH_METRIC_DATA_STEP "data_s by step"
 #define ASH_METRIC_DATA_WAIT "data wait by step"
 #define ASH_METRIC_SAVE "save_s"
@@ -59,7 +59,7 @@ struct ash_rule {
     const char *used;  /* of few nodes only, where this metric (same node and labels) is above 0; NULL: always */
     const char *peers; /* label: only series with the same value of it are peers; NULL: modelName */
     bool busy;         /* only GPUs that work, and nodes that have one or a rank of a job, where any node has */
-    bool is_hint;      /* says nothing unless steps wait for data or saves: then it is why */
+    bool is_hint;      /* ignored unless steps wait for data or saves: then it is the reason */
     double limit;
     double floor;       /* peers: a distance that is never too far, in the metric's unit */
     const char *normal; /* the normal range, as text */
@@ -72,7 +72,7 @@ struct ash_finding {
     const char *metric; /* or "log" */
     const char *normal, *means, *action, *source;
     char where[160]; /* node and part: "ip-10-0-0-7 gpu 3" */
-    char value[160]; /* what was found, as text */
+    char value[160]; /* the observed value, as text */
     double excess;   /* how far off, for the order of findings that are equally bad */
 };
 
@@ -85,9 +85,9 @@ enum ash_check_state {
     ASH_CHECK_SECONDS,  /* needs the time between the scrapes */
     ASH_CHECK_PEERS,    /* too few peers to compare with */
     ASH_CHECK_IDLE,     /* nothing works there */
-    ASH_CHECK_UNPAIRED, /* what it is divided by is missing */
+    ASH_CHECK_UNPAIRED, /* its divisor is missing */
     ASH_CHECK_STEPS,    /* needs more steps of the run */
-    ASH_CHECK_CAUSED,   /* another finding is the cause of what was seen */
+    ASH_CHECK_CAUSED,   /* another finding is the cause */
     ASH_CHECK_STATES,
 };
 
@@ -112,14 +112,14 @@ int ash_diagnose_add(struct ash_diagnose *diagnose, struct ash_scrape *scrape, c
  * is for the findings. */
 int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
                      struct ash_err *err);
-/* What lines of a kernel log say, the same ones as one finding. name: of the node; with is_log of any log, where
- * lines count that begin as a kernel's do, and XIDs are left to ash_diagnose_log. Returns 0 or -ENOMEM. */
+/* Findings of a kernel log; equal lines are one finding. name: of the node; is_log: any log, in which only lines with a
+ * kernel's beginning count, and XIDs are left to ash_diagnose_log. Returns 0 or -ENOMEM. */
 int ash_diagnose_kernel(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
                         bool is_log);
-/* Add a finding that somebody else has; its texts are made printable. Returns 0 or -ENOMEM. */
+/* Add a finding of another source; its texts are made printable. Returns 0 or -ENOMEM. */
 int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
-/* Say what became of a check that was made elsewhere; rule is static, of kind ASH_RULE_OTHER. Of two with one rule the
- * worse state counts. Beyond 32 rules they are dropped. */
+/* Record the result of a check that was made elsewhere; rule is static, of kind ASH_RULE_OTHER. Of two with one rule
+ * the worse state counts. Beyond 32 rules they are dropped. */
 void ash_diagnose_note(struct ash_diagnose *diagnose, const struct ash_rule *rule, enum ash_check_state state,
                        size_t series);
 /* Judge everything that was added; call it once. seconds: between the two scrapes; 0: from node_time_seconds, if it is

@@ -10,12 +10,12 @@ static const struct {
     const char *causes[METRICS_MAX], *effects[METRICS_MAX];
     bool is_of_runs; /* the effect is a run's, not a node's: any node of it may be the cause */
 } relations[] = {
-    /* Who is short of memory waits for the drive that its pages come back from. */
+    /* A job short of memory waits for the drive that its pages are read from. */
     {.causes = {"ashlar_job_refault_bytes_total", "ashlar_job_pressure_memory_stalled_seconds_total",
                 "node_pressure_memory_stalled_seconds_total"},
      .effects = {"node_pressure_io_stalled_seconds_total", "node_pressure_io_waiting_seconds_total",
                  "ashlar_job_pressure_io_stalled_seconds_total"}},
-    /* Who waits for a core computes for longer, and all others wait for it. */
+    /* A rank that waits for a core computes for longer, and all others wait for it. */
     {.causes = {"node_pressure_cpu_waiting_seconds_total", "ashlar_job_cpu_throttled_seconds_total"},
      .effects = {"compute_s by step", "comm_s by step"},
      .is_of_runs = true},

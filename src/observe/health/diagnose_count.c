@@ -1,4 +1,5 @@
-/* How many parts of a kind a node has, against before and against other nodes: what is gone has no series to judge. */
+/* How many parts of a kind a node has, against before and against other nodes: missing parts have no series to
+ * judge. */
 #include "observe/health/diagnose_priv.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ static int report_count(struct ash_diagnose *diagnose, const struct ash_rule *ru
     return ash_diagnose_report(diagnose, &finding);
 }
 
-/* Nodes with fewer parts than before, or else than most. Nodes without any are only missed where there were some. */
+/* Nodes with fewer parts than before, or else than most. Nodes without any are only missed if there were some. */
 int ash_diagnose_judge_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *now,
                              size_t now_count, struct ash_check *check)
 {

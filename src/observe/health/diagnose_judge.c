@@ -22,7 +22,7 @@ struct point {
     double value;
 };
 
-/* What a rule found to judge. */
+/* The points that a rule judges. */
 struct points {
     struct point *items;
     size_t count;
@@ -52,8 +52,8 @@ static bool concerns(const char *only, const struct ash_scrape_sample *sample)
     return is_barred;
 }
 
-/* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? Without GPUs: has it no rank, while others have? A
- * spare node sends little, and may. */
+/* Is a GPU idle, or, for series of other parts, every GPU of the node? Without GPUs: has it no rank, while others have?
+ * A spare node sends little, and may. */
 static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series *series)
 {
     const struct ash_series *use = ash_series_find(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", series);
@@ -69,7 +69,7 @@ static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series
     return ranks == 0 && ash_series_has(&diagnose->now, "ashlar_rank_step");
 }
 
-/* Has the part of a series never done what the rule asks for, or are there peers enough to judge it by? */
+/* Has the part of a series never been active, by the rule, and are there too few peers to judge it by? */
 static bool is_unused(const struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series)
 {
     const struct ash_series *use;
@@ -79,7 +79,7 @@ static bool is_unused(const struct ash_diagnose *diagnose, const struct ash_rule
     return diagnose->nodes >= PEERS_MIN || use == NULL || !(use->sample->value > 0);
 }
 
-/* What a counter grew by; one that began again at 0 grew by what it is. */
+/* A counter's growth; one that restarted at 0 grew by its value. */
 static bool growth_of(const struct ash_diagnose *diagnose, const struct ash_series *series, double *growth_out)
 {
     const struct ash_series *before = ash_series_find(&diagnose->before, series->sample->name, series);
@@ -244,7 +244,7 @@ static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule
     }
 }
 
-/* How far a value is beyond what is normal; 0 or less: not at all. */
+/* A value's excess over the normal range; 0 or less: none. */
 static double excess_of(const struct ash_rule *rule, double value)
 {
     switch (rule->kind) {

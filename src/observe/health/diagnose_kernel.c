@@ -1,5 +1,5 @@
-/* Lines of a kernel log, the same ones together. A job's output may hold anything, so there a line counts only where it
- * begins as kernels' do; a node's own log is all kernel. */
+/* Lines of a kernel log, the same ones together. A job's output may contain anything, so there a line counts only with
+ * a kernel's beginning; a node's own log is all kernel. */
 #include "observe/health/diagnose_priv.h"
 
 #include <errno.h>

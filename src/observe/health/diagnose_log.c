@@ -168,7 +168,7 @@ static size_t line_number(const struct log *log, const char *at)
     return line;
 }
 
-/* "rank 3 (host node7": where that is in a line, how long it is in *bytes_out; NULL: nowhere. */
+/* The position of "rank 3 (host node7" in a line, its length in *bytes_out; NULL: none. */
 static const char *find_rank(const char *start, const char *end, int *bytes_out)
 {
     for (const char *at = start; (at = memmem(at, (size_t)(end - at), "rank ", 5)) != NULL; at += 5) {
@@ -185,7 +185,7 @@ static const char *find_rank(const char *start, const char *end, int *bytes_out)
     return NULL;
 }
 
-/* "LOG:LINE", and the node and GPU or rank where the line says them: NCCL begins with "HOST:PID:TID [GPU] NCCL". */
+/* "LOG:LINE", and the node and GPU or rank if the line names them: NCCL begins with "HOST:PID:TID [GPU] NCCL". */
 static void name_place(const struct log *log, const char *at, char *where, size_t where_bytes)
 {
     const char *start = start_of_line(log, at), *end = end_of_line(log, at);

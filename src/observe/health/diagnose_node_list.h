@@ -1,7 +1,7 @@
 /* diagnose_node_list - the rules of `ashlar diagnose` for storage, host, data loader and stragglers: rows as in
  * diagnose_list.h. */
 
-/* What is full or stands still by its nature: memory, images, what is one user's alone. */
+/* File systems that are full or idle by nature: memory, images, single users'. */
 #define ASH_NOT_STORAGE                                                                                                \
     "fstype!tmpfs|ramfs|rootfs|squashfs|erofs|iso9660|udf|vfat|nfsd|fuse.snapfuse|fuse.lxcfs|fuse.gvfsd|fuse.portal"
 

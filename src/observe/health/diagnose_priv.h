@@ -38,7 +38,7 @@ struct ash_diagnose {
     size_t nodes, skipped, log_lines, log_good;
 };
 
-/* Hold one rule against all series and say what became of it. The sets must be sorted. Returns 0 or -ENOMEM. */
+/* Apply one rule to all series and record the result. The sets must be sorted. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out);
 
 /* A rule that counts series by node: now_count of them, sorted, from now on. Returns 0 or -ENOMEM. */
@@ -47,12 +47,12 @@ int ash_diagnose_judge_count(struct ash_diagnose *diagnose, const struct ash_rul
 /* A rule of XIDs. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
                            size_t count);
-/* Take out findings that are the doing of others: who reads its pages again and again for lack of memory waits for
- * storage, and storage is not to blame; who lacks cores computes for longer. Call it once all rules are judged. */
+/* Remove findings that have another cause: a job that rereads its pages for lack of memory waits for storage, and
+ * storage is not to blame; a job without enough cores computes for longer. Call it once all rules are judged. */
 void ash_diagnose_excuse(struct ash_diagnose *diagnose);
 /* A finding with a rule's words. */
 struct ash_finding ash_finding_of(const struct ash_rule *rule);
-/* "node gpu 3": node and labels that say which part of it a series is of, in where. */
+/* "node gpu 3": the node and the labels of a series' part, in where. */
 void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes);
 
 /* The series of a metric: *count_out of them from the returned one on. */
@@ -68,9 +68,8 @@ const struct ash_series *ash_series_find(const struct ash_series_set *set, const
 /* The order of node names: below, at or above 0, as strcmp. */
 int ash_node_compare(struct ash_node_name a, struct ash_node_name b);
 
-/* Say in a finding what a code that some GPU logged means: harmless ones are only watched, for others it is as bad as
- * it was and holds what to do. line (NULL: none): the first with the code, which may say more. Returns the verdict's
- * name. */
+/* Add the meaning of a GPU's code to a finding: harmless ones are only watched, others keep their severity and get the
+ * remedy. line (NULL: none): the first with the code, which may have details. Returns the verdict's name. */
 const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code, const char *line, size_t line_bytes);
 
 #endif

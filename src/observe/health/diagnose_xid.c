@@ -30,7 +30,7 @@ const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code, cons
     return ash_xid_verdict_name(answer.verdict);
 }
 
-/* The code that a series tells of, 0: none. */
+/* The code of a series, 0: none. */
 static int code_of(const struct ash_rule *rule, const struct ash_series *series)
 {
     double value =

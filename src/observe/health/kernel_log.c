@@ -125,7 +125,7 @@ static bool judge_sxid(const char *line, struct ash_kernel_event *event)
     return true;
 }
 
-/* "CPU 3: Machine Check: 0 Bank 4: be00000000800400": the bank says itself whether it could correct the error. */
+/* "CPU 3: Machine Check: 0 Bank 4: be00000000800400": the bank's status has a bit for corrected errors. */
 static void judge_bank(const char *line, struct ash_kernel_event *event)
 {
     const char *bank = strstr(line, " Bank "), *status = bank != NULL ? strstr(bank, ": ") : NULL;
@@ -135,7 +135,7 @@ static void judge_bank(const char *line, struct ash_kernel_event *event)
     event->means = "the processor met an error that it could not correct";
 }
 
-/* Errors of a PCIe device are those of what it is: the driver's name stands before its address. */
+/* Errors of a PCIe device belong to its layer: the driver's name stands before its address. */
 static enum ash_health_layer layer_of_driver(const char *line)
 {
     static const struct {

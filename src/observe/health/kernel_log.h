@@ -1,4 +1,4 @@
-/* kernel_log - what lines of a kernel log say about the machine: XIDs, switches, PCIe, machine checks, memory errors,
+/* kernel_log - events of the machine in a kernel log: XIDs, switches, PCIe, machine checks, memory errors,
  * out of memory, lockups, file systems, drives, links. Text may be anything. */
 #ifndef ASH_OBSERVE_HEALTH_KERNEL_LOG_H
 #define ASH_OBSERVE_HEALTH_KERNEL_LOG_H
@@ -44,9 +44,9 @@ bool ash_kernel_log_judge(const char *line, struct ash_kernel_event *event_out);
 void ash_kernel_xid_judge(int code, const char *address, struct ash_kernel_event *event_out);
 /* "xid", ...: static. */
 const char *ash_kernel_kind_name(enum ash_kernel_kind kind);
-/* The kind of a name of that many bytes, ASH_KERNEL_NONE where there is none. */
+/* The kind of a name of that many bytes, ASH_KERNEL_NONE if there is none. */
 enum ash_kernel_kind ash_kernel_kind_named(const char *name, size_t bytes);
-/* How bad such an event is for who works on the node: what must be mended is broken; of the rest, some things happen to
+/* The severity of such an event for users of the node: faults that need repair are broken; of the rest, some happen to
  * healthy nodes and are only watched. */
 enum ash_severity ash_kernel_severity(enum ash_kernel_kind kind, enum ash_node_remedy remedy);
 /* "none", "watch", "reset", "reboot", "replace": static. */

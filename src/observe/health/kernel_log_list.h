@@ -1,6 +1,5 @@
-/* kernel_log_list - lines of kernel logs that say something about the machine: rows of a table of struct pattern. The
- * first that fits counts, so hard ones stand before what they are a case of. Texts are those of the kernel's and the
- * drivers' messages. */
+/* kernel_log_list - lines of kernel logs about the machine: rows of a table of struct pattern. The first match counts,
+ * so special cases stand before general ones. Texts are those of the kernel's and the drivers' messages. */
 
 {ASH_KERNEL_PCIE,
  ASH_HEALTH_HOST,

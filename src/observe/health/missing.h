@@ -1,4 +1,4 @@
-/* missing - parts that a machine must have and a scrape of it does not: what is gone has no series of its own. */
+/* missing - parts that a machine must have and a scrape of it does not: missing parts have no series. */
 #ifndef ASH_OBSERVE_HEALTH_MISSING_H
 #define ASH_OBSERVE_HEALTH_MISSING_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "observe/health/diagnose.h"
 
-/* What a machine must have; negative: not known. */
+/* Expected parts of a machine; negative: unknown. */
 struct ash_parts_wanted {
     int64_t gpus, network_devices;
 };

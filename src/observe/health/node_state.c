@@ -1,4 +1,4 @@
-/* The status is that of the hardest active finding. What is only watched counts when it comes often. */
+/* The status is that of the hardest active finding. A watched finding counts if it is frequent. */
 #include "observe/health/node_state.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* node_state - what is known against a node and what follows from it: one status with its evidence, kept in a file
+/* node_state - findings of a node and their consequence: one status with its evidence, kept in a file
  * across restarts. A finding that comes again and again keeps the node out for longer each time. One owner. */
 #ifndef ASH_OBSERVE_HEALTH_NODE_STATE_H
 #define ASH_OBSERVE_HEALTH_NODE_STATE_H
@@ -23,7 +23,7 @@ enum ash_node_status {
 };
 
 struct ash_node_finding {
-    char key[ASH_NODE_KEY_BYTES];       /* what it is and where: "xid 79 0000:3b:00" */
+    char key[ASH_NODE_KEY_BYTES];       /* the kind and the part: "xid 79 0000:3b:00" */
     char evidence[ASH_NODE_TEXT_BYTES]; /* the line or value */
     char means[ASH_NODE_TEXT_BYTES];
     char source[32]; /* "kernel log", "NVML", "metrics", "check" */
@@ -48,7 +48,7 @@ struct ash_node_state {
     size_t count;
 };
 
-/* Read path, or begin anew where there is none. A damaged file is -EINVAL, and state is as new. */
+/* Read path, or start empty if there is none. A damaged file is -EINVAL, and state is empty. */
 int ash_node_state_load(struct ash_node_state *state, const char *path, struct ash_err *err);
 /* The same from text. */
 int ash_node_state_parse(struct ash_node_state *state, const char *text, size_t size_bytes, struct ash_err *err);
@@ -59,16 +59,17 @@ int ash_node_state_save(const struct ash_node_state *state, const char *path, st
 /* As JSON, for files, pages and programs. The caller owns it; NULL: no memory. */
 json_t *ash_node_state_json(const struct ash_node_state *state);
 
-/* The machine runs boot `boot`: another than before ends what a reset or a reboot cures, and asks for a check. */
+/* The machine runs boot `boot`: another than before ends findings that a reset or a reboot cures, and requires a
+ * check. */
 void ash_node_state_boot(struct ash_node_state *state, const char *boot, double now_s);
 /* Something was found: key, evidence, means, source, layer and remedy are taken. Returns whether the status changed. */
 bool ash_node_state_note(struct ash_node_state *state, const struct ash_node_finding *finding, double now_s);
-/* An event of the kernel log, or, where line is NULL, one that NVML alone told. Returns whether the status changed. */
+/* An event of the kernel log, or, if line is NULL, one from NVML alone. Returns whether the status changed. */
 bool ash_node_state_event(struct ash_node_state *state, const struct ash_kernel_event *event, const char *line,
                           double now_s);
-/* Time has passed: what is only watched and has not come again ends. Returns whether the status changed. */
+/* Time has passed: watched findings that have not recurred end. Returns whether the status changed. */
 bool ash_node_state_tick(struct ash_node_state *state, double now_s);
-/* A person or a check says that it is good: every finding ends. */
+/* An operator or a check has cleared it: every finding ends. */
 void ash_node_state_clear(struct ash_node_state *state, double now_s);
 
 /* "healthy", "doubtful", "drain for reset", ...: static. */

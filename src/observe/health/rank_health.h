@@ -1,6 +1,5 @@
-/* rank_health - what the records of a job's ranks say against them: who is slower than its peers, whose collective
- * calls differ, who is waited for. Ranks come from rings in a folder and from agents; those of one job and run are
- * judged together. */
+/* rank_health - findings from the records of a job's ranks: ranks slower than their peers, differing collective calls,
+ * missing ranks. Ranks come from rings in a folder and from agents; those of one job and run are judged together. */
 #ifndef ASH_OBSERVE_HEALTH_RANK_HEALTH_H
 #define ASH_OBSERVE_HEALTH_RANK_HEALTH_H
 

@@ -1,5 +1,5 @@
-/* A part of the steps is a series in units of the usual step. What was so from the start is judged by a limit, what
- * changed by its rise (straggler.h). Saves and validation lie between steps and touch neither. */
+/* A part of the steps is a series in units of the usual step. Constant levels are judged by a limit, changes by their
+ * rise (straggler.h). Saves and validation lie between steps and touch neither. */
 #include "observe/health/run_health.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@
 #define LOG_BYTES_MAX ((size_t)8 << 30)
 #define RISE_LEAST 0.10    /* of a step */
 #define DATA_SHARE 0.10    /* of a step */
-#define SINGLE_WAITS 2     /* for data, that anybody may have */
+#define SINGLE_WAITS 2     /* for data, that are normal */
 #define SAVE_SHARE 0.10    /* of the wall time */
 #define LOSSLESS_STEPS 10  /* single steps without a loss are skipped, and the run continues */
-#define LEDGER_WALL_S 10.0 /* a shorter run says nothing about saves */
+#define LEDGER_WALL_S 10.0 /* a shorter run has no result for saves */
 
 static const struct ash_rule data_rule = {.layer = ASH_HEALTH_STEP,
                                           .kind = ASH_RULE_OTHER,
@@ -305,8 +305,8 @@ static int judge_rise(const struct ash_run_record *record, const struct series *
                   value, diagnose);
 }
 
-/* The share of data in the last half of the steps: of a usual step, or of their time where loaders fetch for several
- * steps at once, so that only some of them wait. Single waits are nobody's business. */
+/* The share of data in the last half of the steps: of a usual step, or of their time if loaders fetch for several steps
+ * at once, so that only some of them wait. Single waits are ignored. */
 static double data_share(const struct ash_run_record *record, double usual, double *buf)
 {
     size_t from = record->count / 2, count = record->count - from;

@@ -1,5 +1,5 @@
-/* run_health - what a run's own folder says: log.jsonl (where each step's time went) and ledger.json (where the wall
- * time went). Parts of a step are held against the run's own beginning. */
+/* run_health - findings from a run's folder: log.jsonl (the time of each step) and ledger.json (the wall time). Parts
+ * of a step are compared with the run's own beginning. */
 #ifndef ASH_OBSERVE_HEALTH_RUN_HEALTH_H
 #define ASH_OBSERVE_HEALTH_RUN_HEALTH_H
 
@@ -15,7 +15,7 @@
 struct ash_run_step {
     uint64_t step;
     double compute_s, comm_s, data_s, idle_s;
-    double shared_s; /* of comm_s: what all ranks waited; the log knows the first rank only */
+    double shared_s; /* of comm_s: common to all ranks; the log has the first rank only */
 };
 
 /* Zero-initialise. One owner thread. */
@@ -36,8 +36,8 @@ struct ash_run_record {
 int ash_run_record_read(struct ash_run_record *record, const char *dir, struct ash_err *err);
 /* Take text of a log. Lines that are no steps are passed over. Returns 0 or -ENOMEM. */
 int ash_run_record_take(struct ash_run_record *record, const char *text, size_t size_bytes);
-/* Learn from the run's ranks what all of them waited in each step: who is waited for waits least, and then the network
- * is not to blame. */
+/* Compute from the run's ranks the wait common to all of them in each step: a straggler waits least, and then the
+ * network is not to blame. */
 void ash_run_record_share(struct ash_run_record *record, const struct ash_rank_list *ranks);
 /* Report what is abnormal. Call it after the ranks of the run were judged: a straggler explains that others wait.
  * Returns 0 or -ENOMEM. */

@@ -1,5 +1,4 @@
-/* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where
- * it says the same). */
+/* scrape - an exporter's answer: samples of Prometheus text (format 0.0.4, and the common part of OpenMetrics). */
 #ifndef ASH_OBSERVE_HEALTH_SCRAPE_H
 #define ASH_OBSERVE_HEALTH_SCRAPE_H
 

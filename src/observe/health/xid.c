@@ -1,5 +1,5 @@
-/* Judging XIDs: a row's own verdict, then what the GPU's kind, MIG, unified memory, spare rows, the driver's own advice
- * and the wish for the harder verdict make of it. Only ever upwards from the row, so that no flag hides a fault. */
+/* Judging XIDs: a row's own verdict, then adjustments by the GPU's kind, MIG, unified memory, spare rows, the driver's
+ * own advice and the strict flag. Only ever upwards from the row, so that no flag hides a fault. */
 #include "observe/health/xid.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static const struct bucket buckets[] = {
 struct row {
     int first, last;
     enum bucket_id bucket;
-    enum ash_xid_verdict strict; /* ASH_XID_UNKNOWN: as the bucket says */
+    enum ash_xid_verdict strict; /* ASH_XID_UNKNOWN: the bucket's */
     bool memory;
     const char *meaning, *next, *differ, *source;
 };

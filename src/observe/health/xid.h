@@ -1,6 +1,6 @@
 /* xid - a GPU logged XIDs: is it kept, reset, its machine rebooted, or is it replaced, and must the job end?
- * The codes and what public sources say of each are rows of xid_list.h. A code without a row gets no verdict: nobody is
- * helped by a guess. */
+ * The codes and their meanings in public sources are rows of xid_list.h. A code without a row gets no verdict instead
+ * of a guess. */
 #ifndef ASH_OBSERVE_HEALTH_XID_H
 #define ASH_OBSERVE_HEALTH_XID_H
 
@@ -22,7 +22,7 @@ enum ash_xid_job {
 /* Which rules apply. XIDs are NVIDIA's alone. */
 enum ash_xid_kind { ASH_XID_ANY_GPU, ASH_XID_A100, ASH_XID_AMPERE, ASH_XID_HOPPER, ASH_XID_BLACKWELL, ASH_XID_OLDER };
 
-/* NVLink 5 units of Blackwell report these, whose lines say Fatal or Nonfatal. */
+/* NVLink 5 units of Blackwell report these, whose lines contain Fatal or Nonfatal. */
 static inline bool ash_xid_is_nvlink5(int code)
 {
     return code >= 144 && code <= 150;
@@ -52,7 +52,7 @@ struct ash_xid_gpu {
     char address[32];                            /* "0000:3b:00"; empty where codes came without a log */
     bool mig;                                    /* a line named a MIG instance */
     enum ash_xid_action action;                  /* of the last XID 154 */
-    bool is_link_fatal;                          /* a line of XID 144 to 150 says Fatal */
+    bool is_link_fatal;                          /* a line of XID 144 to 150 contains Fatal */
     struct ash_xid_seen seen[ASH_XID_CODES_MAX]; /* in the order of their first line */
     size_t count;
 };
@@ -67,11 +67,11 @@ struct ash_xid_log {
 /* "79" or "48,63". -EINVAL: not a list of whole numbers from 1 to 9999. */
 int ash_xid_codes_parse(const char *text, struct ash_xid_gpu *gpu_out, struct ash_err *err);
 /* The XID lines of one machine's kernel log, whatever precedes "Xid (" in them; all other lines are skipped.
- * text need not end in NUL. -E2BIG: more GPUs or codes than a machine has; log_out then holds what
- * was read before. A log without XIDs has gpu_count 0. */
+ * text need not end in NUL. -E2BIG: more GPUs or codes than a machine has; log_out then has the GPUs read before. A log
+ * without XIDs has gpu_count 0. */
 int ash_xid_log_parse(const char *text, size_t size_bytes, struct ash_xid_log *log_out, struct ash_err *err);
 
-/* What is known in addition to the codes. */
+/* Facts in addition to the codes. */
 struct ash_xid_setting {
     enum ash_xid_kind kind;
     bool mig;                 /* MIG is on */
@@ -100,7 +100,7 @@ struct ash_xid_answer {
     size_t unknown; /* codes without a row */
     struct ash_xid_finding findings[ASH_XID_CODES_MAX];
     size_t count;
-    const char *notes[ASH_XID_NOTES_MAX]; /* what the setting and the combination of codes mean; static */
+    const char *notes[ASH_XID_NOTES_MAX]; /* notes on the setting and the combination of codes; static */
     size_t note_count;
 };
 

@@ -1,5 +1,5 @@
 /* Included by xid.c alone, twice.
- * BUCKET(id, verdict, job, why, next): what NVIDIA's catalog asks for first, under its own name for it.
+ * BUCKET(id, verdict, job, why, next): the first action of NVIDIA's catalog, under its own name.
  * X(first, last, bucket, strict verdict or 0, in memory?, meaning, next or NULL for the bucket's, how sources differ or
  * NULL, source): the codes from first to last. */
 #ifdef BUCKET

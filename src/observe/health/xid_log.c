@@ -2,7 +2,7 @@
  *     NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
  *     NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...
  *     NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)
- * What precedes it (time, host, level) depends on who kept the log, so lines are searched, not matched. */
+ * What precedes it (time, host, level) depends on the logger, so lines are searched, not matched. */
 #include "observe/health/xid.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static bool skip(struct slice *slice, const char *text)
     return true;
 }
 
-/* Take a whole number from 1 to CODE_MAX from the front; 0 where there is none. */
+/* Take an integer from 1 to CODE_MAX from the front; 0 if there is none. */
 static int take_code(struct slice *slice)
 {
     int code = 0;
@@ -103,7 +103,7 @@ static enum ash_xid_action read_action(struct slice text)
     return ASH_XID_ACTION_UNREAD;
 }
 
-/* The GPU of an address, made where it is new; NULL where there is no room. */
+/* The GPU of an address, created on first use; NULL if there is no room. */
 static struct ash_xid_gpu *gpu_of(struct ash_xid_log *log, struct slice address)
 {
     size_t length = (size_t)(address.end - address.at);
@@ -134,7 +134,7 @@ static bool take_address(struct slice *inside, struct slice *address_out)
     return length > 0 && length < sizeof(((struct ash_xid_gpu *)0)->address);
 }
 
-/* One line, from after "Xid (". What does not have the driver's form is somebody else's text and is skipped. */
+/* One line, from after "Xid (". Text that does not have the driver's form is skipped. */
 static int read_line(struct slice line, struct ash_xid_log *log, struct ash_err *err)
 {
     const char *close = find(line, "): ");

@@ -1,10 +1,10 @@
-/* Of each code of a GPU as many events have happened as the source says that has told more. */
+/* The number of events of each code of a GPU is the larger count of the two sources. */
 #include "observe/health/xid_pairs.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The index of a pair, made where there is room; ASH_XID_PAIRS_MAX where there is none. */
+/* The index of a pair, added if there is room; ASH_XID_PAIRS_MAX if there is none. */
 static size_t find(struct ash_xid_pairs *pairs, int code, const char *part)
 {
     size_t i = 0;

@@ -1,4 +1,4 @@
-/* A few threads ask all agents in turn, so that one that does not answer holds up few; the page gets what is known. */
+/* A few threads poll all agents in turn, so that one that does not answer delays few; the page gets the latest data. */
 #include "observe/page/board.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@
 
 struct asker {
     struct ash_board *board;
-    size_t first; /* asks agents first, first + askers, ... */
+    size_t first; /* polls agents first, first + askers, ... */
     pthread_t thread;
     bool has_thread;
 };
@@ -60,7 +60,7 @@ struct ash_board {
 
 /* ---- agents ------------------------------------------------------------------------------------------------------ */
 
-/* Say which domain is right above a node, where the topology knows it: by its name, or by an agent's address. */
+/* Add the domain right above a node, if the topology has the node: by its name, or by an agent's address. */
 static void add_domain(const struct ash_topology *topology, json_t *node)
 {
     const char *name = json_string_value(json_object_get(node, "node"));
@@ -122,7 +122,7 @@ static void *asker_main(void *arg)
     return NULL;
 }
 
-/* ---- what the page gets ------------------------------------------------------------------------------------------ */
+/* ---- data of the page -------------------------------------------------------------------------------------------- */
 
 static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, json_t *servers)
 {
@@ -197,7 +197,7 @@ static bool find_agent(struct ash_board *board, const char *node, char *address,
     return is_found;
 }
 
-/* Parts of a node: its agent is asked. */
+/* Parts of a node, from its agent. */
 static void send_parts(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_board *board = ctx;

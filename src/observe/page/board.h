@@ -1,4 +1,4 @@
-/* board - what the page shows of many things at once: agents that are asked every second, runs whose logs grow, ranks
+/* board - data of the page from many sources: agents that are polled every second, runs whose logs grow, ranks
  * on this machine, or a file. */
 #ifndef ASH_OBSERVE_PAGE_BOARD_H
 #define ASH_OBSERVE_PAGE_BOARD_H
@@ -23,7 +23,7 @@ struct ash_board_opts {
     const char *frozen;   /* a board as JSON, instead of everything else; NULL: none */
 };
 
-/* Serve the page and ask agents. opts is copied, what it points to is borrowed until close. */
+/* Serve the page and poll agents. opts is copied, its pointers are borrowed until close. */
 int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_board_close(struct ash_board *board);

@@ -1,5 +1,5 @@
-/* A browser runs and paints what carries this response's nonce and talks to this server alone; the page writes no HTML
- * text (trusted types), so what a log says stays text. */
+/* Only scripts and styles with this response's nonce run, and requests go to this server alone; the page writes no HTML
+ * text (trusted types), so log lines stay text. */
 #include "observe/page/page.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include "http/http.h"
 
-/* A handler: the page. It asks the same server for /v1/board. ctx is not used. */
+/* A handler: the page. It polls /v1/board of the same server. ctx is not used. */
 void ash_board_page_respond(void *ctx, struct ash_http_exchange *exchange);
 
 #endif

@@ -20,7 +20,7 @@ struct ash_curve {
 
 struct ash_run_curves {
     char dir[4096];
-    uint64_t offset;                     /* of what was read */
+    uint64_t offset;                     /* of the read part */
     struct ash_str rest;                 /* a line that has no end yet */
     struct ash_curve curves[ASH_CURVES]; /* loss, valid, tokens_s, norm, lr */
     double parts[4], time_s;             /* seconds of computing, data, communication, idle; of all */
@@ -32,11 +32,12 @@ struct ash_run_curves {
 void ash_run_curves_init(struct ash_run_curves *run, const char *dir);
 /* Free it. A zeroed struct is fine. */
 void ash_run_curves_fini(struct ash_run_curves *run);
-/* Read what was appended since the last time; a log that was cut begins anew. Returns 0 or a negative errno. */
+/* Read lines appended since the last time; a truncated log is read from its beginning. Returns 0 or a negative
+ * errno. */
 int ash_run_curves_read(struct ash_run_curves *run, struct ash_err *err);
 /* Take lines of a log: for the reader above, and for tests. */
 void ash_run_curves_take(struct ash_run_curves *run, const char *text, size_t size_bytes);
-/* What the page draws. The caller owns it; NULL: no memory. */
+/* Data of the page. The caller owns it; NULL: no memory. */
 json_t *ash_run_curves_json(const struct ash_run_curves *run);
 
 #endif

@@ -42,7 +42,7 @@ static int compare(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* [p50, p90, p99] of what is a number; nulls where nothing is. */
+/* [p50, p90, p99] of the numbers; nulls if there are none. */
 static json_t *percentiles(double *values, size_t count)
 {
     static const double shares[] = {0.5, 0.9, 0.99};

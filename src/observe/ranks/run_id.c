@@ -1,4 +1,4 @@
-/* The hash of a folder's whole path: of what is there of it without links, and of the rest as it is written. */
+/* The hash of a folder's whole path: the existing part without links, and the rest as written. */
 #include "observe/ranks/run_id.h"
 
 #include <limits.h>
@@ -33,7 +33,7 @@ static void add_words(char *whole, size_t whole_bytes, const char *path)
 const char *ash_run_id(const char *dir, char buf[ASH_RUN_ID_BYTES])
 {
     char there[PATH_MAX], whole[2 * PATH_MAX] = "";
-    const char *missing; /* what follows `there` in dir */
+    const char *missing; /* the part after `there` in dir */
 
     snprintf(there, sizeof(there), "%s", dir);
     trim(there);

@@ -10,8 +10,8 @@
 
 #include "base/assert.h"
 
-#define ALLOWED 0.04     /* excess that is nobody's business: half of the smallest change that is looked for */
-#define NAMED_LEAST 0.05 /* mean excess below which nobody is named */
+#define ALLOWED 0.04     /* excess that is ignored: half of the smallest change to detect */
+#define NAMED_LEAST 0.05 /* mean excess below which no rank is named */
 #define LIMIT 12.0       /* of the cumulative sum, in units of noise */
 #define CUT 3.0          /* one step counts at most that much */
 #define NOISE_LEAST 0.01
@@ -130,7 +130,7 @@ static bool is_lasting(const double *ratio, size_t steps, size_t since, double b
     return count > 0 && middle - base > fmax(ALLOWED, SIGMAS * spread / sqrt((double)count));
 }
 
-/* What the rank cost since a step, and in which part. */
+/* The rank's cost since a step, and the part responsible. */
 static void weigh(const struct ash_work *work, size_t rank, size_t since, const double *peers,
                   struct ash_straggler *found)
 {

@@ -33,7 +33,7 @@ int ash_straggler_find(const struct ash_work *work, struct ash_straggler *found,
 struct ash_rise {
     bool is_found;
     size_t since;  /* index */
-    double excess; /* median, above what the first values were */
+    double excess; /* median, above the first values */
 };
 
 /* Find the rise of a series by `least` or more; noise and single values make none. NaN: no value. buf has room for

@@ -1,5 +1,5 @@
-/* One process per server. Requests run at the same time, so each takes the first row that is free when it comes. What
- * the rings say may be torn or another's word: spans are cut to lie inside each other, as trace viewers want them. */
+/* One process per server. Requests run at the same time, so each takes the first row that is free when it comes. Data
+ * of the rings may be torn or untrusted: spans are cut to lie inside each other, as trace viewers want them. */
 #include "observe/trace/serve_trace.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ struct span {
     int64_t from_ns, to_ns;
 };
 
-/* A request and where it lies. */
+/* A request and its row. */
 struct lane {
     const struct ash_request_record *request;
     struct span span;
@@ -42,7 +42,7 @@ static int64_t wall_of(const struct ash_server_rings *server, uint64_t clock_ns)
     return (int64_t)(clock_ns + (uint64_t)server->requests.wall_ns);
 }
 
-/* Microseconds between two times, which may be anybody's word. */
+/* Microseconds between two times, which are untrusted. */
 static double micros(int64_t from_ns, int64_t to_ns)
 {
     return (double)(int64_t)((uint64_t)to_ns - (uint64_t)from_ns) * 1e-3;

@@ -17,7 +17,7 @@ struct writer {
     struct ash_str *out;
     bool has_event;
     int64_t start_ns;           /* of the trace, since 1970 */
-    double row_ends[CALL_ROWS]; /* of the rank at hand: until when each row of calls is taken */
+    double row_ends[CALL_ROWS]; /* of the current rank: until when each row of calls is taken */
 };
 
 static void begin_event(struct writer *writer)
@@ -105,7 +105,7 @@ static uint64_t flow_of(const struct ash_flight_call *call)
     return ash_hash_mix(call->group ^ ash_hash_mix(from << 32 | to) ^ ash_hash_mix(call->sequence)) >> 16;
 }
 
-/* Names are ours or of eight bytes: what is not plain becomes '?'. */
+/* Names are ours or of eight bytes: other characters become '?'. */
 static void plain_name(const char *name, char *buf)
 {
     for (size_t i = 0; i < ASH_FLIGHT_NAME_BYTES; i++)

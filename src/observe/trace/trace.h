@@ -10,7 +10,7 @@
 #include "observe/flight/flight.h"
 #include "observe/ranks/rank_steps.h"
 
-/* What a trace is made of. All are borrowed. */
+/* Inputs of a trace. All are borrowed. */
 struct ash_trace_sources {
     const struct ash_flight_set *calls;
     const struct ash_rank_set *steps;

@@ -115,7 +115,7 @@ static int add_file(struct ash_chat_lines *lines, const char *path, bool skip_ba
     return rc;
 }
 
-/* The reader of a tokenizer's folder. What it opens is in *tokenizer_out and *template_out. */
+/* The reader of a tokenizer's folder. Opens *tokenizer_out and *template_out. */
 static int open_reader(const struct ash_chat_file_opts *opts, struct ash_chat_reader *reader,
                        struct ash_tokenizer **tokenizer_out, struct ash_chat_template **template_out,
                        struct ash_err *why, struct ash_err *err)

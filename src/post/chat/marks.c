@@ -1,6 +1,5 @@
-/* marks: which tokens of a text lie in spans of it. Where the bytes of the tokens are the text, they say where each
- * token begins. Where a normalizer changed the text, the tokens of the text up to a bound say how many come before
- * it. */
+/* marks: tokens of a text that lie in spans of it. If the bytes of the tokens are the text, they give each token's
+ * start. If a normalizer changed the text, tokenizing it up to a bound gives the number of tokens before it. */
 #include "post/chat/rows.h"
 
 #include <errno.h>
@@ -76,7 +75,7 @@ static void mark_range(struct ash_chat_row *row, size_t first, size_t end)
         row->marks[i] = 1;
 }
 
-/* Marks by the bytes of the tokens: a token is marked where it holds a byte of the span. */
+/* Marks by the bytes of the tokens: a token is marked if it has a byte of the span. */
 static void mark_by_starts(struct ash_chat_row *row, const size_t *starts, const struct ash_chat_span *span)
 {
     for (size_t i = 0; i < row->ids.count; i++)

@@ -114,7 +114,7 @@ static json_t *variables_of(const json_t *object, const json_t *messages, size_t
     return variables;
 }
 
-/* A column of an object and what it holds: a text, or messages. */
+/* A column of an object: a text, or messages. */
 struct column {
     const struct ash_chat_reader *reader;
     const json_t *object;
@@ -142,8 +142,8 @@ static bool is_assistant(const json_t *messages, size_t i)
     return role != NULL && strcmp(role, "assistant") == 0;
 }
 
-/* Spans of answers as differences of renderings: what an answer adds to the conversation before it, which ends with
- * what comes before an answer. whole is the rendering of all turns; each earlier one must be its beginning. */
+/* Spans of answers as differences of renderings: the addition of an answer to the conversation before it, which ends
+ * with the generation prompt. whole is the rendering of all turns; each earlier one must be its beginning. */
 static int find_differences(const struct column *column, const struct ash_str *whole, struct ash_chat_spans *spans,
                             struct ash_err *err)
 {

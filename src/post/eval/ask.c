@@ -1,4 +1,4 @@
-/* ask: texts as ids, split where the harness splits them, and what comes back. */
+/* ask: texts as ids, split as the harness does, and the results. */
 #include "post/eval/ask.h"
 
 #include <ctype.h>
@@ -11,9 +11,9 @@
 #include "base/math.h"
 #include "base/range.h"
 
-#define CHUNK 64 /* documents that are asked at once */
+#define CHUNK 64 /* documents submitted at once */
 
-/* One request and what is found out by it. */
+/* One request and its results. */
 struct asked {
     struct ash_request request;
     struct ash_request_end end;
@@ -178,7 +178,7 @@ static int add_rolling(struct asked_list *list, const struct ash_task_model *mod
 
 /* ---- generated text ---------------------------------------------------------------------------------------------- */
 
-/* Where a stop string begins in what was generated; its size where there is none. */
+/* The offset of a stop string in the generated text; its size if there is none. */
 static size_t stop_at(const struct asked *asked)
 {
     size_t end = asked->text.size_bytes, i;

@@ -22,7 +22,7 @@ int ash_filter_apply(const struct ash_filter *filter, char *const *texts, size_t
 
 struct ash_pattern; /* a regular expression of Python's kind */
 
-/* Compile one. -EINVAL with the place where it is wrong. */
+/* Compile one. -EINVAL with the position of the error. */
 int ash_pattern_open(const char *expression, struct ash_pattern **pattern_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_pattern_close(struct ash_pattern *pattern);

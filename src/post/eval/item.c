@@ -43,7 +43,7 @@ static int render(const struct ash_task_field *field, const json_t *doc, const c
 
 /* ---- lists as Python writes them --------------------------------------------------------------------------------- */
 
-/* A quoted string from *at on; NULL where it has no end. */
+/* A quoted string from *at on; NULL if it has no end. */
 static json_t *read_quoted(const char **at)
 {
     char quote = *(*at)++;

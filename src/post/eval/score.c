@@ -149,7 +149,7 @@ static const struct {
     [EXACT_MATCH] = {"exact_match", KIND(ASH_TASK_GENERATE), true},
 };
 
-/* Add what a document gives to a metric that needs no text. */
+/* Add a document's value of a metric that needs no text. */
 static void add_likelihood(enum metric metric, const struct ash_task_answer *answer, struct sums *sums)
 {
     const char *text = answer->item->target;
@@ -281,7 +281,7 @@ static int score_texts(const struct ash_task *task, const struct ash_filter *fil
     return rc;
 }
 
-/* What is scored, and where to. */
+/* Input and output of scoring. */
 struct scoring {
     const struct ash_task *task;
     const struct ash_task_answer *answers;

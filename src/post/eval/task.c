@@ -75,7 +75,7 @@ static int beside(const char *path, const char *name, char out[PATH_MAX])
     return snprintf(out, PATH_MAX, "%.*s/%s", (int)(slash - path), path, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* What a file includes comes first; its own keys win. */
+/* Included files come first; the file's own keys win. */
 static int load_task(const char *path, size_t depth, json_t **json_out, struct ash_err *err)
 {
     json_t *json = NULL, *base = NULL;

@@ -1,5 +1,5 @@
-/* task - an evaluation as lm-evaluation-harness describes it in YAML, over documents that are JSON objects: what a
- * model is asked, how its answers are filtered, and what is counted. Python (`!function`) is refused by name. */
+/* task - an evaluation as lm-evaluation-harness describes it in YAML, over documents that are JSON objects: the
+ * prompts, the filters of answers, and the metrics. Python (`!function`) is refused by name. */
 #ifndef ASH_POST_EVAL_TASK_H
 #define ASH_POST_EVAL_TASK_H
 
@@ -38,7 +38,7 @@ struct ash_task {
 
 /* Read FILE.yaml with the files that it includes. Returns 0, or -EINVAL with file and key. The caller closes it. */
 int ash_task_open(const char *path, struct ash_task **task_out, struct ash_err *err);
-/* The same from its text; what it includes is not read. name is for messages. */
+/* The same from its text; includes are not read. name is for messages. */
 int ash_task_parse(const char *text, const char *name, struct ash_task **task_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_task_close(struct ash_task *task);
@@ -47,26 +47,26 @@ const char *ash_task_data_file(const struct ash_task *task, const char *split);
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */
 
-/* A document as it is asked. Zero-initialise, free with ash_task_item_fini. */
+/* A rendered document. Zero-initialise, free with ash_task_item_fini. */
 struct ash_task_item {
     char *text;
-    char *target;    /* "" where it is one of the choices */
+    char *target;    /* "" if it is one of the choices */
     json_t *targets; /* a list of right answers; NULL: target is the only one */
     json_t *choices; /* strings; NULL without doc_to_choice */
-    long gold;       /* index of the right choice, -1 where there is none */
+    long gold;       /* index of the right choice, -1 if there is none */
 };
-/* Of a document. Returns 0, or an error that says which key of the task cannot be rendered and why. */
+/* Of a document. Returns 0, or an error that names the key of the task that cannot be rendered, and why. */
 int ash_task_item_init(const struct ash_task *task, const json_t *doc, struct ash_task_item *item, struct ash_err *err);
 /* Free it and leave it empty. */
 void ash_task_item_fini(struct ash_task_item *item);
-/* What comes before the answer of docs[index]: description, examples of few (those of the same documents where both are
- * the same list, but for itself), its own text. Drawn from seed; first ones where the task says so. */
+/* The prompt of docs[index]: description, examples of few (if both are the same list, without itself), its own text.
+ * Drawn from seed; the first ones if the task sets that. */
 int ash_task_context(const struct ash_task *task, const json_t *few, const json_t *docs, size_t index,
                      struct ash_str *context, struct ash_err *err);
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* What a model did with a document. */
+/* A model's result of a document. */
 struct ash_task_answer {
     const struct ash_task_item *item;
     double *loglikelihoods; /* [choices], or one; NULL for generated text */

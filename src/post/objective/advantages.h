@@ -1,6 +1,6 @@
-/* advantages - what rewards say about answers, with veRL's and TRL's meanings. Pure functions in float64: sums run over
- * answers in their order. A table has `answers` rows of `width` tokens, row by row; mask is 1 where an answer has a
- * token. */
+/* advantages - advantages of answers from rewards, with veRL's and TRL's meanings. Pure functions in float64: sums run
+ * over answers in their order. A table has `answers` rows of `width` tokens, row by row; mask is 1 for tokens of an
+ * answer. */
 #ifndef ASH_POST_OBJECTIVE_ADVANTAGES_H
 #define ASH_POST_OBJECTIVE_ADVANTAGES_H
 
@@ -15,7 +15,7 @@ void ash_advantages_group(const double *rewards, const int64_t *group, size_t co
                           double *advantages);
 /* Minus the mean of the others of the group; a group of one keeps its reward. */
 void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t count, double *advantages);
-/* What is known of the tokens of answers; each [answers, width]. */
+/* Values of the tokens of answers; each [answers, width]. */
 struct ash_advantages_table {
     const double *rewards;
     const double *values; /* of a critic; NULL where no function reads it */

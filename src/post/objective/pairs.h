@@ -6,7 +6,7 @@
 
 /* Sums over the targets of an answer, and how many those are. */
 struct ash_pair_side {
-    double logp, reference; /* reference: 0 where there is none */
+    double logp, reference; /* reference: 0 if there is none */
     double count;
 };
 

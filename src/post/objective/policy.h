@@ -39,8 +39,8 @@ struct ash_policy_value ash_policy_loss(const struct ash_policy_opts *opts, cons
 /* An estimate of the divergence at a token whose log-probability minus the reference's is difference; *slope_out gets
  * its derivative. */
 double ash_policy_kl(enum ash_kl_estimator estimator, double difference, double *slope_out);
-/* PPO's value loss of one token: half the larger square of what is predicted now, and of that within `range` of what
- * was predicted when sampling. *slope_out gets its derivative. */
+/* PPO's value loss of one token: half the larger squared error of the present prediction, and of that clipped to within
+ * `range` of the prediction at sampling. *slope_out gets its derivative. */
 double ash_policy_value_loss(double predicted, double before, double returned, double range, double *slope_out);
 
 #endif

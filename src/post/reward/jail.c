@@ -176,7 +176,7 @@ static int write_text(const char *path, const char *text)
     return count == (ssize_t)strlen(text) ? 0 : -1;
 }
 
-/* Nobody inside, whoever outside: what it may do it may do only in here. */
+/* Map the caller's uid to nobody (65534) in the user namespace: its rights end there. */
 static void become_nobody(int pipe, uid_t uid, gid_t gid)
 {
     char text[64];

@@ -16,7 +16,7 @@ struct ash_jail_opts {
 };
 
 /* Start it. *pid_out is the process to wait for and to kill: all others end with it. Returns 0 once the program runs,
- * -ENOTSUP where a part of the jail cannot be built (the sentence says which), or the error of starting the program. */
+ * -ENOTSUP if a part of the jail cannot be built (err names it), or the error of starting the program. */
 int ash_jail_start(const struct ash_jail_opts *opts, pid_t *pid_out, struct ash_err *err);
 
 #endif

@@ -8,7 +8,7 @@
 
 struct ash_json_form;
 
-/* The schema of a file. Returns 0, or an error that says what of it is not supported. */
+/* The schema of a file. Returns 0, or an error that names its unsupported part. */
 int ash_json_form_open(const char *path, struct ash_json_form **form_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_json_form_close(struct ash_json_form *form);

@@ -1,4 +1,4 @@
-/* program: the pipes to it and the patience with it. What it runs in is in jail.c. */
+/* program: its pipes and time limits. Its sandbox is in jail.c. */
 #include "post/reward/program.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define FILE_BYTES ((size_t)16 << 20)
 #define OUTPUT_BYTES ((size_t)64 << 10)
 #define WORDS_MAX 64
-#define COMPLAINT_BYTES 1024 /* of what it wrote to standard error: the last */
+#define COMPLAINT_BYTES 1024 /* of standard error: the last */
 
 struct ash_program {
     char *command; /* cut into words */
@@ -32,7 +32,7 @@ struct ash_program {
     struct ash_program_limits limits;
     pid_t pid;           /* of the process that waits for the jail; 0: none */
     int in, out, errors; /* -1: closed */
-    struct ash_str line; /* what came of the next line */
+    struct ash_str line; /* received part of the next line */
     char complaint[COMPLAINT_BYTES + 1];
     size_t complaint_bytes;
 };
@@ -66,7 +66,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Its three pipes, ours and its ends; the jail's first word tells whether it stands. */
+/* Its three pipes, ours and its ends; the jail's first message reports whether it is set up. */
 static int start(struct ash_program *program, struct ash_err *err)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, errors[2] = {-1, -1};
@@ -75,7 +75,7 @@ static int start(struct ash_program *program, struct ash_err *err)
                                  .file_bytes = program->limits.file_bytes};
     int rc = 0;
 
-    /* a socket to write to, not a pipe: who is gone raises no signal */
+    /* a socket to write to, not a pipe: no SIGPIPE if the reader is gone */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
         pipe2(errors, O_CLOEXEC) < 0)
         rc = ash_err_set(err, -errno, "no pipe for a program: %s", strerror(errno));
@@ -138,7 +138,7 @@ void ash_program_close(struct ash_program *program)
 
 /* ---- a line there and back --------------------------------------------------------------------------------------- */
 
-/* Keep the last of what it complains about. */
+/* Keep the end of its standard error. */
 static void read_complaints(struct ash_program *program)
 {
     char bytes[512];
@@ -184,7 +184,7 @@ static int send_some(struct ash_program *program, const char *line, size_t size,
     return count < 0 && errno != EAGAIN && errno != EINTR ? -errno : 0;
 }
 
-/* Read what is there. Returns 1 with a whole line, 0, or an error. */
+/* Read available bytes. Returns 1 with a whole line, 0, or an error. */
 static int receive_some(struct ash_program *program)
 {
     char bytes[4096];
@@ -214,7 +214,7 @@ static int exchange(struct ash_program *program, const char *line, size_t size)
         if (poll(fds, 3, (int)((end_ns - now_ns) / 1000000 + 1)) < 0 && errno != EINTR) return -errno;
         if (fds[1].revents != 0) read_complaints(program);
         if (fds[2].revents != 0) rc = send_some(program, line, size, &sent);
-        if (rc == -EPIPE || rc == -ECONNRESET) rc = 0; /* what it said before is read first */
+        if (rc == -EPIPE || rc == -ECONNRESET) rc = 0; /* its earlier output is read first */
         if (rc == 0 && fds[0].revents != 0) rc = receive_some(program);
     }
     return rc;

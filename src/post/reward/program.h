@@ -1,7 +1,7 @@
-/* program - another program that says what an answer is worth, or answers it. It gets a JSON object a line and writes a
- * line: for a reward a number, or an object with "reward". It runs in namespaces of its own, on a root that is
- * read-only, without network, with limits on time, memory, files and output; when it ends, everything that it started
- * ends with it. One owner thread. */
+/* program - an external program that returns the reward of an answer, or replies to it. It gets a JSON object a line
+ * and writes a line: for a reward a number, or an object with "reward". It runs in namespaces of its own, on a root
+ * that is read-only, without network, with limits on time, memory, files and output; when it ends, everything that it
+ * started ends with it. One owner thread. */
 #ifndef ASH_POST_REWARD_PROGRAM_H
 #define ASH_POST_REWARD_PROGRAM_H
 
@@ -15,7 +15,7 @@ struct ash_program;
 struct ash_program_limits {
     double line_s;       /* for one answer; 0: 10 */
     size_t memory_bytes; /* of address space; 0: 1 GiB */
-    size_t file_bytes;   /* of what it writes to /tmp, which is its own; 0: 16 MiB */
+    size_t file_bytes;   /* of its private /tmp; 0: 16 MiB */
     size_t output_bytes; /* of one line; 0: 64 KiB */
 };
 
@@ -26,14 +26,13 @@ int ash_program_open(const char *command, const struct ash_program_limits *limit
 /* Kill it with everything that it started. NULL is a no-op. */
 void ash_program_close(struct ash_program *program);
 
-/* Say a line and hear one: appended to reply, without its end. Errors as ash_program_ask. */
+/* Send a line and receive one: appended to reply, without its end. Errors as ash_program_ask. */
 int ash_program_talk(struct ash_program *program, const char *line, struct ash_str *reply, struct ash_err *err);
-/* Ask for the worth of one answer. line: a JSON object without line ends. Returns 0, or an error that says what the
- * program did (-ETIMEDOUT, -EPIPE it ended, -EFBIG too much output, -EBADMSG no number): it is dead then, and what it
- * printed last is in the sentence. */
+/* Get the reward of one answer. line: a JSON object without line ends. Returns 0, or the program's failure (-ETIMEDOUT,
+ * -EPIPE it ended, -EFBIG too much output, -EBADMSG no number): it is dead then, and err has its last output. */
 int ash_program_ask(struct ash_program *program, const char *line, double *reward_out, struct ash_err *err);
 
-/* What a line says: a finite number, or {"reward": number}. Returns 0 or -EBADMSG. */
+/* Parse a line: a finite number, or {"reward": number}. Returns 0 or -EBADMSG. */
 int ash_program_parse(const char *line, size_t size_bytes, double *reward_out, struct ash_err *err);
 
 #endif

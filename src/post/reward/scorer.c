@@ -19,7 +19,7 @@ struct ash_scorer {
     float *losses;          /* [max_tokens] */
 };
 
-/* A language model has no score of its own: one would be drawn. */
+/* A language model has no score head: a new one would be random. */
 static int check_kind(const char *dir, struct ash_err *err)
 {
     char path[PATH_MAX];

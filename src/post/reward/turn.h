@@ -1,4 +1,4 @@
-/* turn - what an environment says after a policy's turn: a program's line. */
+/* turn - an environment's reply to a policy's turn: a program's line. */
 #ifndef ASH_POST_REWARD_TURN_H
 #define ASH_POST_REWARD_TURN_H
 
@@ -7,7 +7,7 @@
 
 /* Zero-initialise, free with ash_turn_fini. */
 struct ash_turn {
-    char *text; /* NULL: it says nothing, and the conversation is over */
+    char *text; /* NULL: no reply, and the conversation is over */
     char *role; /* whose message the text is, for the chat template; NULL: the text goes in as it is */
 };
 /* Free it and leave it empty. */

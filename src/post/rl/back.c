@@ -1,5 +1,5 @@
-/* back: a run whose policy has collapsed goes back, and draws other answers from there. backs.jsonl says from which
- * rollout on, a line each time, so that a run that resumes draws the same ones. */
+/* back: rollback of a run whose policy has collapsed; other answers are drawn from there. backs.jsonl has the first
+ * rollout of each rollback, a line each, so that a resumed run draws the same ones. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -54,8 +54,8 @@ uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number)
     return 0;
 }
 
-/* First rank, all of it or nothing: other answers would be drawn by half of it. Where it cannot be written, a run that
- * resumes collapses once more, and goes back. */
+/* First rank, all of it or nothing: a partial file would draw other answers. If it cannot be written, a resumed run
+ * collapses once more, and rolls back. */
 static void write_backs(const struct ash_policy_run *rl)
 {
     struct ash_err err = {0};

@@ -9,7 +9,7 @@
 #include "storage/commit/commit.h"
 #include "train/data/tokenizer_files.h"
 
-/* What the best evaluation was, by the folder that an earlier part of the run left. */
+/* The best evaluation so far, from the folder of an earlier part of the run. */
 static double read_best(const char *path)
 {
     json_t *manifest = NULL;

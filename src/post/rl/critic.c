@@ -1,7 +1,6 @@
-/* critic: PPO's second trained model. It is a reward model that gives a value to every token of an answer, in a trainer
- * of its own on the policy's mesh. Its state at a step is a function of where it started and of the rollouts until
- * then, which are recorded: it is saved now and then, and a run that resumes anywhere makes the steps since the last
- * save again. */
+/* critic: PPO's second trained model. It is a reward model that gives a value to every token of an answer, in a
+ * separate trainer on the policy's mesh. Its state at a step is a function of its start and of the rollouts until then,
+ * which are recorded: it is saved periodically, and a resumed run redoes the steps since the last save. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -140,7 +139,7 @@ void ash_critic_init(struct ash_policy_run *rl)
     rl->critic_job.model.quant = ASH_JOB_QUANT_NONE;
     rl->critic_job.lora = (struct ash_job_lora){0};
     rl->critic_job.optimizer.lr = job->rl.critic_lr > 0 ? job->rl.critic_lr : job->optimizer.lr;
-    rl->critic_job.recover.copies = 0; /* what is lost is made again */
+    rl->critic_job.recover.copies = 0; /* lost state is recomputed */
     rl->critic_source = rl->source;
     rl->critic_source.ops = &learned_ops;
     rl->critic_source.ctx = rl;
@@ -190,7 +189,7 @@ static int open_trainer(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     return rc < 0 ? ash_err_prefix(err, rc, "the critic") : 0;
 }
 
-/* A checkpoint that is not newer than step. Returns 1 where it was loaded, 0 where it was not. */
+/* A checkpoint that is not newer than step. Returns 1 if it was loaded, 0 if it was not. */
 static int load_one(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_restore *restore,
                     const struct ash_restored *restored, struct ash_err *err)
 {
@@ -260,7 +259,7 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     if (rc < 0) return rc;
     if (is_first && ash_path_exists(root) &&
         ash_checkpoint_clear_newer(root, ash_trainer_state(rl->critic)->step, &newer) < 0)
-        ash_log(ASH_LOG_WARN, "%s", newer.text); /* the next save says so, too */
+        ash_log(ASH_LOG_WARN, "%s", newer.text); /* the next save reports it, too */
     return catch_up(rl, step, err);
 }
 

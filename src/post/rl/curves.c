@@ -1,5 +1,5 @@
 /* curves: curves.jsonl, a line a step: reward, lengths, entropy, divergence, shares of clipped tokens, seconds by part.
- * Each step is in it once: a run that resumes drops what came after the step that it resumes from. */
+ * Each step is in it once: a resumed run drops the lines after its first step. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -54,7 +54,7 @@ static void add_fields(json_t *json, json_t *more)
     json_decref(more);
 }
 
-/* What is known of the rollout that a step learned from. */
+/* Figures of the rollout that a step trained on. */
 static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
 {
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
@@ -65,7 +65,7 @@ static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
                          "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl));
 }
 
-/* What the step's ranks have counted. */
+/* Sums of the step's ranks. */
 static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
 {
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
@@ -79,7 +79,7 @@ static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
     if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
 }
 
-/* First rank: a line for a step. has_counts: its ranks have said what they counted. */
+/* First rank: a line for a step. has_counts: its ranks have reduced their counts. */
 static void write_line(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)
 {
     struct ash_err why = {0};

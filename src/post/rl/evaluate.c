@@ -1,5 +1,5 @@
-/* evaluate: held-out prompts, answered greedily. Every rank answers all of them; where programs or models are asked,
- * the first one does it for all. */
+/* evaluate: held-out prompts, answered greedily. Every rank answers all of them; programs and reward models are run by
+ * the first one for all. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* judge: what a rollout is worth: advantages of its answers or tokens, and what is said of it. */
+/* judge: advantages of a rollout's answers or tokens, and its statistics. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_r
     return rl->job->rl.kl_coef * sum;
 }
 
-/* What a token earns: the answer's reward comes with its last one, a divergence in the reward with each. */
+/* A token's reward: the answer's reward for its last one, a divergence in the reward for each. */
 static double token_reward(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t t)
 {
     bool has_kl = rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->has_reference;
@@ -109,7 +109,7 @@ static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *
     return 0;
 }
 
-/* Means over all tokens: entropy and divergence, both estimated from what was sampled. */
+/* Means over all tokens: entropy and divergence, both estimated from sampled tokens. */
 static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     double count = 0.0, slope;

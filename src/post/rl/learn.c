@@ -307,8 +307,8 @@ static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
                                     .kl_estimator = (enum ash_kl_estimator)opts->kl_estimator};
 }
 
-/* What the policy's own tokens have, one after the other: log-probabilities now and then, advantages, the reference's,
- * and room for slopes. all: [5 * own]. */
+/* Values of the policy's own tokens, one after the other: log-probabilities now and at sampling, advantages, the
+ * reference's, and memory for slopes. all: [5 * own]. */
 static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, const struct ash_answer_row *row,
                                            const float *losses, size_t own, double *all)
 {

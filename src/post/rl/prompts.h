@@ -1,5 +1,5 @@
-/* prompts - what a policy is asked: generated arithmetic, or JSON lines with a prompt (a text, or messages that the
- * model's template writes) and an answer. Prompt i is a pure function of what was opened. */
+/* prompts - the policy's prompts: generated arithmetic, or JSON lines with a prompt (a text, or messages that the
+ * model's template writes) and an answer. Prompt i is a pure function of the opened source. */
 #ifndef ASH_POST_RL_PROMPTS_H
 #define ASH_POST_RL_PROMPTS_H
 
@@ -13,7 +13,7 @@ struct ash_prompt_list;
 struct ash_prompt {
     struct ash_ids ids;
     char *text;   /* for people and records */
-    char *answer; /* what rewards compare with; "" where there is none */
+    char *answer; /* reference of rewards; "" if there is none */
 };
 /* Free it and leave it empty. */
 void ash_prompt_fini(struct ash_prompt *prompt);
@@ -29,7 +29,7 @@ void ash_prompts_close(struct ash_prompt_list *prompts);
  * number n of those that no n of a run gives (arithmetic), or of the same file. */
 int ash_prompts_get(const struct ash_prompt_list *prompts, uint64_t seed, uint64_t n, bool held_out,
                     struct ash_prompt *prompt_out, struct ash_err *err);
-/* A hash of what is asked. */
+/* A hash of the prompts. */
 uint64_t ash_prompts_hash(const struct ash_prompt_list *prompts);
 
 #endif

@@ -1,5 +1,5 @@
-/* report: what the page of a run shows of its answers: curves of curves.jsonl, and answers of the first and the last
- * rollout to read. Both come from files, so a run that resumes shows all of them. */
+/* report: answers on the page of a run: curves of curves.jsonl, and answers of the first and the last
+ * rollout to read. Both come from files, so a resumed run shows all of them. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>

@@ -59,7 +59,7 @@ static double cut_weight(char *text)
     return weight;
 }
 
-/* What follows NAME= in text; NULL: it is another kind. */
+/* The text after NAME=; NULL: it is another kind. */
 static const char *value_of(const char *text, const char *name)
 {
     size_t size = strlen(name);
@@ -179,7 +179,7 @@ static double check(const struct reward *reward, const struct ash_rewarded *answ
     }
 }
 
-/* The program starts with its first answer: a run that asks nothing needs none. */
+/* The program starts with its first answer: a run without answers needs none. */
 static int ask_program(struct reward *reward, const struct ash_rewarded *answer, double *value, struct ash_err *err)
 {
     json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:b}", "prompt", answer->prompt, "answer", answer->text, "wanted",
@@ -189,7 +189,7 @@ static int ask_program(struct reward *reward, const struct ash_rewarded *answer,
 
     if (rc == 0 && reward->program == NULL) rc = ash_program_open(reward->source, NULL, &reward->program, err);
     if (rc == 0) rc = ash_program_ask(reward->program, line, value, err);
-    if (rc < 0) { /* it is dead: who asks on gets a new one */
+    if (rc < 0) { /* it is dead: the next answer starts a new one */
         ash_program_close(reward->program);
         reward->program = NULL;
     }

@@ -89,8 +89,8 @@ static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout,
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* A critic values the sequences of all answers, from which advantages follow. Without one, advantages say which answers
- * are put into sequences. */
+/* A critic values the sequences of all answers, from which advantages follow. Without one, advantages decide which
+ * answers are put into sequences. */
 static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, bool is_new, struct ash_err *err)
 {
     int rc = rl->has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
@@ -147,8 +147,8 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
     return rc;
 }
 
-/* The rollouts that earlier weights sampled for this step and later ones. Where a rank has not all of them (the run
- * resumes here, or the rank has just come), everyone reads them again. */
+/* The rollouts that earlier weights sampled for this step and later ones. If a rank lacks some of them (the run resumes
+ * here, or the rank has just joined), all ranks load them. */
 static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_err *err)
 {
     uint64_t steps = ash_rl_steps_per_rollout(rl), first = step / steps;

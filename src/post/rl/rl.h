@@ -15,7 +15,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
                 struct ash_policy_run **rl_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_rl_close(struct ash_policy_run *rl);
-/* What a trainer is put together from; borrowed until close. */
+/* Parts of a trainer; borrowed until close. */
 struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl);
 
 #endif

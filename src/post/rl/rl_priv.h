@@ -1,4 +1,4 @@
-/* rl_priv - a run of reinforcement learning: prompts, sampler, answers, and what is learned from them. */
+/* rl_priv - a run of reinforcement learning: prompts, sampler, answers, and training on them. */
 #ifndef ASH_POST_RL_RL_PRIV_H
 #define ASH_POST_RL_RL_PRIV_H
 
@@ -88,7 +88,7 @@ struct ash_policy_run {
     bool has_best;
     double best; /* has_best: the highest mean reward of an evaluation */
     /* where the run went back after a collapse: */
-    uint64_t backs[ASH_JOB_BACKS_MAX]; /* [back_count]: the first rollout that was drawn anew, each time */
+    uint64_t backs[ASH_JOB_BACKS_MAX]; /* [back_count]: the first rollout of each rollback */
     size_t back_count, tries;          /* tries: also those that came to nothing */
     uint64_t collapsed_step;           /* the step that the guard has refused to make; 0: none */
     /* ppo: */
@@ -97,7 +97,7 @@ struct ash_policy_run {
     struct ash_trainer *critic; /* NULL: not open in this epoch */
     struct ash_train_source critic_source;
     struct ash_objective critic_objective;
-    uint64_t valued_step; /* the first step that learns from the minibatch whose values are asked for */
+    uint64_t valued_step; /* the first step that trains on the minibatch whose values are computed */
     double value_loss;    /* of the last step */
     struct ash_train_source source;
     struct ash_objective objective;
@@ -115,18 +115,18 @@ struct ash_asked {
     int rc;
     struct ash_err err;
 };
-/* rollout.c: the core on the weights of now, opened where it is not. All ranks call it. */
+/* rollout.c: the core on the present weights, opened on first use. All ranks call it. */
 int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err);
-/* rollout.c: an answer to a prompt, into row, behind what it has. The caller closes it; NULL: out of memory. */
+/* rollout.c: submit a prompt, whose answer is appended to row. The caller closes it; NULL: out of memory. */
 struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                              const struct ash_sampler_opts *sampler, uint64_t salt);
-/* rollout.c: free what was asked; NULL is a no-op. */
+/* rollout.c: free a request; NULL is a no-op. */
 void ash_rl_unask(struct ash_asked *asked);
 /* rollout.c: no tokens yet. */
 void ash_rl_clear(struct ash_answer_row *row);
-/* rollout.c: run what was asked to its end. */
+/* rollout.c: run submitted requests to their ends. */
 int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_t count, struct ash_err *err);
-/* rollout.c: what an answer is worth, into row->reward. */
+/* rollout.c: the reward of an answer, into row->reward. */
 int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                   struct ash_err *err);
 /* share.c: give all ranks all answers. is_own [answers]: this rank's, which no other's are. All ranks call it. */
@@ -155,11 +155,11 @@ json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollou
 json_t *ash_rl_report(void *ctx);
 /* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
 void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
-/* record.c: read it again; returns 1, or 0 where there is none of that number. */
+/* record.c: load it; returns 1, or 0 if there is none of that number. */
 int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
-/* record.c: take the rewards of a rollout that was rewarded before, by a run that ended before it had learned from it:
- * nobody is asked twice. Only where every answer is the same, and nothing was sampled again (round 0 of one). Returns
- * whether it did. */
+/* record.c: take the rewards of a rollout that was rewarded before, by a run that ended before it had trained on it, so
+ * that no reward is computed twice. Only if every answer is the same, and nothing was sampled again (round 0 of one).
+ * Returns whether it did. */
 bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
 /* ---- kept.c: with has_kept only ---------------------------------------------------------------------------------- */
 
@@ -187,8 +187,7 @@ size_t ash_rl_own_count(const struct ash_answer_row *row);
 bool ash_rl_goes_on(const struct ash_answer_row *row);
 /* The first token of the policy's last turn. */
 size_t ash_rl_last_turn(const struct ash_answer_row *row);
-/* Ask the environment for what follows turn number `turn` of an answer that has ended; it continues where that is some
- * text. */
+/* Get the environment's reply to turn number `turn` of an answer that has ended; it continues if that is not empty. */
 int ash_rl_hear(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row, size_t turn,
                 struct ash_err *err);
 /* For a record, with an environment only: a 0 or 1 for each token. The caller owns it. */
@@ -200,22 +199,22 @@ int ash_rl_given_read(const json_t *list, struct ash_answer_row *row);
 
 /* learn.c: where the answers of a rollout lie in sequences. */
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
-/* judge.c: its advantages, and what is said of it. */
+/* judge.c: its advantages and statistics. */
 int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* learn.c: does an answer count? */
 bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row);
 /* learn.c: the sequence of a slot of a step: grains get sequences in turn. */
 size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot);
-/* learn.c: sequence `bin` of what a step learns from; no documents where there is none. */
+/* learn.c: sequence `bin` of a step's training data; no documents if there is none. */
 void ash_rl_read_bin(struct ash_policy_run *rl, uint64_t step, size_t bin, struct ash_sample *sample);
 /* rl.c: read a rollout that was recorded. All ranks call it. */
 int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err);
 
 /* ---- critic.c: all of them do nothing without one ---------------------------------------------------------------- */
 
-/* What it is made of. After ash_rl_set_parts. */
+/* The critic's job and parts. After ash_rl_set_parts. */
 void ash_critic_init(struct ash_policy_run *rl);
-/* Before a step of the policy: have the critic of that step, whatever it takes. All ranks call it. */
+/* Before a step of the policy: bring the critic to that step, by training or loading. All ranks call it. */
 int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
 /* The values of a rollout's tokens. All ranks call it. */
 int ash_critic_values(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
@@ -233,20 +232,20 @@ uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
 /* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
  * The first rank writes; a full disk is a warning. */
 void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval);
-/* Before the step after `step`: where a rank was lost after that one had been made, and with it its line, write what
- * is still known of it. */
+/* Before the step after `step`: if a rank was lost after that one had been made, and with it its line, write the
+ * remaining figures. */
 void ash_rl_mend_curves(struct ash_policy_run *rl, uint64_t step);
-/* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with a sentence that says which
- * bound, what it was, and what to change; or -ENOTRECOVERABLE where the run shall go back (rl.on_collapse). */
+/* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with the bound, the value and
+ * the settings to change in err; or -ENOTRECOVERABLE if the run shall roll back (rl.on_collapse). */
 int ash_rl_guard(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_err *err);
 
 /* ---- back.c ------------------------------------------------------------------------------------------------------ */
 
 /* Read backs.jsonl, if it is there. */
 int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err);
-/* How often a rollout was drawn anew: a word of its draws. */
+/* The number of rollbacks of a rollout: an input of its draws. */
 uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number);
-/* Before a step: if the run has gone back to it, have other answers drawn from here on. All ranks call it. */
+/* Before a step: if the run has rolled back to it, have other answers drawn from here on. All ranks call it. */
 void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step);
 
 /* best.c: keep the sampled model where this evaluation is the best so far. The first rank writes; a failure is a

@@ -1,6 +1,6 @@
-/* rollout: answers from the engine loop, in the trainer's process and on its weights, or on a whole copy of them where
- * ranks share a model. A draw is a function of (seed, rollout, prompt, sample, position). Ranks share the prompts;
- * everyone gets all answers. */
+/* rollout: answers from the engine loop, in the trainer's process and on its weights, or on a whole copy of them if
+ * ranks share a model. A draw is a function of (seed, rollout, prompt, sample, position). Prompts are sharded over the
+ * ranks; all ranks get all answers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,7 +214,7 @@ static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, s
     return 0;
 }
 
-/* The draws of an answer: a function of where it stands, and of its turn's position by the sampler itself. */
+/* The draws of an answer: a function of its indices, and of the position by the sampler itself. */
 static struct ash_sampler_opts sampler_of(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
                                           size_t round, size_t a)
 {
@@ -259,7 +259,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* Each group is sampled by one rank; those that are closed everyone has, and the first rank shares them again. */
+/* Each group is sampled by one rank; closed ones are on all ranks, and the first rank shares them again. */
 static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
 {
     size_t samples = (size_t)rl->job->rl.samples;
@@ -272,7 +272,7 @@ static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
     return is_own;
 }
 
-/* The first rank asks the environment about all answers that have ended. */
+/* The first rank gets the environment's replies to all answers that have ended. */
 static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_open, size_t turn,
                     struct ash_err *err)
 {
@@ -292,7 +292,7 @@ static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, cons
     return rc;
 }
 
-/* All ranks get what the first one heard, its error too. *goes_on_out: does any answer go on? */
+/* Broadcast the first rank's replies or its error. *goes_on_out: does any answer continue? */
 static int share_heard(struct ash_policy_run *rl, struct ash_rollout *rollout, int heard, bool *goes_on_out,
                        struct ash_err *err)
 {
@@ -352,8 +352,8 @@ static int reward_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     return rc;
 }
 
-/* Rewards of the open groups. What a program says may differ from one time to the next: the first rank asks, all get
- * what it heard, its error too. */
+/* Rewards of the open groups. A program's rewards may differ between calls: the first rank computes them, all get its
+ * results, its error too. */
 static int reward_open(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
                        struct ash_err *err)
 {

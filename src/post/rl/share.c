@@ -1,4 +1,4 @@
-/* share: everyone gets every rank's answers. What is not a rank's own is zeros, and sums of words put all together. */
+/* share: all-gather of answers. A rank sets the others' to zeros, and a sum of words combines all. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* turns: an environment that answers the policy, which continues. Its text becomes tokens of the answer once
- * and is never tokenised again; nothing is learned from them. The first rank asks, in the order of answers, so the
- * program hears the same lines in every layout. */
+ * and is never tokenised again; they are not trained on. The first rank sends, in the order of answers, so the program
+ * gets the same lines in every layout. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "post/reward/turn.h"
 #include "post/rl/rl_priv.h"
 
-#define MARK "\x02answer\x03" /* stands for an answer while a template is asked what follows one */
+#define MARK "\x02answer\x03" /* stands for an answer while a template renders the text after one */
 
 bool ash_rl_is_given(const struct ash_answer_row *row, size_t token)
 {
@@ -41,7 +41,8 @@ size_t ash_rl_last_turn(const struct ash_answer_row *row)
     return first;
 }
 
-/* ---- what the environment says ----------------------------------------------------------------------------------- */
+/* ---- replies of the environment
+ * ----------------------------------------------------------------------------------- */
 
 static int ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, const struct ash_answer_row *row,
                size_t turn, struct ash_str *reply, struct ash_err *err)
@@ -67,7 +68,7 @@ static int ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, const
     return rc;
 }
 
-/* What the template writes between an answer and the next one. */
+/* The template's text between an answer and the next one. */
 static int render(const struct ash_policy_run *rl, const struct ash_turn *turn, struct ash_str *text,
                   struct ash_err *err)
 {
@@ -111,7 +112,7 @@ static int append(const struct ash_policy_run *rl, struct ash_answer_row *row, c
     size_t skip = ids->count > 0 && row->count > 0 && ids->data[0] == row->ids[row->count - 1]; /* the end is there */
     int rc = 0;
 
-    if (ids->count == skip) return 0; /* no tokens: it said nothing */
+    if (ids->count == skip) return 0; /* no tokens: an empty reply */
     row->has_ended = false;
     if (row->count + ids->count - skip >= rl->max_tokens) return 0;
     for (size_t i = skip; rc == 0 && i < ids->count; i++) {

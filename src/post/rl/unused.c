@@ -89,7 +89,7 @@ json_t *ash_rl_save_unused(void *ctx, uint64_t step)
     for (size_t i = 0; i < unused.count; i++) {
         const struct ash_rollout *rollout = &rl->rollouts[(unused.first + i) % rl->rollout_count];
 
-        if (rollout->number != unused.first + i) continue; /* its record says it */
+        if (rollout->number != unused.first + i) continue; /* it is in its record */
         tokens += count_tokens(rl, rollout);
         if (tokens <= HELD_TOKENS_MAX) json_array_append_new(kept, rollout_json(rl, rollout));
     }
@@ -98,7 +98,7 @@ json_t *ash_rl_save_unused(void *ctx, uint64_t step)
     return kept;
 }
 
-/* Write the record of one, unless it is there: what is there is at least as new. */
+/* Write the record of one, unless it exists: an existing one is at least as new. */
 static int load_rollout(const struct ash_policy_run *rl, const json_t *json, struct ash_err *err)
 {
     struct ash_str all = {0};

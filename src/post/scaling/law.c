@@ -270,7 +270,7 @@ int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, 
     return 0;
 }
 
-/* ---- what a law says --------------------------------------------------------------------------------------------- */
+/* ---- predictions ------------------------------------------------------------------------------------------------- */
 
 double ash_scaling_loss(const struct ash_scaling_law *law, double params, double tokens)
 {

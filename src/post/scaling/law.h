@@ -21,7 +21,7 @@ struct ash_scaling_law {
 };
 
 struct ash_scaling_opts {
-    bool is_tied;  /* alpha = beta: what few or small runs can tell */
+    bool is_tied;  /* alpha = beta: for few or small runs */
     double huber;  /* residuals of ln loss beyond it count linearly; 0: 1e-3 */
     uint64_t seed; /* of the bootstrap */
 };
@@ -31,7 +31,7 @@ struct ash_scaling_fitted {
     double objective; /* sum of the Huber losses */
 };
 
-/* The law that fits runs [count] best. Returns 0, -EINVAL (too few runs, a number that is not positive; err says which)
+/* The law that fits runs [count] best. Returns 0, -EINVAL (too few runs, a number that is not positive; named in err)
  * or -ENOMEM. */
 int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const struct ash_scaling_opts *opts,
                     struct ash_scaling_fitted *fit_out, struct ash_err *err);
@@ -46,7 +46,7 @@ void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double
 /* The fewest operations with which a run reaches a loss: ash_scaling_optimum of them gives it. INFINITY where the law
  * does not fall so low. */
 double ash_scaling_flops(const struct ash_scaling_law *law, double loss);
-/* Tokens with which a model with this number of parameters reaches a loss; INFINITY where it cannot. */
+/* Tokens with which a model with this number of parameters reaches a loss; INFINITY if it cannot. */
 double ash_scaling_tokens(const struct ash_scaling_law *law, double params, double loss);
 
 /* An interval of values. */

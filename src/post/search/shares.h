@@ -1,4 +1,4 @@
-/* shares - what right and wrong answers say about a model. Pure functions. */
+/* shares - estimates from shares of right and wrong answers. Pure functions. */
 #ifndef ASH_POST_SEARCH_SHARES_H
 #define ASH_POST_SEARCH_SHARES_H
 

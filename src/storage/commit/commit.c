@@ -183,7 +183,7 @@ int ash_commit_claim(const char *dir, struct ash_err *err)
     fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ash_io_fail(err, -errno, dir, "write to");
     close(fd);
-    if (unlink(manifest) == 0) return ash_dir_sync(dir, err); /* what it says is true no longer */
+    if (unlink(manifest) == 0) return ash_dir_sync(dir, err); /* the manifest is no longer true */
     return errno == ENOENT ? 0 : ash_io_fail(err, -errno, manifest, "remove");
 }
 

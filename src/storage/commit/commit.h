@@ -39,12 +39,12 @@ int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *
 /* The same where the sums of some files are known: those are on disk already and not read. */
 int ash_commit_finish_known(struct ash_commit *commit, const struct ash_commit_sums *known, size_t known_count,
                             json_t *state, struct ash_err *err);
-/* Remove what was written and free commit. NULL is a no-op. */
+/* Remove the written files and free commit. NULL is a no-op. */
 void ash_commit_abort(struct ash_commit *commit);
 
 /* ---- in place ---------------------------------------------------------------------------------------------------- */
 
-/* Make dir (and the folders above it) and mark it as unfinished; a manifest that is there goes. All who write its files
+/* Make dir (and the folders above it) and mark it as unfinished; an old manifest is removed. All writers of its files
  * call it before they write, in any order. */
 int ash_commit_claim(const char *dir, struct ash_err *err);
 /* All files are written: flush and sum those that are not known, write the manifest with state (an object, borrowed;
@@ -69,9 +69,8 @@ bool ash_commit_is_unfinished(const char *dir);
 
 /* Is dir complete: the manifest intact, every file there with its size and, with deep, its checksum? Files that the
  * manifest does not list are ignored. Returns 0, -ENOENT (no folder or no manifest), -EBADMSG (damaged: err names the
- * file) or what the system says. *manifest_out (may be NULL) is the caller's, to be json_decref'd:
- * {"version", "files": [{"name", "size", "pieces": [...]}], "state": {...}, "manifest_xxh3"}; version 1 has "xxh3"
- * instead of pieces. */
+ * file) or a system error. *manifest_out (may be NULL) is the caller's, to be json_decref'd: {"version", "files":
+ * [{"name", "size", "pieces": [...]}], "state": {...}, "manifest_xxh3"}; version 1 has "xxh3" instead of pieces. */
 int ash_commit_verify(const char *dir, bool deep, json_t **manifest_out, struct ash_err *err);
 
 /* Is text a manifest whose own checksum is right and whose list of files makes sense? name is for messages. Returns 0
@@ -91,11 +90,11 @@ struct ash_commit_found {
     char *skipped;    /* a sentence a line for each newer folder that was skipped; NULL when there was none */
 };
 
-/* The complete folder parent/<prefix><digits> with the highest number. Returns -ENOENT when there is none; err then
- * says why the newest was no good, if there was one. End *found_out with ash_commit_found_fini. */
+/* The complete folder parent/<prefix><digits> with the highest number. Returns -ENOENT when there is none; err then has
+ * the newest one's fault, if there was one. End *found_out with ash_commit_found_fini. */
 int ash_commit_latest(const char *parent, const char *prefix, bool deep, struct ash_commit_found *found_out,
                       struct ash_err *err);
-/* Free what it holds; a zeroed struct is a no-op. */
+/* Free the members; a zeroed struct is a no-op. */
 void ash_commit_found_fini(struct ash_commit_found *found);
 
 /* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed

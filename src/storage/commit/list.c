@@ -40,7 +40,7 @@ static const char *skip_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, length) == 0 ? text + length : NULL;
 }
 
-/* Digits at text into *number_out. Returns the text after them, or NULL where there is none or too many. */
+/* Digits at text into *number_out. Returns the text after them, or NULL if there is none or too many. */
 static const char *skip_number(const char *text, uint64_t *number_out)
 {
     char *end = NULL;
@@ -203,7 +203,7 @@ static int settle_aside(const char *parent, const char *name, struct ash_err *er
     return rename(path, place) == 0 ? 0 : ash_io_fail(err, -errno, path, "move back");
 }
 
-/* What a killed save or removal left under a hidden name. */
+/* Clean up a hidden folder of a killed save or removal. */
 static int settle_leftover(const char *parent, const char *name, struct ash_err *err)
 {
     const char *suffix = strrchr(name, '.');
@@ -231,7 +231,7 @@ static int settle_leftovers(const char *parent, const char *prefix, struct ash_e
     return rc;
 }
 
-#define UNFINISHED 1 /* the status of what a killed save left in place */
+#define UNFINISHED 1 /* status of a folder that a killed save left in place */
 
 /* Set every candidate's status; returns how many are complete. */
 static size_t check_candidates(struct candidates *list, const char *parent)
@@ -258,7 +258,7 @@ static int remove_candidate(const char *parent, const char *name, struct ash_err
     return ash_commit_discard(path, err);
 }
 
-/* What goes. */
+/* Folders to remove. */
 struct rule {
     size_t keep;
     uint64_t pinned;

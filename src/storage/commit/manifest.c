@@ -1,5 +1,5 @@
-/* Manifests, written: what a committed folder holds. The manifest carries a checksum of its own text, so that damage to
- * any byte of a folder is found. */
+/* Writing manifests: the contents of a committed folder. The manifest carries a checksum of its own text, so that
+ * damage to any byte of a folder is found. */
 #include "storage/commit/commit_priv.h"
 
 #include <dirent.h>
@@ -99,7 +99,7 @@ static int sum_file(const char *path, struct ash_pieces *pieces_out, struct ash_
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* What is being listed. */
+/* State of a listing. */
 struct listing {
     const char *root;
     const struct ash_commit_sums *known;

@@ -1,4 +1,4 @@
-/* Manifests, read: does a committed folder still hold what was saved? */
+/* Reading manifests: does a committed folder match its checksums? */
 #include "storage/commit/commit_priv.h"
 
 #include <dirent.h>
@@ -165,7 +165,7 @@ static int check_file(const char *dir, const json_t *entry, bool deep, struct as
     return deep ? check_content(path, entry, err) : 0;
 }
 
-/* Does what a manifest says make sense? */
+/* Validate a manifest. */
 static int check_shape(const char *name, const json_t *manifest, struct ash_err *err)
 {
     const json_t *files = json_object_get(manifest, "files"), *entry;

@@ -33,7 +33,7 @@ struct ash_gguf_value {
     const char *key;
     enum ash_gguf_type type;
     int64_t integer;   /* of whole numbers and BOOL */
-    bool is_too_large; /* a U64 above INT64_MAX: refused when it is asked for */
+    bool is_too_large; /* a U64 above INT64_MAX: refused on access */
     double real;       /* of F32 and F64 */
     /* STRING: its bytes, not terminated. ARRAY: its elements as the file has them (checked, unaligned). */
     const uint8_t *data;
@@ -97,7 +97,7 @@ float ash_gguf_float_at(const struct ash_gguf_value *array, size_t index);
 /* Element index (below count) of an array of I32. */
 int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index);
 
-#define ASH_GGUF_ALIGNMENT 32 /* of tensors, unless the file says otherwise */
+#define ASH_GGUF_ALIGNMENT 32 /* of tensors, unless the file sets another */
 
 /* A metadata value to write: STRING, F32, U32, BOOL, or an ARRAY of STRING, F32 or I32. All is borrowed. */
 struct ash_gguf_entry {
@@ -133,7 +133,7 @@ void ash_gguf_add_array(struct ash_gguf_entries *entries, const char *key, enum 
                         const void *elements, size_t count);
 
 /* Write a new file. dims of specs are row-major; fill makes the bytes, in pieces of whole rows. On error nothing is
- * left, and the sentence says why; a file of that name is -EEXIST and stays. */
+ * left, and err has the cause; a file of that name is -EEXIST and stays. */
 int ash_gguf_write(const char *path, const struct ash_gguf_entries *entries, const struct ash_tensor_spec *specs,
                    size_t count, ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
 

@@ -1,4 +1,4 @@
-/* gguf_priv - a place in a GGUF file, moved only past what was checked, and the metadata read with it. */
+/* gguf_priv - a place in a GGUF file, moved only past checked bytes, and the metadata read with it. */
 #ifndef ASH_STORAGE_GGUF_GGUF_PRIV_H
 #define ASH_STORAGE_GGUF_GGUF_PRIV_H
 

@@ -15,7 +15,7 @@
 #define NESTING_MAX 4                 /* arrays in arrays */
 #define BRING_BYTES ((size_t)1 << 20) /* of a remote file, at once: short vocabularies are in it */
 
-/* Bytes of a value, where its type says that. */
+/* Bytes of a value of a fixed-size type. */
 static const size_t type_bytes[ASH_GGUF_TYPE_COUNT] = {
     [ASH_GGUF_U8] = 1,  [ASH_GGUF_I8] = 1,  [ASH_GGUF_U16] = 2, [ASH_GGUF_I16] = 2,
     [ASH_GGUF_U32] = 4, [ASH_GGUF_I32] = 4, [ASH_GGUF_F32] = 4, [ASH_GGUF_BOOL] = 1,
@@ -29,7 +29,7 @@ static size_t left(const struct ash_gguf_cursor *cursor)
     return cursor->size_bytes - cursor->at;
 }
 
-/* Nothing says how long the metadata are: of a remote file ever more is brought, until they end. */
+/* The length of the metadata is not stored: of a remote file more is fetched until they end. */
 static int bring(struct ash_gguf_cursor *cursor, size_t bytes)
 {
     size_t first = cursor->brought_bytes, wanted = ash_max(cursor->at + bytes, ash_max(2 * first, (size_t)BRING_BYTES)),
@@ -75,7 +75,7 @@ int ash_gguf_take_text(struct ash_gguf_cursor *cursor, const uint8_t **text_out,
     return 0;
 }
 
-/* A terminated copy of text that has no NUL and is UTF-8; NULL where it is not, or memory is out. */
+/* A terminated copy of text that has no NUL and is UTF-8; NULL if it is not, or without memory. */
 static const char *copy_text(struct ash_gguf *file, const uint8_t *text, size_t bytes)
 {
     char *copy;

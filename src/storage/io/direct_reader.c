@@ -1,6 +1,6 @@
-/* Each thread reads a range through an I/O queue of its own, delivers it, then reads the next: while some deliver,
- * others keep the disk busy. O_DIRECT, where the file system supports it and the disk is fast; else plain reads,
- * through the page cache. */
+/* Each thread reads a range through its own I/O queue, delivers it, then reads the next: while some deliver, others
+ * keep the disk busy. O_DIRECT, if the file system supports it and the disk is fast; else plain reads, through the page
+ * cache. */
 #include "storage/io/direct_reader.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@
 #define THREADS 4
 #define REMOTE_THREADS 8                      /* where ranges are remote: a request's way there and back takes long */
 #define HUGE_BYTES ((size_t)2 << 20)          /* a buffer of whole huge pages is few pieces to the disk */
-#define CACHE_CHUNK_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
+#define CACHE_CHUNK_BYTES ((size_t)128 << 10) /* of one request: the smallest read-ahead of systems */
 #define TRIAL_RANGES 16                       /* how often the speed of the disk is judged */
 #define STALL_SECONDS 60                      /* without a range: the disk, or the file server, is gone */
 
@@ -37,7 +37,7 @@ struct ash_direct_reader {
     int thread_count;
     pthread_mutex_t mutex; /* over done, taken, rc and disk_* */
     pthread_cond_t more;
-    _Atomic size_t next; /* first range that nobody has begun */
+    _Atomic size_t next; /* first range that was not begun */
     atomic_bool stop;
     uint64_t cache_if_slower_than_bytes_s;
     size_t disk_ranges; /* read so far, their bytes, and how long the threads waited for them */
@@ -46,7 +46,7 @@ struct ash_direct_reader {
     int *direct_fds; /* [count] descriptors with O_DIRECT; -1: none, or as the range before */
     ash_direct_read_fn take;
     void *ctx;
-    size_t range_bytes_max; /* of the largest one, with what is read around it */
+    size_t range_bytes_max; /* of the largest one, with its alignment */
     bool *done;             /* [count] was it taken? */
     _Atomic size_t taken;   /* ranges before this one are done */
     int rc;
@@ -58,7 +58,7 @@ struct ash_direct_reader {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The files of the ranges again, with O_DIRECT where the file system knows it. */
+/* Open the files of the ranges again, with O_DIRECT if the file system supports it. */
 static void open_direct(struct ash_direct_reader *reader)
 {
     for (size_t i = 0; i < reader->count; i++) {
@@ -132,7 +132,7 @@ static int read_range(struct ash_direct_reader *reader, size_t index, struct ash
     return request.done_bytes >= needed ? 0 : -ENODATA;
 }
 
-/* A range was read in ns. All threads read at once, or could: each gets its share of what the disk gives. */
+/* A range was read in ns. All threads read at once, or could: each gets its share of the disk's rate. */
 static void judge_disk(struct ash_direct_reader *reader, const struct ash_direct_range *range, uint64_t ns)
 {
     if (range->map == NULL || range->map->remote != NULL) return;
@@ -169,7 +169,7 @@ static bool is_on_disk(const struct ash_direct_range *range)
     return range->map != NULL && range->map->remote == NULL;
 }
 
-/* Read the ranges into the page cache, as long as nobody else wants the processor. */
+/* Read the ranges into the page cache, at idle priority. */
 static void cache_ranges(const struct ash_direct_reader *reader)
 {
     const struct sched_param none = {0};
@@ -284,7 +284,7 @@ fail:
     return ash_err_set(err, rc, "cannot start to read %zu ranges: %s", count, strerror(-rc));
 }
 
-/* err says why the reader stopped. */
+/* Fill err with the reason why the reader stopped. */
 static int reader_error(const struct ash_direct_reader *reader, struct ash_err *err)
 {
     if (reader->remote_err.code != 0) return ash_err_set(err, reader->rc, "%s", reader->remote_err.text);

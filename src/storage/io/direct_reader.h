@@ -23,7 +23,7 @@ struct ash_direct_range {
 typedef void (*ash_direct_read_fn)(void *ctx, size_t index, const void *bytes);
 
 /* Start threads that read the ranges (copied) roughly in order and call take for each. cache_if_slower_than_bytes_s: 0
- * leaves the page cache alone. Otherwise the files are to be in the page cache for whoever opens them next. A disk
+ * leaves the page cache alone. Otherwise the files should end up in the page cache for later opens. A disk
  * that delivers fewer bytes a second than this is read through the cache at once. From a faster one the ranges are
  * read a second time, at idle priority, after all were taken and until close. The mappings must stay until close. The
  * caller owns *reader_out. Returns 0, -ENOMEM or -EAGAIN;

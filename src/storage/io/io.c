@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 
-/* What to tell a user beyond the system's own words, or NULL. */
+/* Advice beyond the system's message, or NULL. */
 static const char *advice(int code)
 {
     switch (-code) {

@@ -13,7 +13,7 @@ int ash_io_fail(struct ash_err *err, int code, const char *path, const char *act
 /* Write all of data to fd. Returns 0 or a negative errno. */
 int ash_io_write(int fd, const void *data, size_t size_bytes);
 
-/* Exactly size_bytes bytes of fd from offset on into data. Returns 0, a negative errno, or -EIO where it is shorter. */
+/* Exactly size_bytes bytes of fd from offset on into data. Returns 0, a negative errno, or -EIO if it is shorter. */
 int ash_io_read_at(int fd, uint64_t offset, void *data, size_t size_bytes);
 
 /* Flush and close fd, closing it in every case. Returns 0 or the first negative errno. */

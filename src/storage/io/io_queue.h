@@ -24,7 +24,7 @@ struct ash_io_request {
     uint64_t offset;
     void *ctx; /* the caller's */
     /* when wait gives it back: */
-    size_t done_bytes; /* fewer than asked for only at the end of a file that is read, and after an error */
+    size_t done_bytes; /* fewer than requested only at the end of a file that is read, and after an error */
     int rc;            /* 0 or a negative errno */
     /* private: */
     struct ash_io_request *next;
@@ -36,7 +36,7 @@ struct ash_io_queue;
 /* A queue for up to depth requests. wants_uring false: threads. The caller owns *queue_out. Returns 0, -ENOMEM or
  * -EAGAIN. */
 int ash_io_queue_open(size_t depth, bool wants_uring, struct ash_io_queue **queue_out, struct ash_err *err);
-/* Wait for what is under way, which is given back to nobody, and free. NULL is a no-op. */
+/* Wait for pending requests, drop their results, and free. NULL is a no-op. */
 void ash_io_queue_close(struct ash_io_queue *queue);
 
 /* Begin a request. Fewer than depth may be under way. Failures are in request->rc when wait gives it back. */

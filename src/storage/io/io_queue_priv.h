@@ -8,7 +8,7 @@
 /* Moves bytes. Each transfer is one system call's worth: io_queue.c continues where it stopped. */
 struct ash_io_ops {
     int (*open)(size_t depth, void **state_out);
-    /* Begin what is left of the request. */
+    /* Begin the rest of the request. */
     void (*start)(void *state, struct ash_io_request *request);
     /* Wait for one. *result_out: bytes, or a negative errno. */
     struct ash_io_request *(*reap)(void *state, ssize_t *result_out);
@@ -17,7 +17,7 @@ struct ash_io_ops {
 
 extern const struct ash_io_ops ash_io_threads, ash_io_uring;
 
-/* Which descriptor the rest of a request goes through: O_DIRECT while what is left is aligned for it. */
+/* Which descriptor the rest of a request goes through: O_DIRECT while the rest is aligned for it. */
 int ash_io_request_fd(const struct ash_io_request *request);
 
 #endif

@@ -33,7 +33,7 @@ static void ring_close(void *state)
     free(ring);
 }
 
-#define MOVE_MAX ((size_t)1 << 30) /* what a 32-bit length surely holds */
+#define MOVE_MAX ((size_t)1 << 30) /* fits a 32-bit length */
 
 static void ring_start(void *state, struct ash_io_request *request)
 {

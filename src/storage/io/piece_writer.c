@@ -41,7 +41,7 @@ struct buffer {
 };
 
 struct file {
-    int fd, direct_fd; /* direct_fd: -1 where the file system knows no O_DIRECT */
+    int fd, direct_fd; /* direct_fd: -1 if the file system lacks O_DIRECT */
     struct ash_pieces pieces;
     struct buffer *current; /* being filled; NULL: none */
     bool needs_flush;       /* this process wrote to it, or set its size */
@@ -192,7 +192,7 @@ static void write_extent(struct buffer *buffer, size_t index)
     ash_io_queue_submit(writer->queue, request);
 }
 
-/* What was filled of a piece goes to its file. */
+/* Write the filled part of a piece to its file. */
 static void flush_buffer(struct buffer *buffer)
 {
     struct ash_piece_set *set = buffer->set;
@@ -250,7 +250,7 @@ int ash_piece_writer_open(const struct ash_piece_writer_opts *opts, struct ash_p
     return 0;
 }
 
-/* Give memory back, but for what the next files begin with. */
+/* Free buffers, except for the first ones of the next files. */
 static void trim_buffers(struct ash_piece_writer *writer, size_t keep)
 {
     while (writer->idle != NULL && writer->buffer_count > keep) {
@@ -290,7 +290,7 @@ static void set_free(struct ash_piece_set *set)
     free(set);
 }
 
-/* Its size, and room for it on the disk, where the file system can say so. */
+/* Set its size, and preallocate it if the file system supports that. */
 static int set_size(const struct file *file, uint64_t size_bytes)
 {
     if (ftruncate(file->fd, (off_t)size_bytes) != 0) return -errno;

@@ -1,6 +1,6 @@
 /* piece_writer - writes parts of large files in the background of its caller: bytes are copied into buffers of a
  * bounded size, summed while they are there, and written past the page cache while the caller fills the next ones.
- * Several processes may write parts of the same files at the same time; each gets the sums of its own parts, which add
+ * Several processes may write parts of the same files concurrently; each gets the checksums of its own parts, which add
  * up to those of the files. While a folder's files are on their way to the disk, those of the next may be filled, out
  * of the same memory. One owner thread. */
 #ifndef ASH_STORAGE_IO_PIECE_WRITER_H
@@ -62,8 +62,8 @@ void ash_piece_set_submit(struct ash_piece_set *set);
 bool ash_piece_set_advance(struct ash_piece_set *set);
 /* Give up: what waits is not written, and close returns rc, a negative errno. */
 void ash_piece_set_cancel(struct ash_piece_set *set, int rc);
-/* Write what waits, flush the files to disk, close them and free the set. pieces_out[count] (may be NULL) gets the
- * sums of what this process wrote; the caller frees them. Returns 0 or the first error; then pieces_out is
+/* Write buffered pieces, flush the files to disk, close them and free the set. pieces_out[count] (may be NULL) gets the
+ * checksums of this process's writes; the caller frees them. Returns 0 or the first error; then pieces_out is
  * untouched. */
 int ash_piece_set_close(struct ash_piece_set *set, struct ash_pieces *pieces_out, struct ash_err *err);
 /* The largest number of bytes that buffers have taken so far. */

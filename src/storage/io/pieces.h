@@ -1,6 +1,6 @@
-/* pieces - checksums of a file, one for each 4 MiB of it. A sum is one over 32-bit words and their places, in any order
- * (ash_hash_words), so whoever writes some of a piece adds its share: several processes that write one file need not
- * read what the others wrote, and a reader checks only the pieces that it reads. */
+/* pieces - checksums of a file, one for each 4 MiB of it. A checksum is a sum over 32-bit words and their positions, in
+ * any order (ash_hash_words), so each writer of a part of a piece adds its share: several processes that write one file
+ * need not read each other's parts, and a reader checks only the pieces that it reads. */
 #ifndef ASH_STORAGE_IO_PIECES_H
 #define ASH_STORAGE_IO_PIECES_H
 

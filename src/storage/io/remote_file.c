@@ -1,5 +1,5 @@
-/* Remote files: the list of them, and memory that is filled from them. The list is the process's own, as mounts are a
- * machine's: what opens weights by path need not know who brought the folder. */
+/* Remote files: the list of them, and memory that is filled from them. The list is per process, as mounts are per
+ * machine: code that opens weights by path is independent of the attachment. */
 #include "storage/io/remote_file.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* remote_file - a file of a folder here whose bytes are still in a remote place. It has its path and size; its bytes
- * are read by ranges, by any thread. Readers of weights ask whether a path is one. */
+ * are read by ranges, by any thread. Readers of weights check whether a path is one. */
 #ifndef ASH_STORAGE_IO_REMOTE_FILE_H
 #define ASH_STORAGE_IO_REMOTE_FILE_H
 

@@ -1,5 +1,5 @@
-/* Fetching ahead. The thread has a namespace of its own, the readers share another: what the thread brings into the
- * folder, the readers find there. Ranges are few enough at a time to look through a list of them. */
+/* Fetching ahead. The thread has its own namespace, the readers share another: readers find the thread's data in the
+ * folder. Ranges are few enough at a time to look through a list of them. */
 #include "storage/namespace/ahead.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ struct ash_ahead {
     struct want *wants;
     size_t want_count, held_bytes;
     uint64_t read_bytes, wanted;
-    uint64_t now; /* the order of what is being read: kept ranges before it are done with */
+    uint64_t now; /* the current read position: kept ranges before it are consumed */
     pthread_t thread;
     bool is_running, is_stopping;
 };
@@ -62,7 +62,7 @@ static int open_side(struct ash_ahead *ahead, struct side *side, const char *con
     if (rc < 0) return rc;
     side->objects = calloc(ahead->object_count + 1, sizeof(*side->objects));
     if (side->objects == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < ahead->object_count; i++) /* the second side takes what the first was told */
+    for (size_t i = 0; rc == 0 && i < ahead->object_count; i++) /* the second side takes the first one's version */
         rc = ash_object_open(side->space, keys[i], side == &ahead->readers, &side->objects[i], err);
     return rc;
 }
@@ -264,7 +264,7 @@ static size_t outstanding_bytes(const struct ash_ahead *ahead)
     return bytes;
 }
 
-/* What is to be fetched next. Of kept ranges no more than fit, but for what somebody waits for, or will next. */
+/* The next range to fetch. Of kept ranges no more than fit, except for one that is waited for, or will be next. */
 static struct want *soonest(struct ash_ahead *ahead)
 {
     size_t bytes = outstanding_bytes(ahead);
@@ -282,7 +282,7 @@ static struct want *soonest(struct ash_ahead *ahead)
     return best;
 }
 
-/* Take what is wanted soonest. Under the lock. */
+/* Take the ranges that are wanted soonest. Under the lock. */
 static void take_batch(struct ash_ahead *ahead, struct batch *batch)
 {
     batch->count = batch->bytes = 0;
@@ -300,7 +300,8 @@ static void take_batch(struct ash_ahead *ahead, struct batch *batch)
     }
 }
 
-/* Note what came. What did not is forgotten: who needs it asks for itself, and gets the error. Under the lock. */
+/* Record fetched ranges. Failed ones are forgotten: their reader fetches them itself, and gets the error. Under the
+ * lock. */
 static void end_batch(struct ash_ahead *ahead, const struct batch *batch, int rc)
 {
     for (size_t i = 0; i < batch->count; i++) {
@@ -342,7 +343,7 @@ static void *fetch_main(void *arg)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Wait while the range is on its way; say so when that takes long. Returns 1 where its bytes were copied, else 0. */
+/* Wait while the range is being fetched; report a long wait. Returns 1 if its bytes were copied, else 0. */
 static int take_fetched(struct ash_ahead *ahead, const struct ash_ahead_range *range, void *data)
 {
     uint64_t began_ns = ash_clock_ns(), told_ns = began_ns;

@@ -22,22 +22,22 @@ struct ash_ahead_opts {
     struct ash_namespace_settings *settings; /* borrowed until close */
     size_t memory_bytes;                     /* held at most */
 };
-/* Open objects for reading, and the thread. The server is asked for the present version of each. The caller owns
+/* Open objects for reading, and the thread. The present version of each is read from the server. The caller owns
  * *ahead_out. */
 int ash_ahead_open(const struct ash_ahead_opts *opts, struct ash_ahead **ahead_out, struct ash_err *err);
 /* Stop the thread and free. NULL is a no-op. */
 void ash_ahead_close(struct ash_ahead *ahead);
 /* The size of an object. */
 uint64_t ash_ahead_size(const struct ash_ahead *ahead, size_t object);
-/* What was read through it, and what of that had to be fetched. */
+/* Bytes read through it, and the fetched part of them. */
 struct ash_ahead_totals {
     uint64_t read_bytes, fetched_bytes;
     uint64_t wanted; /* ranges */
 };
-/* The totals so far. Only when nobody reads or wants. */
+/* The totals so far. Not concurrently with reads or wants. */
 struct ash_ahead_totals ash_ahead_get_totals(const struct ash_ahead *ahead);
-/* A range will be read; those with a smaller order sooner. One that is wanted already changes nothing; a kept one
- * with another order is brought again. Where memory is out, what is wanted latest is forgotten. */
+/* A range will be read; those with a smaller order sooner. A repeated want is a no-op; a kept one with another order is
+ * fetched again. Without memory, the range wanted latest is forgotten. */
 void ash_ahead_want(struct ash_ahead *ahead, const struct ash_ahead_range *range, uint64_t order, bool is_kept);
 /* Exactly the bytes of a range. */
 int ash_ahead_read(struct ash_ahead *ahead, const struct ash_ahead_range *range, void *data, struct ash_err *err);

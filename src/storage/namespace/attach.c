@@ -29,7 +29,7 @@ struct attached_file {
     char key[];
 };
 
-/* Lives until the process ends: whoever maps a file of it may read on. */
+/* Lives until the process ends: its files may still be mapped. */
 struct attached {
     struct attached *next;
     struct ash_namespace_settings settings;
@@ -145,7 +145,7 @@ static void hold_object(void *ctx, struct ash_object *object)
     struct attached *attached = ctx;
     struct ash_object **held = reallocarray(attached->held, attached->held_count + 1, sizeof(*held));
 
-    if (held == NULL) { /* then it may be released too soon, and its reader says so */
+    if (held == NULL) { /* then it may be released too soon, and its reader reports that */
         ash_object_close(object);
         return;
     }

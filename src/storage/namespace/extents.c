@@ -60,7 +60,7 @@ static size_t bucket_at(uint64_t offset)
     return (size_t)(offset / ASH_EXTENT_BYTES);
 }
 
-/* The extent that takes the place of one with the same offset where it is at least as long. */
+/* Insert an extent; it replaces one with the same offset if it is at least as long. */
 static int put_extent(struct ash_extents *extents, const struct ash_extent *extent)
 {
     struct bucket *bucket = &extents->buckets[bucket_at(extent->offset)];
@@ -292,7 +292,7 @@ void ash_extents_refresh(struct ash_extents *extents)
         size_t count = bytes > 0 ? (size_t)bytes / sizeof(records[0]) : 0;
 
         for (size_t i = 0; i < count; i++)
-            if (apply(extents, &records[i]) < 0) return; /* out of memory: what is not known is fetched again */
+            if (apply(extents, &records[i]) < 0) return; /* out of memory: unrecorded extents are fetched again */
         extents->read_bytes += count * sizeof(records[0]);
         if (count == 0) return;
     }

@@ -17,7 +17,7 @@ struct ash_extent {
     size_t size_bytes;
 };
 
-/* What a log says about its object. */
+/* A log's description of its object. */
 struct ash_extents_head {
     char key[ASH_TIER_KEY_BYTES];
     char version[ASH_TIER_VERSION_BYTES];
@@ -27,16 +27,16 @@ struct ash_extents_head {
 
 struct ash_extents;
 
-/* Open the log at path. head (may be NULL): what it must say; a log of another version, of another object or with a
+/* Open the log at path. head (may be NULL): must match; a log of another version, of another object or with a
  * damaged head is replaced by an empty one. Without head a missing or damaged log is -ENOENT. The caller owns
  * *extents_out. */
 int ash_extents_open(const char *path, const struct ash_extents_head *head, struct ash_extents **extents_out,
                      struct ash_err *err);
 /* Free; NULL is a no-op. */
 void ash_extents_close(struct ash_extents *extents);
-/* What it says. Borrowed. */
+/* Its head. Borrowed. */
 const struct ash_extents_head *ash_extents_get_head(const struct ash_extents *extents);
-/* Read what other processes have added. Cheap where that is nothing. */
+/* Read the entries that other processes have added. Cheap if there are none. */
 void ash_extents_refresh(struct ash_extents *extents);
 /* The extent that has byte offset and reaches farthest, or NULL. Valid until the next call that changes the log. */
 const struct ash_extent *ash_extents_find(const struct ash_extents *extents, uint64_t offset);
@@ -49,9 +49,9 @@ int ash_extents_add(struct ash_extents *extents, uint64_t offset, const void *da
 int ash_extents_add_hash(struct ash_extents *extents, uint64_t offset, size_t size_bytes, uint64_t hash);
 /* Forget what lies inside this range. */
 int ash_extents_drop(struct ash_extents *extents, uint64_t offset, uint64_t size_bytes);
-/* Record that the whole object is there and that its file looks like this (a hash of what stat says). */
+/* Record that the whole object is there and its file's stamp (a hash of stat). */
 int ash_extents_set_whole(struct ash_extents *extents, uint64_t stamp);
-/* The stamp that was recorded since anything was dropped, or 0. */
+/* The stamp that was recorded since the last drop, or 0. */
 uint64_t ash_extents_whole(const struct ash_extents *extents);
 /* Bytes in extents, those of overlapping ones counted twice. */
 uint64_t ash_extents_bytes(const struct ash_extents *extents);

@@ -1,4 +1,4 @@
-/* journal - what a namespace must not forget: objects that are not in the remote place yet, and pins. A text file of
+/* journal - persistent state of a namespace: objects that are not in the remote place yet, and pins. A text file of
  * lines, each with its checksum; a line counts when it is whole and flushed. A process that is killed at any write, and
  * a machine that loses power, leave the lines before. Several processes may append: each reads the others' lines first.
  * One owner thread at a time. */

@@ -1,4 +1,4 @@
-/* Opening a namespace, where its files are, and what is known of objects. */
+/* Opening a namespace, paths of its files, and local facts of objects. */
 #include "storage/namespace/namespace.h"
 
 #include <dirent.h>
@@ -40,7 +40,7 @@ const char *ash_object_state_name(enum ash_object_state state)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Split what the caller named into the bucket (or folder) and the prefix of keys. */
+/* Split the caller's url into the bucket (or folder) and the prefix of keys. */
 static int set_place(struct ash_namespace *space, const char *url, struct ash_s3_url *parsed, struct ash_err *err)
 {
     struct ash_str place = {0}, prefix = {0};
@@ -250,7 +250,7 @@ uint64_t ash_namespace_stamp(const struct stat *info)
     return ash_hash_bytes(facts, sizeof(facts), 0) | 1;
 }
 
-/* ---- what is known ----------------------------------------------------------------------------------------------- */
+/* ---- local facts ------------------------------------------------------------------------------------------------- */
 
 bool ash_namespace_waits(struct ash_namespace *space, const char *key, struct ash_journal_entry *entry_out,
                          char file_out[64])

@@ -1,8 +1,8 @@
-/* namespace - the objects of a remote place (a bucket, or any tier) as if they were here, as Lustre's HSM and FSx have
- * it. An object is local (not in the remote place yet), exported (in both), released (known here, its bytes there) or
- * remote. What is known is answered at once; the first read fetches the ranges that it needs; finished objects are
- * exported in the background through a journal; when room runs low, those read longest ago are released, but for pinned
- * ones, and come back when they are read. Several processes may share the local folder. A namespace belongs to one
+/* namespace - the objects of a remote place (a bucket, or any tier) as if they were local, like Lustre's HSM and FSx.
+ * An object is local (not in the remote place yet), exported (in both), released (known here, its bytes there) or
+ * remote. Local facts need no request; the first read fetches the ranges that it needs; finished objects are exported
+ * in the background through a journal; if space runs low, the least recently read ones are released, except for pinned
+ * ones, and fetched again when they are read. Several processes may share the local folder. A namespace belongs to one
  * thread at a time; the exporting thread is its own. Calls return 0 or a negative errno with a sentence in err. */
 #ifndef ASH_STORAGE_NAMESPACE_NAMESPACE_H
 #define ASH_STORAGE_NAMESPACE_NAMESPACE_H
@@ -30,7 +30,7 @@ const char *ash_object_state_name(enum ash_object_state state);
 struct ash_namespace;
 struct ash_object; /* an object that is open for reading */
 
-/* What is known of an object. */
+/* Facts of an object. */
 struct ash_object_info {
     enum ash_object_state state;
     bool is_pinned;
@@ -39,26 +39,26 @@ struct ash_object_info {
     char version[ASH_TIER_VERSION_BYTES];
 };
 
-/* Told while bytes move: of which key, how many of how many. A negative result ends it. */
+/* Progress of transfers: key, bytes done, bytes in all. A negative result ends it. */
 struct ash_namespace_watch {
     int (*progress)(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_bytes, struct ash_err *err);
     void *ctx;
 };
 
 /* Open the namespace of a bucket or folder, for keys below url: s3://bucket, s3://bucket/prefix, or a path. cache and
- * s3 are copied; what they point to is borrowed until close. The server is not asked. The caller owns *space_out. */
+ * s3 are copied; their pointers are borrowed until close. No request to the server. The caller owns *space_out. */
 int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
                        struct ash_namespace **space_out, struct ash_err *err);
-/* Stop exporting where it is (the journal knows the rest), and free. NULL is a no-op. */
+/* Stop exporting (the journal has the rest), and free. NULL is a no-op. */
 void ash_namespace_close(struct ash_namespace *space);
-/* Where it lives on this machine. Borrowed. */
+/* Its local folder. Borrowed. */
 const char *ash_namespace_folder(const struct ash_namespace *space);
 /* Bytes that it fetched from the remote place since it was opened. */
 uint64_t ash_namespace_fetched_bytes(const struct ash_namespace *space);
 /* Where the files of its keys are on this machine under their own names, once they were fetched. Borrowed. */
 const char *ash_namespace_files(const struct ash_namespace *space);
 
-/* What is known of an object; the server is asked only where nothing is known here. -ENOENT: no such object. */
+/* Facts of an object; a request to the server only if nothing is known here. -ENOENT: no such object. */
 int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
                        struct ash_err *err);
 
@@ -67,12 +67,13 @@ bool ash_namespace_recall(struct ash_namespace *space, const char *name, struct 
 
 /* Receives an object that is known here. A negative result ends the list and is returned. */
 typedef int (*ash_object_each_fn)(void *ctx, const char *key, const struct ash_object_info *info);
-/* Every object below the namespace's prefix that is known here, in no order; the server is not asked. */
+/* Every object below the namespace's prefix that is known here, in no order; no request to the server. */
 int ash_namespace_each(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Open an object. wants_fresh: the server is asked, and an object that has changed there is the new one from now on. */
+/* Open an object. wants_fresh: check with the server; if the object has changed there the new version is used from now
+ * on. */
 int ash_object_open(struct ash_namespace *space, const char *key, bool wants_fresh, struct ash_object **object_out,
                     struct ash_err *err);
 /* Free; NULL is a no-op. */
@@ -88,11 +89,11 @@ struct ash_object_range {
     void *data;
 };
 
-/* Read ranges of objects of one namespace: what is here from here, checked; the rest from the remote place, several
- * ranges at a time, and kept. -ESTALE: the object has changed since it was opened; -ERANGE: it is not that long. */
+/* Read ranges of objects of one namespace: local bytes verified; the rest from the remote place, several ranges at a
+ * time, and cached. -ESTALE: the object has changed since it was opened; -ERANGE: it is not that long. */
 int ash_namespace_read(struct ash_namespace *space, const struct ash_object_range *ranges, size_t count,
                        struct ash_err *err);
-/* Bring a whole object here, compared with the checksum of the place where it has one, and append the path of its file
+/* Fetch a whole object, compared with the checksum of the place if it has one, and append the path of its file
  * to path (may be NULL). The file stays until the object is released. watch may be NULL. */
 int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
                         struct ash_str *path, struct ash_err *err);
@@ -110,13 +111,13 @@ int ash_namespace_put(struct ash_namespace *space, const char *name, const char 
 int ash_namespace_export(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err);
 /* Export in a thread from now on, until close. */
 int ash_namespace_export_start(struct ash_namespace *space, struct ash_err *err);
-/* Wait until the thread has exported everything. Returns its error where it gave up. */
+/* Wait until the thread has exported everything. Returns its error if it gave up. */
 int ash_namespace_export_wait(struct ash_namespace *space, const struct ash_namespace_watch *watch,
                               struct ash_err *err);
 
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
-/* Give the local bytes of an object back; what is known of it stays. -EBUSY for one that is not exported, or pinned. */
+/* Drop the local bytes of an object; its facts stay. -EBUSY for one that is not exported, or pinned. */
 int ash_namespace_release(struct ash_namespace *space, const char *key, struct ash_err *err);
 /* Keep the bytes of an object here (fetch it too for that), or no longer. */
 int ash_namespace_pin(struct ash_namespace *space, const char *key, bool is_pinned, struct ash_err *err);
@@ -129,7 +130,7 @@ struct ash_namespace_guard {
 void ash_namespace_set_guard(struct ash_namespace *space, const struct ash_namespace_guard *guard);
 /* The full key of an open object. Borrowed. */
 const char *ash_object_key(const struct ash_object *object);
-/* Release what was read longest ago until there is room for more_bytes. Success also where that is not possible. */
+/* Release the least recently read bytes until there is space for more_bytes. Success also if that is not possible. */
 int ash_namespace_make_room(struct ash_namespace *space, uint64_t more_bytes, struct ash_err *err);
 
 #endif

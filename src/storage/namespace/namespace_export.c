@@ -1,6 +1,6 @@
 /* Objects that are written here first and exported in the background. A put is durable on this machine when it returns:
- * file flushed, then its line in the journal. An export ends with the line that says so; a process that dies before
- * that exports the object again, which changes nothing. */
+ * file flushed, then its line in the journal. An export ends with its line in the journal; if a process dies before
+ * that, the object is exported again, which is idempotent. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -198,7 +198,7 @@ static int upload(struct export *export, const char *path, struct ash_tier_objec
     return rc;
 }
 
-/* The file that waited becomes the cached copy. What goes wrong here costs a fetch later, no more. */
+/* The exported file becomes the cached copy. A failure here costs a fetch later, no more. */
 static void keep_copy(const struct export *export, const char *path, const struct ash_tier_object *remote)
 {
     struct ash_namespace *space = export->space;
@@ -214,7 +214,7 @@ static void keep_copy(const struct export *export, const char *path, const struc
     rc = ash_namespace_log_path(space, export->key, log, NULL);
     if (rc == 0) rc = ash_namespace_file_path(space, export->key, head.is_odd, to, NULL);
     if (rc == 0) rc = ash_extents_open(log, &head, &extents, NULL);
-    /* under both names until the journal says that it does not wait any more */
+    /* under both names until the journal records the export */
     if (rc == 0 && ((unlink(to) < 0 && errno != ENOENT) || link(path, to) < 0)) rc = -errno;
     for (uint64_t at = 0; rc == 0 && at < head.size_bytes; at += ASH_EXTENT_BYTES)
         rc = ash_extents_add_hash(extents, at, ash_min(ASH_EXTENT_BYTES, (size_t)(head.size_bytes - at)),
@@ -249,7 +249,7 @@ static int export_one(struct export *export, struct ash_err *err)
     return rc;
 }
 
-/* The oldest that waits. Returns false where there is none. */
+/* The oldest in the queue. Returns false if there is none. */
 static bool take_next(struct export *export)
 {
     struct ash_namespace *space = export->space;
@@ -328,7 +328,7 @@ int ash_namespace_export_start(struct ash_namespace *space, struct ash_err *err)
     return 0;
 }
 
-/* Under the lock: what waits, less what is sent of it. */
+/* Under the lock: queued bytes without those sent already. */
 static uint64_t waiting_bytes(const struct ash_namespace *space)
 {
     const struct ash_journal_entry *entry;
@@ -346,7 +346,7 @@ int ash_namespace_export_wait(struct ash_namespace *space, const struct ash_name
 
     ash_assert(space->is_exporting);
     pthread_mutex_lock(&space->lock);
-    space->export_rc = 0; /* one that gave up tries again for who waits */
+    space->export_rc = 0; /* an export that gave up is retried for a waiter */
     pthread_cond_broadcast(&space->changed);
     total_bytes = waiting_bytes(space);
     while (rc == 0 && ash_journal_at(space->journal, 0) != NULL) {

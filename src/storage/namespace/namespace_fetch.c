@@ -88,7 +88,7 @@ static int complete(struct fetch *fetch, struct ash_err *err)
     return rc;
 }
 
-/* Is the file what it was when the object was all here? */
+/* Is the file unchanged since the object was complete? */
 static bool is_whole(const struct ash_object *object)
 {
     struct stat info;
@@ -123,7 +123,7 @@ int ash_object_confirm(struct ash_object *object, struct ash_err *err)
                        why.text);
 }
 
-/* The same, compared with the checksum of the place; all of it anew where what was here is wrong. */
+/* The same, compared with the checksum of the place; all of it is fetched again if the local bytes are wrong. */
 static int complete_right(struct fetch *fetch, struct ash_err *err)
 {
     int rc = complete(fetch, err);
@@ -183,7 +183,7 @@ static bool stays(const struct fetch *fetch, const struct ash_object *object)
     return fetch->filter != NULL && object->extents != NULL && fetch->filter->stays(object->key, object->size_bytes);
 }
 
-/* One object: fetched, or left where it is. */
+/* One object: fetched, or left in the remote place. */
 static int fetch_named(struct fetch *fetch, const char *key, struct ash_str *path, struct ash_err *err)
 {
     struct ash_object *object = NULL;
@@ -256,7 +256,7 @@ static int remove_gone(struct ash_namespace *space, const json_t *wanted, struct
     return rc;
 }
 
-/* One of a list: fetched, or left where it is. */
+/* One of a list: fetched, or left in the remote place. */
 static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, struct ash_err *err)
 {
     struct ash_tier_object remote = {.size_bytes = (uint64_t)json_integer_value(json_array_get(facts, 1))};
@@ -280,7 +280,7 @@ static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, 
     return rc;
 }
 
-/* Fetch what is listed. The limit is checked first: a part of a model is of no use. */
+/* Fetch the listed objects. The limit is checked first: a part of a model is of no use. */
 static int fetch_listed(struct fetch *fetch, json_t *wanted, struct ash_err *err)
 {
     const struct ash_cache_opts *cache = &fetch->space->cache;
@@ -323,7 +323,7 @@ static int fetch_place(struct fetch *fetch, struct ash_err *err)
     return rc;
 }
 
-/* The file of one object, whose name is what follows the last slash of url. */
+/* The file of one object, whose name is the part after the last slash of url. */
 static int fetch_file(struct fetch *fetch, const char *url, const struct ash_namespace_settings *settings,
                       struct ash_str *path, struct ash_err *err)
 {

@@ -42,12 +42,12 @@ struct ash_object {
     char key[ASH_TIER_KEY_BYTES], version[ASH_TIER_VERSION_BYTES];
 };
 
-/* The full key of a caller's one into full. Returns 0 or -EINVAL where it is empty or too long. */
+/* The full key of a caller's one into full. Returns 0 or -EINVAL if it is empty or too long. */
 int ash_namespace_full_key(const struct ash_namespace *space, const char *key, char full[ASH_TIER_KEY_BYTES],
                            struct ash_err *err);
 /* Every object that is known here, with its full key. */
 int ash_namespace_each_full(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err);
-/* The remote place, opened where it is not. */
+/* The remote place, opened on first use. */
 int ash_namespace_tier(struct ash_namespace *space, struct ash_err *err);
 /* The path of the log of key. */
 int ash_namespace_log_path(const struct ash_namespace *space, const char *key, char path[PATH_MAX],
@@ -58,8 +58,8 @@ int ash_namespace_file_path(const struct ash_namespace *space, const char *key, 
 /* The path of a file that waits. */
 int ash_namespace_put_path(const struct ash_namespace *space, const char *file, char path[PATH_MAX],
                            struct ash_err *err);
-/* Open or make the file of key, as long as the object; *is_odd_out where it could not have the key's name. Returns the
- * descriptor or a negative errno. */
+/* Open or make the file of key, as long as the object; *is_odd_out: it has a hashed name instead of the key's. Returns
+ * the descriptor or a negative errno. */
 int ash_namespace_open_file(const struct ash_namespace *space, const struct ash_tier_object *remote, const char *key,
                             bool *is_odd_out, struct ash_err *err);
 /* Open an object, by its full key, that the server just described. */
@@ -73,20 +73,20 @@ struct ash_namespace_filter {
     void (*take)(void *ctx, struct ash_object *object);
     void *ctx;
 };
-/* ash_namespace_fetch_url for what a filter (may be NULL) lets through; take gets those of a prefix. */
+/* ash_namespace_fetch_url for objects that pass a filter (may be NULL); take gets those of a prefix. */
 int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings *settings,
                             const struct ash_namespace_watch *watch, const struct ash_namespace_filter *filter,
                             struct ash_str *path, struct ash_err *err);
-/* Where every byte of an object has been fetched by ranges, compare them with the checksum of the place; the file is
- * whole from now on. -EBADMSG where they are wrong: then nothing of it is here any more. Where the place cannot be
- * asked now, it is left for the next time. */
+/* If every byte of an object has been fetched by ranges, compare them with the checksum of the place; the file is whole
+ * from now on. -EBADMSG if they are wrong: then all local bytes are dropped. If the place is unreachable, retry next
+ * time. */
 int ash_object_confirm(struct ash_object *object, struct ash_err *err);
 /* A number that changes when a file does. */
 uint64_t ash_namespace_stamp(const struct stat *info);
 /* What waits of key, copied; strings go to buffers of the sizes of a key and 64. Returns false where nothing waits. */
 bool ash_namespace_waits(struct ash_namespace *space, const char *key, struct ash_journal_entry *entry_out,
                          char file_out[64]);
-/* Take the file of an object away, and from its log what says that it is there. */
+/* Remove the file of an object, and its extents from the log. */
 int ash_namespace_drop(struct ash_namespace *space, struct ash_extents *extents, struct ash_err *err);
 /* Bytes came from the remote place: look at room once in a while. */
 void ash_namespace_count(struct ash_namespace *space, uint64_t bytes);

@@ -1,5 +1,5 @@
-/* Reading objects: what is here is checked against its hash, what is missing is fetched in one go and kept. A range
- * that another process fetches at the moment is waited for, not fetched twice. */
+/* Reading objects: local bytes are verified by their hash, missing ones are fetched at once and cached. A range that
+ * another process is fetching is waited for, not fetched twice. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static int attach(struct ash_object *object, const struct ash_tier_object *remot
     return ash_extents_open(path, &head, &object->extents, err);
 }
 
-/* What the log says without asking anybody. */
+/* The object's facts from the log, without a request. */
 static bool recall(struct ash_object *object, struct ash_tier_object *remote_out)
 {
     struct ash_extents *extents = NULL;
@@ -79,7 +79,7 @@ static void mark_used(const struct ash_extents *extents)
     fcntl(ash_extents_fd(extents), F_OFD_SETLK, &lock);
 }
 
-/* key is full. known (may be NULL): what the server just said. */
+/* key is full. known (may be NULL): the server's newest answer. */
 static int open_object(struct ash_namespace *space, const char *key, bool wants_fresh,
                        const struct ash_tier_object *known, struct ash_object **object_out, struct ash_err *err)
 {
@@ -149,7 +149,7 @@ uint64_t ash_object_size(const struct ash_object *object)
 
 /* ---- from here --------------------------------------------------------------------------------------------------- */
 
-/* Bytes [offset, offset + size_bytes) lie in extent: read and check it, through scratch where it is larger. */
+/* Bytes [offset, offset + size_bytes) lie in extent: read and check it, through scratch if it is larger. */
 static bool copy_extent(const struct ash_object *object, const struct ash_extent *extent, uint64_t offset,
                         size_t size_bytes, void *data)
 {
@@ -185,7 +185,7 @@ static int add_miss(struct misses *misses, const struct ash_object_range *range)
     return 0;
 }
 
-/* Fill range with what is here and list the rest. */
+/* Fill range with local bytes and list the misses. */
 static int read_here(const struct ash_object_range *range, struct misses *misses)
 {
     struct ash_object *object = range->object;
@@ -224,8 +224,8 @@ static int compare_ranges(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Lock the bytes of a range in its file against others who would fetch them too, or let them go. They are locked in the
- * order of compare_ranges by everybody, so no two wait for each other. A file system without locks does without. */
+/* Lock or unlock the bytes of a range in its file against concurrent fetches. All processes lock in the order of
+ * compare_ranges, so there is no deadlock. Without locks in the file system nothing is locked. */
 static void lock_range(const struct ash_object_range *range, bool is_locked)
 {
     struct flock lock = {.l_type = is_locked ? F_WRLCK : F_UNLCK,
@@ -237,7 +237,7 @@ static void lock_range(const struct ash_object_range *range, bool is_locked)
     }
 }
 
-/* Keep fetched bytes. A disk that takes no more costs speed next time, and is said once. */
+/* Cache fetched bytes. A full disk costs speed next time, and is reported once. */
 static void keep(struct ash_namespace *space, const struct ash_object_range *range)
 {
     const char *data = range->data;

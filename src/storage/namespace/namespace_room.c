@@ -1,5 +1,5 @@
-/* Room: what was read longest ago is released first. Files that nobody reads go as a whole; of files that are being
- * read, the ranges that were fetched longest ago. Pinned objects and those that wait for their export stay. */
+/* Disk space: LRU eviction. Files not in use are released as a whole; of files that are being read, the ranges that
+ * were fetched longest ago. Pinned objects and those queued for export stay. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "storage/namespace/namespace_priv.h"
 
 #define LOOK_SHARE 16                    /* room is looked at after this part of the limit has been fetched */
-#define LOOK_BYTES ((uint64_t)256 << 20) /* where there is no limit */
+#define LOOK_BYTES ((uint64_t)256 << 20) /* without a limit */
 #define FREE_SHARE 10                    /* without a limit, a tenth of the disk stays free */
 #define OLDEST_MAX 65536                 /* extents that are dropped at a time */
 #define BLOCK_BYTES ((uint64_t)4096)
@@ -211,8 +211,8 @@ static bool is_free(struct ash_namespace *space, const struct candidate *item)
     return !is_pinned && item->disk_bytes > 0 && (space->keep_since_s <= 0 || item->used_s < space->keep_since_s);
 }
 
-/* Release an object that nobody reads, or (bytes > 0) a part of one that is being read. Returns what that freed; where
- * bytes is 0 and it is being read, nothing, and *in_use_out is true. */
+/* Release an object that is not in use, or (bytes > 0) a part of one that is being read. Returns the bytes freed; if
+ * bytes is 0 and it is being read, 0, and *in_use_out is true. */
 static uint64_t release_from(struct ash_namespace *space, const struct candidate *item, uint64_t bytes,
                              bool *in_use_out)
 {
@@ -244,8 +244,8 @@ static uint64_t excess(const struct ash_namespace *space, uint64_t used_bytes, u
     return wanted > free_bytes ? wanted - free_bytes : 0;
 }
 
-/* What nobody reads goes first, used longest ago first. Then all that are being read give their share: which of their
- * ranges is the oldest of all, nobody knows. */
+/* Objects not in use first, in LRU order. Then a share of each that is being read: the oldest of all their ranges is
+ * unknown. */
 static void release_some(struct ash_namespace *space, const struct candidates *all, uint64_t over)
 {
     uint64_t in_use_bytes = 0;

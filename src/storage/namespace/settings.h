@@ -1,5 +1,5 @@
-/* settings - how remote places are reached and what of them is kept here, as the environment says: ASHLAR_S3_*,
- * ASHLAR_CACHE_* and the variables of AWS's tools. For whatever takes s3://bucket/prefix where it takes a path. */
+/* settings - access to remote places and their local cache, from the environment: ASHLAR_S3_*, ASHLAR_CACHE_* and the
+ * variables of AWS's tools. For all options that accept s3://bucket/prefix for a path. */
 #ifndef ASH_STORAGE_NAMESPACE_SETTINGS_H
 #define ASH_STORAGE_NAMESPACE_SETTINGS_H
 
@@ -13,7 +13,7 @@ struct ash_namespace_settings {
     _Atomic uint64_t warned_ns;
 };
 
-/* Read the environment. Stays where it is until fini: s3 points to it. */
+/* Read the environment. Not movable until fini: s3 points to it. */
 int ash_namespace_settings_init(struct ash_namespace_settings *settings, struct ash_err *err);
 /* Free; a zeroed one is a no-op. */
 void ash_namespace_settings_fini(struct ash_namespace_settings *settings);

@@ -1,4 +1,4 @@
-/* Numbers of Parquet's pages, one at a time: nothing is unpacked ahead, so what a page claims to hold costs no memory.
+/* Numbers of Parquet's pages, one at a time: nothing is unpacked ahead, so a page's claimed count costs no memory.
  * Bit-packed values have their lowest bit first. */
 #include "storage/parquet/parquet_priv.h"
 

@@ -278,7 +278,7 @@ static int unpack(struct ash_parquet *file, int codec, struct ash_parquet_block 
     return 0;
 }
 
-/* Read a page's body and unpack what follows its first head_bytes (levels of version 2). at moves on. */
+/* Read a page's body and unpack it after its first head_bytes (levels of version 2). Advances at. */
 static int read_body(struct ash_parquet *file, const struct ash_parquet_page_header *header, struct buffer *packed,
                      struct buffer *plain, struct ash_parquet_bytes *values_out, struct ash_err *err)
 {
@@ -376,7 +376,7 @@ static int next_page(struct ash_parquet *file, struct ash_err *err)
     if (rc < 0) return rc;
     if (header.type == ASH_PARQUET_DICTIONARY_PAGE) return load_dictionary(file, &header, err);
     if (header.type != ASH_PARQUET_DATA_PAGE && header.type != ASH_PARQUET_DATA_PAGE_V2) {
-        file->at += (uint64_t)header.packed_bytes; /* an index, or what is not invented yet */
+        file->at += (uint64_t)header.packed_bytes; /* an index, or an unknown future kind */
         return 0;
     }
     if ((uint64_t)header.values > file->chunk_left) return refuse_page(file, "its pages have too many rows", err);

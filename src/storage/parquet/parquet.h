@@ -22,9 +22,9 @@ struct ash_parquet_value {
 /* Does the file begin as a Parquet file does? 1 or 0; a path that cannot be read is 0. */
 int ash_parquet_detect(const char *path);
 
-/* Open a regular file and find the column by its name at the top of the schema. Copies both strings. What is damaged is
+/* Open a regular file and find the column by its name at the top of the schema. Copies both strings. Damage is
  * -EBADMSG; a column that is missing or is no flat text is -EINVAL; a feature or codec that this build does not read is
- * -ENOTSUP. err says what the file has instead. */
+ * -ENOTSUP. err names the file's own. */
 int ash_parquet_open(const char *path, const char *column, struct ash_parquet **file_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_parquet_close(struct ash_parquet *file);

@@ -56,7 +56,7 @@ const char *ash_thrift_binary(struct ash_thrift *thrift, const struct ash_thrift
 uint64_t ash_thrift_structs(struct ash_thrift *thrift, const struct ash_thrift_field *field);
 /* Is the field a struct? If not, the message is bad. */
 bool ash_thrift_enter(struct ash_thrift *thrift, const struct ash_thrift_field *field);
-/* Go past what a field holds. */
+/* Skip a field's value. */
 void ash_thrift_skip(struct ash_thrift *thrift, const struct ash_thrift_field *field);
 
 /* ---- the footer -------------------------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ struct ash_parquet_runs {
 };
 /* Start at bytes, with values of width bits. */
 void ash_parquet_runs_init(struct ash_parquet_runs *runs, struct ash_parquet_bytes bytes, unsigned width);
-/* The next value. Returns 0, or -EBADMSG where there is none. */
+/* The next value. Returns 0, or -EBADMSG if there is none. */
 int ash_parquet_runs_next(struct ash_parquet_runs *runs, uint32_t *value_out);
 
 /* DELTA_BINARY_PACKED lengths. */

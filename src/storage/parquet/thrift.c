@@ -161,7 +161,7 @@ static void skip_struct(struct ash_thrift *thrift, int depth)
         skip_value(thrift, field.type, false, depth);
 }
 
-/* A truth takes a byte in a list, and none in a field, where the type says it. */
+/* A boolean takes a byte in a list, and none in a field, whose type has its value. */
 static void skip_value(struct ash_thrift *thrift, enum ash_thrift_type type, bool is_element, int depth)
 {
     if (depth == DEPTH_MAX) thrift->is_bad = true;

@@ -87,7 +87,7 @@ static int start_indexes(struct ash_parquet_values *values)
     return 0;
 }
 
-/* Lengths of prefixes (not of DELTA_LENGTH_BYTE_ARRAY), lengths of what follows, bytes. */
+/* Lengths of prefixes (not of DELTA_LENGTH_BYTE_ARRAY), lengths of suffixes, bytes. */
 static int start_deltas(struct ash_parquet_values *values)
 {
     int rc = 0;
@@ -141,7 +141,7 @@ static int take_delta(struct ash_parquet_values *values, struct ash_parquet_text
     return rc < 0 ? rc : take_text(&values->bytes, length, text_out);
 }
 
-/* The beginning of the last value, and what follows it. */
+/* A prefix of the last value, and a suffix. */
 static int take_prefixed(struct ash_parquet_values *values, struct ash_parquet_text *text_out)
 {
     struct ash_parquet_text suffix;

@@ -30,9 +30,9 @@ void ash_s3_call_tell(struct ash_s3_call *call, const char *name, const char *va
     call->headers[call->header_count++] = (struct ash_s3_pair){name, value};
 }
 
-/* ---- what comes back --------------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* The value of header line `line` where it is called name, else NULL. */
+/* The value of header line `line` if its name is name, else NULL. */
 static const char *value_of(const char *line, const char *name)
 {
     size_t length = strlen(name);
@@ -90,12 +90,12 @@ void ash_s3_acknowledge(struct ash_s3 *s3)
 {
     const int is_quick = 1;
 
-    for (size_t i = 0; s3->wants_ack && i < s3->socket_count; i++) /* where it is refused, it only takes longer */
+    for (size_t i = 0; s3->wants_ack && i < s3->socket_count; i++) /* a refusal only costs time */
         (void)setsockopt(s3->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &is_quick, sizeof(is_quick));
     s3->wants_ack = false;
 }
 
-/* libcurl does not say which socket a transfer has, so all of the client's are noted. */
+/* libcurl does not report a transfer's socket, so all of the client's are recorded. */
 static int on_socket(void *ctx, curl_socket_t socket, curlsocktype purpose)
 {
     struct ash_s3 *s3 = ctx;
@@ -143,14 +143,14 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
         if (call->text.size_bytes + bytes > TEXT_MAX_BYTES || ash_str_add(&call->text, data, bytes) < 0) return 0;
         return bytes;
     }
-    if (bytes > call->into_bytes - call->got_bytes) return 0; /* more than was asked for */
+    if (bytes > call->into_bytes - call->got_bytes) return 0; /* more than requested */
     ash_assert(call->got_bytes <= call->into_bytes);
     memcpy((char *)call->into + call->got_bytes, data, bytes);
     call->got_bytes += bytes;
     return bytes;
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 /* The path as it is sent, and the value of the Host header. */
 static int add_address(const struct ash_s3 *s3, const struct ash_s3_call *call, struct ash_str *path,

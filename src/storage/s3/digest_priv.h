@@ -1,4 +1,4 @@
-/* digest - SHA-256, HMAC and MD5 as hexadecimal text, for requests to S3 and the checks of what comes back. */
+/* digest - SHA-256, HMAC and MD5 as hexadecimal text, for requests to S3 and the checks of answers. */
 #ifndef ASH_STORAGE_S3_DIGEST_PRIV_H
 #define ASH_STORAGE_S3_DIGEST_PRIV_H
 
@@ -32,7 +32,7 @@ struct ash_md5; /* of bytes that come in pieces */
 struct ash_md5 *ash_md5_open(void);
 /* The next bytes. */
 void ash_md5_add(struct ash_md5 *md5, const void *data, size_t size_bytes);
-/* The sum so far, and begin anew. */
+/* The sum so far; restarts. */
 void ash_md5_take(struct ash_md5 *md5, uint8_t sum_out[ASH_MD5_BYTES]);
 /* Free; NULL is a no-op. */
 void ash_md5_close(struct ash_md5 *md5);

@@ -1,5 +1,5 @@
-/* Reads what S3 answers, with expat. One small table says which element fills which field; all other elements are
- * skipped, as servers may add some. What is used is checked: sizes are whole numbers, items have keys. */
+/* Reads answers of S3 with expat. One small table maps elements to fields; all other elements are skipped, as servers
+ * may add some. Used values are checked: sizes are integers, items have keys. */
 #include "storage/s3/doc_priv.h"
 
 #include <errno.h>
@@ -255,7 +255,7 @@ static const char *check_item(const struct ash_s3_item *item, bool is_list, bool
     return NULL;
 }
 
-/* What the fields alone do not say. */
+/* Checks across fields. */
 static const char *check(struct ash_s3_doc *doc, const char *root)
 {
     bool is_list = strcmp(doc->root, "ListBucketResult") == 0;

@@ -12,7 +12,7 @@
 #define ASH_S3_WORD_BYTES 128
 #define ASH_S3_MARK_BYTES 2048 /* upload ids and tokens */
 
-/* An object, a part, an upload or a common prefix. What a kind does not have is empty. */
+/* An object, a part, an upload or a common prefix. Fields that a kind lacks are empty. */
 struct ash_s3_item {
     char *key; /* owned */
     char etag[ASH_S3_ETAG_BYTES];
@@ -37,9 +37,9 @@ struct ash_s3_doc {
  * types are refused, numbers are whole. Returns 0, -ENOMEM or -EBADMSG with a sentence. The caller ends *doc_out. */
 int ash_s3_doc_parse(const char *text, size_t size_bytes, const char *root, struct ash_s3_doc *doc_out,
                      struct ash_err *err);
-/* Free what it holds; a zeroed one is a no-op. */
+/* Free the members; a zeroed one is a no-op. */
 void ash_s3_doc_fini(struct ash_s3_doc *doc);
-/* Seconds since 1970 of "2009-10-12T17:50:30.000Z", or 0 where it is not such a time. */
+/* Seconds since 1970 of "2009-10-12T17:50:30.000Z", or 0 if it is not such a time. */
 double ash_s3_time_parse(const char *text);
 
 #endif

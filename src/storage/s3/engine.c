@@ -131,7 +131,7 @@ void ash_s3_submit(struct ash_s3 *s3, struct ash_s3_call *call)
     s3->calls = call;
 }
 
-/* Start what is due. Returns milliseconds until the next is, at most DRIVE_MS; 0 where one ended at once. */
+/* Start due calls. Returns milliseconds until the next is due, at most DRIVE_MS; 0 if one ended at once. */
 static int start_due(struct ash_s3 *s3)
 {
     uint64_t now_ns = ash_clock_ns();
@@ -151,7 +151,7 @@ static int start_due(struct ash_s3 *s3)
     return wait_ms;
 }
 
-/* End what libcurl says has ended. Returns how many. */
+/* End the calls that libcurl has finished. Returns their number. */
 static size_t take_ended(struct ash_s3 *s3)
 {
     const CURLMsg *message;
@@ -170,7 +170,7 @@ static size_t take_ended(struct ash_s3 *s3)
     return count;
 }
 
-/* One round of everything that does not wait. *wait_ms_out: how long the next may take, 0 where there is news. */
+/* One round of everything that does not wait. *wait_ms_out: longest wait for the next, 0 if there are events. */
 static int turn(struct ash_s3 *s3, int *wait_ms_out, struct ash_err *err)
 {
     int running = 0, wait_ms = start_due(s3);

@@ -42,7 +42,7 @@ static int add_guess(struct ash_etag_check *check, uint64_t part_bytes)
     return guess->part != NULL && guess->parts != NULL ? 0 : -ENOTSUP;
 }
 
-/* Without a guess the ETag says nothing about the bytes. */
+/* Without a guess the ETag cannot verify the bytes. */
 int ash_etag_check_init(struct ash_etag_check *check, const struct ash_s3_object *object)
 {
     static const uint64_t usual_mib[] = {8, 5, 16, 10, 15, 32, 64, 100, 128, 256, 512, 25, 50};

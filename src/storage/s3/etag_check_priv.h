@@ -1,6 +1,5 @@
-/* etag_check - are bytes those of an object's ETag: the MD5 of them all, or the MD5 of the MD5s of its parts? Where
- * nobody says how large the parts were, the sizes that clients use are tried together, in one pass. One owner
- * thread. */
+/* etag_check - are bytes those of an object's ETag: the MD5 of them all, or the MD5 of the MD5s of its parts? If the
+ * size of the parts is unknown, the usual sizes of clients are tried together, in one pass. One owner thread. */
 #ifndef ASH_STORAGE_S3_ETAG_CHECK_PRIV_H
 #define ASH_STORAGE_S3_ETAG_CHECK_PRIV_H
 
@@ -23,7 +22,7 @@ struct ash_etag_check {
 
 /* Begin to check the bytes of object. Returns 0, or -ENOTSUP where MD5 is forbidden; end it with fini in any case. */
 int ash_etag_check_init(struct ash_etag_check *check, const struct ash_s3_object *object);
-/* Free what it holds. */
+/* Free the members. */
 void ash_etag_check_fini(struct ash_etag_check *check);
 /* Is the ETag the MD5 of the whole object? Then its 32 digits are compared with sum. */
 bool ash_s3_etag_is_md5(const char *etag);
@@ -35,7 +34,7 @@ size_t ash_etag_check_lane_bytes(const struct ash_etag_check *check);
 void ash_etag_check_add(struct ash_etag_check *check, const uint8_t *data, size_t size_bytes);
 /* The next ASH_MD5_LANES parts, each of ash_etag_check_lane_bytes. */
 void ash_etag_check_add_parts(struct ash_etag_check *check, const uint8_t *const parts[ASH_MD5_LANES]);
-/* After the last byte: 1 where they are right, 0 where the ETag does not tell, -EBADMSG where they are wrong. */
+/* After the last byte: 1 if they are right, 0 if the ETag cannot decide, -EBADMSG if they are wrong. */
 int ash_etag_check_end(struct ash_etag_check *check);
 /* The same, with a sentence that names the object. */
 int ash_s3_etag_verdict(const struct ash_s3 *s3, const char *key, struct ash_etag_check *check, struct ash_err *err);

@@ -96,7 +96,7 @@ static bool is_passing(long status, const char *code)
            is_one_of(code, codes);
 }
 
-/* A clock that is off is corrected by the server's, once. HEAD has no body that would say why it was refused. */
+/* A wrong clock is corrected by the server's, once. HEAD has no body with the reason of a refusal. */
 static bool corrects_clock(struct ash_s3 *s3, struct ash_s3_call *call, const char *code)
 {
     double skew_s = call->answer.date_s - ash_clock_wall_s();
@@ -192,7 +192,7 @@ static int explain_status(const struct ash_s3 *s3, const struct ash_s3_call *cal
     }
 }
 
-/* doc is the error document, zeroed where there was none. */
+/* doc is the error document, zeroed if there was none. */
 static enum ash_s3_verdict judge_refusal(struct ash_s3 *s3, struct ash_s3_call *call, const struct ash_s3_doc *doc)
 {
     char why[256];

@@ -22,7 +22,7 @@
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Read a profile file where there is one. */
+/* Read a profile file if there is one. */
 static int read_file(const char *variable, const char *name, const char *wanted, bool is_config,
                      struct ash_s3_profile *profile, struct ash_err *err)
 {
@@ -99,7 +99,7 @@ int ash_s3_keys_parse(const char *text, size_t size_bytes, const char *name, str
     return rc < 0 ? rc : 0;
 }
 
-/* Keys may be asked for over plain HTTP on this machine and its link only. */
+/* Keys may be requested over plain HTTP on this machine and its link only. */
 static bool is_near(const char *url)
 {
     static const char *const near[] = {
@@ -110,7 +110,7 @@ static bool is_near(const char *url)
     return false;
 }
 
-/* "Authorization: TOKEN" for the container's endpoint into line; "" where there is none. */
+/* "Authorization: TOKEN" for the container's endpoint into line; "" if there is none. */
 static int authorization_line(char *line, size_t line_bytes, struct ash_err *err)
 {
     const char *token = ash_env_get("AWS_CONTAINER_AUTHORIZATION_TOKEN");
@@ -164,7 +164,7 @@ static int ask_instance(const char *host, const char *role, const char *token, s
     return ash_curl_fetch("GET", url, headers, INSTANCE_MS, text, err);
 }
 
-/* IMDSv2: a token, the role, its keys. Returns 1, 0 where there is no such service or no role, or an error. */
+/* IMDSv2: a token, the role, its keys. Returns 1, 0 if there is no such service or no role, or an error. */
 static int from_instance(struct ash_s3_keys *keys, struct ash_err *err)
 {
     static const char *const wish[] = {"X-aws-ec2-metadata-token-ttl-seconds: 21600", NULL};

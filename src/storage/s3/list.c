@@ -9,7 +9,7 @@
 #include "storage/s3/s3_priv.h"
 #include "storage/s3/list_priv.h"
 
-#define PAGES_MAX 1000000 /* a server that always says there is more */
+#define PAGES_MAX 1000000 /* limit for a server that always reports more */
 
 /* Send call and read its document. */
 static int ask(struct ash_s3 *s3, struct ash_s3_call *call, const char *root, struct ash_s3_doc *doc_out,

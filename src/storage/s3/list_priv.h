@@ -4,7 +4,7 @@
 
 #include "storage/s3/s3.h"
 
-/* A part that the server has; etag "" where it does not. */
+/* A part that the server has; etag "" if it does not. */
 struct ash_s3_part {
     uint64_t size_bytes;
     char etag[ASH_S3_ETAG_BYTES];
@@ -19,7 +19,7 @@ int ash_s3_list_parts(struct ash_s3 *s3, const char *key, const char *upload_id,
                       struct ash_err *err);
 /* Every unfinished upload of keys that begin with prefix. Returns as ash_s3_list. */
 int ash_s3_list_uploads(struct ash_s3 *s3, const char *prefix, ash_s3_upload_fn each, void *ctx, struct ash_err *err);
-/* Remove an unfinished upload and its parts. Returns 0, -ENOENT where it is gone, or another negative errno. */
+/* Remove an unfinished upload and its parts. Returns 0, -ENOENT if it is gone, or another negative errno. */
 int ash_s3_abort_upload(struct ash_s3 *s3, const char *key, const char *upload_id, struct ash_err *err);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define WORDS 16
 
-/* A word of every text; the compiler splits it into what the machine has. */
+/* A word of every text; the compiler splits it into the machine's vectors. */
 typedef uint32_t lanes __attribute__((vector_size(4 * ASH_MD5_LANES)));
 
 struct state {

@@ -1,4 +1,4 @@
-/* Objects: what they are, their bytes by ranges, written in one request, removed. */
+/* Objects: stat, reads by ranges, writes in one request, removal. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */
 
-/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. Returns the cause, or
- * 0 where that works: the keys may have been renewed on the way. */
+/* HEAD has no body with the reason of a failure: GET a byte of the object, whose refusal has one. Returns the cause, or
+ * 0 if that works: the keys may have been renewed meanwhile. */
 static int learn_why(struct ash_s3 *s3, const char *key, struct ash_err *err)
 {
     struct ash_s3_call call = {.method = "GET", .key = key};
@@ -64,8 +64,8 @@ struct range_slot {
 struct read_job {
     struct ash_s3 *s3;
     const struct ash_s3_piece *pieces;
-    size_t piece_count, piece; /* piece: the first that is not all asked for */
-    size_t next;               /* the first byte of it that nobody reads yet */
+    size_t piece_count, piece; /* piece: the first that is not fully requested */
+    size_t next;               /* the first byte of it that was not requested yet */
 };
 
 void ash_s3_submit_range(struct ash_s3 *s3, struct ash_s3_range_call *call, const struct ash_s3_range *range,
@@ -116,7 +116,7 @@ static int check_sum(const struct read_job *job, const struct range_slot *slot, 
                        job->s3->bucket, piece->range.key);
 }
 
-/* Take what a slot has, and give it the next range. Returns 1 where it is busy, 0 where not, or an error. */
+/* Take a slot's result, and start its next range. Returns 1 if it is busy, 0 if not, or an error. */
 static int turn_slot(struct read_job *job, struct range_slot *slot, struct ash_err *err)
 {
     int rc = 0;

@@ -10,7 +10,7 @@
 #define ASH_S3_PROFILE_FILE_BYTES ((size_t)1 << 20)
 #define ASH_S3_SETTING_BYTES 512
 
-/* What a profile says; "" where it does not. */
+/* Settings of a profile; "" if unset. */
 struct ash_s3_profile {
     struct ash_s3_keys keys;
     char region[ASH_S3_SETTING_BYTES], endpoint[ASH_S3_SETTING_BYTES];

@@ -1,9 +1,9 @@
 /* s3 - objects in a bucket of any server that speaks S3: read by ranges, written whole or in parts, listed, removed.
- * Requests are signed (SigV4) with their payload. What fails for a while (503, 500, 429, resets, bodies cut short) is
- * tried again with jitter inside a budget of time. Every read is checked for its length and that the object is the same
+ * Requests are signed (SigV4) with their payload. Transient failures (503, 500, 429, resets, bodies cut short) are
+ * retried with jitter inside a budget of time. Every read is checked for its length and that the object is the same
  * one. A client belongs to one thread at a time. All calls return 0 or a negative errno with a sentence in err: -ENOENT
- * (no such object or bucket), -EACCES (keys, rights, clock), -ESTALE (another version), -EEXIST, -EINTR (the program
- * was asked to end), -ETIMEDOUT (the budget is spent), -EIO. */
+ * (no such object or bucket), -EACCES (keys, rights, clock), -ESTALE (another version), -EEXIST, -EINTR (stop request),
+ * -ETIMEDOUT (the budget is spent), -EIO. */
 #ifndef ASH_STORAGE_S3_S3_H
 #define ASH_STORAGE_S3_S3_H
 
@@ -14,9 +14,9 @@
 #include "base/opts.h"
 
 #define ASH_S3_ETAG_BYTES 128
-#define ASH_S3_PARTS_MAX 10000 /* of one object, says S3 */
+#define ASH_S3_PARTS_MAX 10000 /* of one object, by S3's rules */
 
-/* Settings of section "s3". What is not set comes from the environment (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
+/* Settings of section "s3". Unset ones come from the environment (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
  * AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE), then from the profile. */
 struct ash_s3_opts {
     const char *endpoint, *region, *profile, *ca_file;
@@ -39,7 +39,7 @@ struct ash_s3_object {
     double modified_s;            /* seconds since 1970; 0: unknown */
     char etag[ASH_S3_ETAG_BYTES]; /* with its quotes, as the server gave it */
     uint64_t part_bytes;          /* of the parts it was uploaded in, where Ashlar did that; 0: unknown */
-    bool is_etag_opaque;          /* encrypted by the server: the ETag says nothing about the bytes */
+    bool is_etag_opaque;          /* encrypted by the server: the ETag cannot verify the bytes */
 };
 
 /* Read keys and settings; nothing is sent. Borrows what opts point to until close. The caller owns *s3_out. */
@@ -47,7 +47,7 @@ int ash_s3_open(const char *bucket, const struct ash_s3_opts *opts, struct ash_s
 /* Free; requests under way are dropped. NULL is a no-op. */
 void ash_s3_close(struct ash_s3 *s3);
 
-/* What the server knows of an object. */
+/* Metadata of an object from the server. */
 int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object_out, struct ash_err *err);
 /* Bytes of an object. etag (may be NULL): the version that it must be. */
 struct ash_s3_range {
@@ -56,9 +56,8 @@ struct ash_s3_range {
     size_t size_bytes;
 };
 
-/* Exactly the bytes of range into data, in several requests at a time where they are many. -ESTALE where the object is
- * another version. Where it is the whole object in one request and the ETag is an MD5, that is compared too
- * (-EBADMSG). */
+/* Exactly the bytes of range into data, in several concurrent requests if they are many. -ESTALE if the object is
+ * another version. If it is the whole object in one request and the ETag is an MD5, that is compared too (-EBADMSG). */
 int ash_s3_read(struct ash_s3 *s3, const struct ash_s3_range *range, void *data, struct ash_err *err);
 
 /* A range and where its bytes go. */
@@ -77,8 +76,8 @@ struct ash_s3_condition {
     const char *etag; /* NULL: any */
 };
 
-/* Write an object in one request. condition (may be NULL): -EEXIST where it is there and should not, -ESTALE where it
- * is another version, -ENOTSUP where the server does not know conditions. */
+/* Write an object in one request. condition (may be NULL): -EEXIST if it exists and must not, -ESTALE if it is another
+ * version, -ENOTSUP if the server lacks conditions. */
 int ash_s3_write(struct ash_s3 *s3, const char *key, const void *data, size_t size_bytes,
                  const struct ash_s3_condition *condition, struct ash_err *err);
 /* Remove an object. One that is not there is success, as S3 has it. */
@@ -103,7 +102,7 @@ int ash_s3_upload_open(struct ash_s3 *s3, const char *key, uint64_t total_bytes,
                        struct ash_s3_upload **upload_out, struct ash_err *err);
 /* The next bytes; copied. After an error only close may follow. */
 int ash_s3_upload_add(struct ash_s3_upload *upload, const void *data, size_t size_bytes, struct ash_err *err);
-/* Send what is left and make the object appear, whole. */
+/* Send the remaining parts and complete the object. */
 int ash_s3_upload_finish(struct ash_s3_upload *upload, struct ash_err *err);
 /* Bytes that an earlier upload had sent already. */
 uint64_t ash_s3_upload_resumed_bytes(const struct ash_s3_upload *upload);
@@ -117,9 +116,9 @@ struct ash_s3_share {
     int (*read)(void *ctx, uint64_t offset, void *data, size_t size_bytes, struct ash_err *err);
     void *ctx;
 };
-/* Send a share of the parts of key's newest unfinished upload. Who opened that (wants_resume) does not send them again,
- * nor waits for any. total_bytes: of the object; it and s3.part_bytes are the same for all. Returns 0, -ENOENT where
- * nobody has begun such an upload or it was completed, or another error. */
+/* Send a share of the parts of key's newest unfinished upload. The opener of that (wants_resume) does not send them
+ * again, nor waits for any. total_bytes: of the object; it and s3.part_bytes are the same for all. Returns 0, -ENOENT
+ * if there is no such upload or it was completed, or another error. */
 int ash_s3_upload_help(struct ash_s3 *s3, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
                        struct ash_err *err);
 
@@ -136,9 +135,9 @@ struct ash_s3_sink {
     void *ctx;
 };
 
-/* Read the whole object into sink, piece by piece in bounded memory, and compare it with its ETag. Returns 1 where the
- * bytes are the ETag's, 0 where the ETag says nothing about them (then length and version were checked), -EBADMSG where
- * they differ, or another negative errno. */
+/* Read the whole object into sink, piece by piece in bounded memory, and compare it with its ETag. Returns 1 if the
+ * bytes are the ETag's, 0 if the ETag cannot verify them (then length and version were checked), -EBADMSG if they
+ * differ, or another negative errno. */
 int ash_s3_stream(struct ash_s3 *s3, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
 /* Compare the file fd, whose bytes were fetched of the object with this etag, with the ETag. Returns as ash_s3_stream,
  * and -ESTALE where the object is another one now. */

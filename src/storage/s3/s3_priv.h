@@ -31,7 +31,7 @@ struct ash_s3 {
     uint64_t jitter;           /* counter of random numbers */
 };
 
-/* What the headers of an answer said. */
+/* The headers of an answer. */
 struct ash_s3_answer {
     long status;
     uint64_t content_length, part_bytes;
@@ -54,7 +54,7 @@ struct ash_s3_call {
     const char *range; /* the Content-Range that a good answer begins with ("bytes 0-9/"); NULL: none */
 
     struct ash_s3_answer answer;
-    struct ash_str text; /* the body, where it does not go to into */
+    struct ash_str text; /* the body, unless it goes to into */
     int rc;              /* once it is done */
     struct ash_err err;
 
@@ -77,8 +77,8 @@ enum ash_s3_verdict { ASH_S3_GOOD, ASH_S3_BAD, ASH_S3_AGAIN, ASH_S3_AGAIN_AT_ONC
 int ash_s3_call_prepare(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_err *err);
 /* Judge an attempt that ended with code. Fills call->rc and call->err but for ASH_S3_GOOD. */
 enum ash_s3_verdict ash_s3_call_judge(struct ash_s3 *s3, struct ash_s3_call *call, CURLcode code);
-/* Acknowledge at once what came, where the head of an answer did. Some servers send it by itself and hold a short body
- * back until it is acknowledged, which the system would delay by 40 ms. */
+/* Acknowledge received packets at once if they had the head of an answer. Some servers send it by itself and hold a
+ * short body back until it is acknowledged, which the system would delay by 40 ms. */
 void ash_s3_acknowledge(struct ash_s3 *s3);
 /* Add a parameter of the query; value is borrowed. */
 void ash_s3_call_ask(struct ash_s3_call *call, const char *name, const char *value);
@@ -87,8 +87,8 @@ void ash_s3_call_tell(struct ash_s3_call *call, const char *name, const char *va
 
 /* Start a call. It is done in ash_s3_drive; an error of preparing it is the call's. */
 void ash_s3_submit(struct ash_s3 *s3, struct ash_s3_call *call);
-/* Move all calls on; waits at most a second for something to happen. Returns 0, or -EINTR when the program was asked to
- * end, or -EIO where libcurl fails. */
+/* Move all calls on; waits at most a second for something to happen. Returns 0, or -EINTR on a stop request, or -EIO if
+ * libcurl fails. */
 int ash_s3_drive(struct ash_s3 *s3, struct ash_err *err);
 /* The same without waiting. */
 int ash_s3_drive_now(struct ash_s3 *s3, struct ash_err *err);
@@ -105,7 +105,7 @@ struct ash_s3_range_call {
 void ash_s3_submit_range(struct ash_s3 *s3, struct ash_s3_range_call *call, const struct ash_s3_range *range,
                          void *data);
 
-/* Free what it holds, and drop it where it is under way. A zeroed one is a no-op. */
+/* Free the members, and abort it if it is pending. A zeroed one is a no-op. */
 void ash_s3_call_fini(struct ash_s3 *s3, struct ash_s3_call *call);
 
 /* Look for keys again where they end soon, or (is_refused) where the server calls them expired. Returns 0 or the error

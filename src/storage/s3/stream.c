@@ -1,5 +1,5 @@
-/* Reads an object from its first byte to its last and compares it with its ETag. Pieces are asked for ahead and arrive
- * in any order, in a ring; a thread sums them and passes them on in theirs, several at a time where they are parts. */
+/* Reads an object from its first byte to its last and compares it with its ETag. Pieces are requested ahead and arrive
+ * in any order, in a ring; a thread hashes them and passes them on in order, several at a time if they are parts. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct ring {
     size_t place_count, asked, taken; /* taken: pieces that have been read */
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t mutex; /* over what follows, and is_ready */
+    pthread_mutex_t mutex; /* of the members below, and is_ready */
     pthread_cond_t changed;
     size_t passed; /* pieces that the ring is free of */
     bool is_stopping;
@@ -54,7 +54,7 @@ static void sum_parts(struct ring *ring, size_t first)
     ash_etag_check_add_parts(ring->check, parts);
 }
 
-/* Sum count pieces and hand them to the sink. The mutex is not held: nobody else touches ready places. */
+/* Sum count pieces and hand them to the sink. The mutex is not held: no other thread touches ready slots. */
 static int pass_on(struct ring *ring, size_t first, size_t count, struct ash_err *err)
 {
     bool is_batch = count == ASH_MD5_LANES && place_of(ring, first + count - 1)->size_bytes == ring->piece_bytes;
@@ -78,7 +78,7 @@ static bool are_ready(struct ring *ring, size_t count)
     return true;
 }
 
-/* Pass on what is there and (waits) what comes, until all has or it ends early. Called without the mutex. */
+/* Pass on ready pieces and (waits) later ones, until all are done or it ends early. Called without the mutex. */
 static void pass_all(struct ring *ring, bool waits)
 {
     pthread_mutex_lock(&ring->mutex);
@@ -112,7 +112,7 @@ static void *pass_main(void *arg)
     return NULL;
 }
 
-/* Ask for pieces while places and connections are free. */
+/* Request pieces while slots and connections are free. */
 static int ask(struct ring *ring, size_t passed, struct ash_err *err)
 {
     while (ring->asked < ring->piece_count && ring->asked < passed + ring->place_count &&
@@ -131,7 +131,7 @@ static int ask(struct ring *ring, size_t passed, struct ash_err *err)
     return 0;
 }
 
-/* What has been read is ready. */
+/* Mark finished reads as ready. */
 static int take_read(struct ring *ring, struct ash_err *err)
 {
     for (size_t i = 0; i < ring->place_count; i++) {

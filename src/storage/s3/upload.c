@@ -27,10 +27,10 @@ struct ash_s3_upload {
     char *key, *id; /* id NULL: no upload in parts was begun */
     bool wants_resume, is_finished;
     size_t part_bytes, slot_count, part_count;
-    size_t listed_count; /* parts that had been sent when the server was last asked what it has */
+    size_t listed_count; /* parts that had been sent at the last listing */
     uint64_t total_bytes, resumed_bytes;
     struct part_slot *slots, *filling; /* filling: NULL, or the one that takes bytes */
-    struct ash_s3_part *parts;         /* what the server has, of ASH_S3_PARTS_MAX */
+    struct ash_s3_part *parts;         /* parts on the server, of ASH_S3_PARTS_MAX */
 };
 
 int ash_s3_upload_open(struct ash_s3 *s3, const char *key, uint64_t total_bytes, bool wants_resume,
@@ -108,7 +108,7 @@ static int begin(struct ash_s3_upload *upload, struct ash_err *err)
     char part_bytes[24];
     int rc = upload->wants_resume ? find_unfinished(upload, err) : 0;
 
-    if (rc == -EACCES) rc = 0; /* who may write, but not look, sends everything */
+    if (rc == -EACCES) rc = 0; /* without permission to list, send everything */
     if (rc < 0 || upload->id != NULL) return rc;
     snprintf(part_bytes, sizeof(part_bytes), "%zu", upload->part_bytes);
     ash_s3_call_ask(&call, "uploads", "");
@@ -142,7 +142,7 @@ static int end_part(struct ash_s3_upload *upload, struct part_slot *slot, struct
     return rc;
 }
 
-/* Others may send parts, too: ask now and then which are there. What is not known is sent. */
+/* Others may send parts, too: list them periodically. Unknown ones are sent. */
 static void look_again(struct ash_s3_upload *upload, size_t number)
 {
     ash_assert(number > 0 && number <= ASH_S3_PARTS_MAX);

@@ -71,7 +71,7 @@ static bool is_host_char(char c)
     return is_bucket_char(c) || c == ':' || c == '[' || c == ']';
 }
 
-/* A path that needs no encoding, so that what is signed is what is sent. */
+/* A path that needs no encoding, so that the signed path is the sent one. */
 static bool is_plain_path(const char *path)
 {
     for (; *path != '\0'; path++)

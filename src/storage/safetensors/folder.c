@@ -1,5 +1,5 @@
 /* Safetensors by path: one file, or a Hugging Face folder with one file or an index and its shards.
- * An index is outside input too: it may only name files of its folder, and must agree with what they hold. */
+ * An index is outside input too: it may only name files of its folder, and must agree with their contents. */
 #include "storage/safetensors/safetensors_priv.h"
 
 #include <errno.h>

@@ -31,7 +31,7 @@ struct ash_safetensors; /* one or many files as one set of names */
 /* Open a file, or a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
  * Weights stay on disk until they are touched (but for tensors that a file leaves unaligned: those are copied). */
 int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
-/* The same without the bytes of tensors whose file is remote (remote_file.h): who reads them brings them first. */
+/* The same without the bytes of tensors whose file is remote (remote_file.h): readers fetch them first. */
 int ash_safetensors_open_lazy(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
 /* The same over bytes in memory (borrowed until close): for tests and fuzzing. */
 int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
@@ -64,7 +64,7 @@ struct ash_metadata {
     const char *key, *value;
 };
 
-/* Where everything of a file goes, before a byte of it is written: for those who write it in parts. Caller's storage;
+/* The layout of a file, before a byte of it is written: for writers of parts. Caller's storage;
  * free with ash_safetensors_layout_fini. */
 struct ash_safetensors_layout {
     char *header; /* the first header_bytes of the file */
@@ -79,16 +79,16 @@ int ash_safetensors_layout_init(struct ash_safetensors_layout *layout, const str
 /* Free; a zeroed struct is a no-op. */
 void ash_safetensors_layout_fini(struct ash_safetensors_layout *layout);
 
-/* Write specs to path (through a temporary file, flushed and renamed; on error path is as it was, and the sentence says
- * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, those with larger elements
- * first: the format allows no padding between tensors, and so each stays aligned. The header is padded to 8 bytes. */
+/* Write specs to path (through a temporary file, flushed and renamed; on error path is unchanged, and err has the
+ * cause: "disk full", "no permission"...). Tensors are laid out in the order given, those with larger elements first:
+ * the format allows no padding between tensors, and so each stays aligned. The header is padded to 8 bytes. */
 int ash_safetensors_write(const char *path, const struct ash_tensor_spec *specs, size_t count,
                           const struct ash_metadata *metadata, size_t metadata_count, ash_tensor_fill_fn fill,
                           void *ctx, struct ash_err *err);
-/* Write a folder's weights: model.safetensors, or, where they exceed max_shard_bytes (0: no limit),
+/* Write a folder's weights: model.safetensors, or, if they exceed max_shard_bytes (0: no limit),
  * model-0000i-of-0000n.safetensors and the index file, written last. Metadata is {"format": "pt"}, as transformers
  * expects it. Weights of an earlier write that would shadow these are removed at the end; a process killed before that
- * may leave old and new files side by side, so write into a commit (storage/commit/commit.h) where that matters. */
+ * may leave old and new files side by side, so write into a commit (storage/commit/commit.h) if that matters. */
 int ash_safetensors_write_folder(const char *dir, const struct ash_tensor_spec *specs, size_t count,
                                  size_t max_shard_bytes, ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
 

@@ -41,7 +41,7 @@ int ash_safetensors_read(struct ash_safetensors *set, const uint8_t *data, size_
 /* Sort by name once all files are read. -EINVAL names a tensor that is in two files. */
 int ash_safetensors_sort(struct ash_safetensors *set, struct ash_err *err);
 
-/* product(dims) * element bytes. Returns 0, or -EOVERFLOW where that is beyond what a file can hold. */
+/* product(dims) * element bytes. Returns 0, or -EOVERFLOW if no file can hold that. */
 int ash_tensor_bytes(enum ash_dtype dtype, const size_t *dims, int dim_count, size_t *bytes_out);
 
 /* Tensors to be written: specs[0 .. count), which are number first, first + 1, ... to fill. */

@@ -119,7 +119,7 @@ static int write_index(const char *dir, const struct ash_tensor_source *source, 
     return rc;
 }
 
-/* The number that text begins with, five digits or more, moving *text past it; 0 where there is none. */
+/* The number that text begins with, five digits or more, moving *text past it; 0 if there is none. */
 static size_t take_number(const char **text)
 {
     char *end = NULL;

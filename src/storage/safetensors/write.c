@@ -20,7 +20,7 @@
 #define HEADER_ALIGN 8
 #define TEMP_TRIES 100
 
-/* What the header says, worked out before a byte is written. */
+/* The header's contents, computed before a byte is written. */
 struct plan {
     const struct ash_tensor_source *source;
     size_t *order; /* place in the file -> index into source->specs */
@@ -223,8 +223,8 @@ void ash_safetensors_layout_fini(struct ash_safetensors_layout *layout)
     *layout = (struct ash_safetensors_layout){0};
 }
 
-/* One tensor through buf (CHUNK_BYTES, NULL where there is no fill). *fill_failed_out tells a failure of fill from one
- * of the disk. */
+/* One tensor through buf (CHUNK_BYTES, NULL if there is no fill). *fill_failed_out: the failure is fill's, not the
+ * disk's. */
 static int write_tensor(int fd, const struct plan *plan, size_t i, void *buf, bool *fill_failed_out)
 {
     const struct ash_tensor_source *source = plan->source;

@@ -71,7 +71,7 @@ void ash_tier_dir_describe(const struct stat *info, struct ash_tier_object *obje
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Open an object; *object_out describes what was opened. Returns the descriptor or a negative errno. */
+/* Open an object; *object_out describes it. Returns the descriptor or a negative errno. */
 static int open_object(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* dir (private) - what the two files of the folder tier share. */
+/* dir (private) - shared by the two files of the folder tier. */
 #ifndef ASH_STORAGE_TIER_DIR_PRIV_H
 #define ASH_STORAGE_TIER_DIR_PRIV_H
 
@@ -30,7 +30,7 @@ int ash_tier_dir_write_add(struct ash_tier_write *write, const void *data, size_
 int ash_tier_dir_write_finish(struct ash_tier_write *write, struct ash_err *err);
 /* Always 0. */
 uint64_t ash_tier_dir_write_resumed_bytes(const struct ash_tier_write *write);
-/* Free; what was not finished goes. */
+/* Free; an unfinished object is removed. */
 void ash_tier_dir_write_close(struct ash_tier_write *write, bool keeps_parts);
 /* The sweep operation of the tier. */
 int ash_tier_dir_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);

@@ -42,7 +42,7 @@ static void read_answer(int fd, char *answer)
     answer[got] = '\0';
 }
 
-/* The exit code of a program that has said all that it says. One that does not end is ended. */
+/* The exit code of a program that has closed its output. One that does not end is killed. */
 static int await_end(pid_t child)
 {
     const struct timespec pause = {0, 20000000};
@@ -60,7 +60,7 @@ static int await_end(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Run lfs with these words. Returns its exit code, or -1; what it said goes to answer. */
+/* Run lfs with these arguments. Returns its exit code, or -1; its output goes to answer. */
 static int run_lfs(char *const *words, char answer[ANSWER_BYTES])
 {
     posix_spawn_file_actions_t actions;

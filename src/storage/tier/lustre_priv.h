@@ -1,5 +1,5 @@
-/* lustre - what Lustre knows of files beyond POSIX, through its `lfs` program: stripes and the state of its archive. A
- * machine without `lfs`, or a folder that it does not know, is no Lustre. */
+/* lustre - Lustre's properties of files beyond POSIX, through its `lfs` program: stripes and the state of its archive.
+ * A machine without `lfs`, or a folder that it rejects, is no Lustre. */
 #ifndef ASH_STORAGE_TIER_LUSTRE_PRIV_H
 #define ASH_STORAGE_TIER_LUSTRE_PRIV_H
 

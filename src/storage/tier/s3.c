@@ -20,7 +20,7 @@ static struct s3_tier *self(struct ash_tier *tier)
 
 #define FULL_BYTES (2 * ASH_TIER_KEY_BYTES)
 
-/* The key in the bucket; S3 itself refuses what is too long. */
+/* The key in the bucket; S3 itself refuses keys that are too long. */
 static const char *full_key(struct ash_tier *tier, const char *key, char *full)
 {
     snprintf(full, FULL_BYTES, "%s%s", self(tier)->prefix, key);

@@ -1,5 +1,5 @@
-/* The tier of a bucket in a build without libcurl, OpenSSL or expat: it cannot be opened, and the error says what to
- * do. */
+/* The tier of a bucket in a build without libcurl, OpenSSL or expat: it cannot be opened, and the error has the
+ * remedy. */
 #include <errno.h>
 
 #include "storage/tier/tier_priv.h"

@@ -1,8 +1,8 @@
-/* Several folders as one place: an object's bytes go round them in chunks, each folder written and read by a thread of
- * its own. A folder gets one file of chunks per object, below .stripes/; a small JSON object under the key says where
- * they are, is written last and to every folder, so that lists and sizes survive the loss of any of them. A folder
- * that fails is left out of what is written from then on, and said; nothing is overwritten. There is no redundancy:
- * the chunks of a folder that is gone are gone, and reading them names it. */
+/* Several folders as one place: an object's bytes go round them in chunks, each folder written and read by its own
+ * thread. A folder gets one file of chunks per object, below .stripes/; a small JSON object under the key has their
+ * layout, is written last and to every folder, so that lists and sizes survive the loss of any of them. A folder that
+ * fails is left out of later writes, with a warning; nothing is overwritten. There is no redundancy: the chunks of a
+ * folder that is gone are gone, and reading them names it. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define FORMAT "ashlar-stripe-1"
 #define OUTLINE_MAX_BYTES 4096
 
-/* A folder does not do what it should: nothing is written to it any more. */
+/* A folder fails: nothing is written to it any more. */
 void ash_stripe_leave_out(struct ash_stripe *stripe, size_t folder, const struct ash_err *err)
 {
     if (!stripe->is_failed[folder])
@@ -163,7 +163,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Tell the names in order. */
+/* Call each for the names in order. */
 static int tell_names(struct ash_stripe *stripe, json_t *names, ash_tier_list_fn each, void *ctx)
 {
     size_t count = 0, total = json_object_size(names);

@@ -1,4 +1,4 @@
-/* The bytes of striped objects: rounds of chunks, each folder read and written by a thread of its own. */
+/* The bytes of striped objects: rounds of chunks, each folder read and written by its own thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

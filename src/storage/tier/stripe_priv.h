@@ -1,4 +1,4 @@
-/* stripe (private) - what the files of the striped tier share. */
+/* stripe (private) - shared by the files of the striped tier. */
 #ifndef ASH_STORAGE_TIER_STRIPE_PRIV_H
 #define ASH_STORAGE_TIER_STRIPE_PRIV_H
 
@@ -20,7 +20,7 @@ struct ash_stripe {
     struct ash_workers *workers;
 };
 
-/* What the JSON object of a key says. */
+/* The JSON object of a key. */
 struct ash_stripe_outline {
     char id[ASH_STRIPE_ID_BYTES];
     uint64_t size_bytes, sequence;
@@ -35,7 +35,7 @@ static inline struct ash_stripe *ash_stripe_of(struct ash_tier *tier)
     return (struct ash_stripe *)(void *)tier;
 }
 
-/* A folder does not do what it should, as err says: nothing is written to it any more. */
+/* A folder fails with err: nothing is written to it any more. */
 void ash_stripe_leave_out(struct ash_stripe *stripe, size_t folder, const struct ash_err *err);
 /* The newest outline of key that any folder has. */
 int ash_stripe_find(struct ash_stripe *stripe, const char *key, struct ash_stripe_outline *outline_out,
@@ -61,7 +61,7 @@ int ash_stripe_write_add(struct ash_tier_write *write, const void *data, size_t 
 int ash_stripe_write_finish(struct ash_tier_write *write, struct ash_err *err);
 /* Always 0. */
 uint64_t ash_stripe_write_resumed_bytes(const struct ash_tier_write *write);
-/* Free; what was not finished goes. */
+/* Free; an unfinished object is removed. */
 void ash_stripe_write_close(struct ash_tier_write *write, bool keeps_parts);
 
 #endif

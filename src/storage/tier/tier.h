@@ -23,7 +23,7 @@ struct ash_tier_object {
     double modified_s;                    /* seconds since 1970; 0: unknown */
     char version[ASH_TIER_VERSION_BYTES]; /* changes with the bytes: an ETag, or inode, size and time */
     bool
-        is_released; /* Lustre says that the bytes are in its archive alone: reading brings them back, and takes time */
+        is_released; /* the bytes are in Lustre's archive alone: reading restores them, and takes time */
 };
 
 /* Bytes of an object. version (may be NULL): the one that it must have. */
@@ -76,7 +76,7 @@ struct ash_tier {
 /* Is it the address of a tier other than a path ("s3://...")? */
 bool ash_tier_is_url(const char *text);
 /* Open a place whose keys are below url: s3://bucket, s3://bucket/prefix, stripe:/a,/b, shared:/a or a folder's path.
- * A folder need not be there before something is written. s3 is copied; what it points to is borrowed until close. The
+ * A folder need not be there before something is written. s3 is copied; its pointers are borrowed until close. The
  * caller owns *tier_out. */
 int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, struct ash_err *err);
 /* Open the place of one object, and its key in there: s3://bucket/key, stripe:/a,/b::key, shared:/a/file or the path of
@@ -86,7 +86,7 @@ int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct a
 /* Free; NULL is a no-op. */
 void ash_tier_close(struct ash_tier *tier);
 
-/* What is known of an object. */
+/* Metadata of an object. */
 int ash_tier_stat(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err);
 /* Every object whose key begins with prefix, in order of their bytes. is_flat false: keys that have a slash after the
  * prefix come once, up to that slash. A place that is not there has no objects. */
@@ -97,8 +97,8 @@ int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, voi
 /* Exactly the bytes of every piece (none is empty), of any objects, several at a time where the tier can. The first
  * error ends all. */
 int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
-/* The whole object into sink. Returns 1 where a checksum of the place was right, 0 where it has none, -EBADMSG where it
- * was wrong. */
+/* The whole object into sink. Returns 1 if a checksum of the place was right, 0 if it has none, -EBADMSG if it was
+ * wrong. */
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
 /* Compare the file fd, whose bytes were read by ranges from this version of an object, with the checksum of the place.
  * Returns as ash_tier_stream, and -ESTALE where the object is another version now. */
@@ -127,8 +127,8 @@ int ash_tier_write_help(struct ash_tier *tier, const char *key, uint64_t total_b
                         struct ash_err *err);
 /* Bytes that an earlier, unfinished write had sent. */
 uint64_t ash_tier_write_resumed_bytes(const struct ash_tier *tier, const struct ash_tier_write *write);
-/* Free; what was not finished goes, or (keeps_parts) stays for a later write_open where the tier can. NULL is a
- * no-op. */
+/* Free; an unfinished object is removed, or (keeps_parts) stays for a later write_open if the tier supports that. NULL
+ * is a no-op. */
 void ash_tier_write_close(struct ash_tier *tier, struct ash_tier_write *write, bool keeps_parts);
 
 #endif
