@@ -1,5 +1,5 @@
-/* ashlar bench collective: time and bandwidth of collectives over sizes, in the columns that people know from
- * nccl-tests, and whether the results are right. */
+/* ashlar bench collective: time and bandwidth of collectives over sizes, in the columns of nccl-tests, and a check of
+ * the results. */
 #include "cmd/bench_priv.h"
 
 #include <errno.h>
@@ -116,15 +116,15 @@ static int tune(const char *path, struct ash_collective_probe *probe, struct ash
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* A core for each rank where there are enough, as MPI's launchers do: on one core, two ranks would take turns until the
- * system moves one. Where there are more ranks than cores each core has its share of them, which the system would not
- * see to: ranks that give their core away after a microsecond are no load to balance. */
+/* A core for each rank if there are enough, as MPI's launchers do: on one core, two ranks would take turns until the
+ * scheduler moves one. With more ranks than cores each core gets its share of them, which the scheduler would not do:
+ * ranks that yield their core after a microsecond are no load to balance. */
 static void pin(const struct ash_group *group)
 {
     int cores[ASH_SHARES_RANKS_MAX], count = ash_cores_list(cores, ASH_SHARES_RANKS_MAX);
 
     if (ash_group_nodes(group) == 1 && count > 0)
-        ash_cores_pin(pthread_self(), cores[ash_group_rank(group) % (size_t)count]); /* a wish */
+        ash_cores_pin(pthread_self(), cores[ash_group_rank(group) % (size_t)count]); /* best effort */
 }
 
 /* From the smallest size to the largest, which is measured too. A barrier has no size. */
@@ -164,7 +164,7 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
     return rc;
 }
 
-/* Nobody has launched us: start the processes, each of which comes back here. */
+/* Not under a launcher: start the processes, each of which comes back here. */
 static int launch_self(const struct flags *flags, int argc, char **argv, struct ash_err *err)
 {
     char **words = calloc((size_t)argc + 3, sizeof(*words)), name[] = "ashlar", bench[] = "bench";
@@ -184,7 +184,7 @@ static int launch_self(const struct flags *flags, int argc, char **argv, struct 
     return rc;
 }
 
-/* Tuning chooses by cost models only where nobody has chosen for it. */
+/* Tuning chooses by cost models only without a choice by flags. */
 static int check_flags(const struct flags *flags, const struct ash_group_opts *group_opts, struct ash_err *err)
 {
     if (flags->min_bytes > flags->max_bytes)

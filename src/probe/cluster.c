@@ -13,7 +13,7 @@
 
 /* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
-/* The first rank asks, the other answers with its time. */
+/* The first rank sends a request, the other answers with its time. */
 static int ask_clock(struct ash_cluster_probe *cluster, size_t other, struct ash_err *err)
 {
     struct ash_node_card *card = &cluster->cards[other];

@@ -64,8 +64,7 @@ static int run_once(struct ash_collective_probe *probe, struct ash_err *err)
 
 /* ---- is it right? ------------------------------------------------------------------------------------------------ */
 
-/* Every byte of a rank's operand says whose it is, in a way that sums show (small numbers are
- * exact in every type). */
+/* Every byte of a rank's operand depends on the rank, and sums show it (small numbers are exact in every type). */
 static void fill(struct ash_collective_probe *probe)
 {
     enum ash_coll_dtype dtype = probe->dtype;
@@ -149,7 +148,7 @@ int ash_collective_probe_time(struct ash_collective_probe *probe, double *second
 {
     double rounds[ASH_PROBE_ROUNDS_MAX], once = 0;
     int64_t iterations;
-    int rc = measure_round(probe, 3, &once, err); /* warms up, and says how many fill a round */
+    int rc = measure_round(probe, 3, &once, err); /* warm-up; gives the number of calls in a round */
 
     iterations = (int64_t)(ROUND_S / once);
     iterations = iterations < 2 ? 2 : iterations > ITERATIONS_MAX ? ITERATIONS_MAX : iterations;

@@ -1,5 +1,5 @@
-/* The deep check of devices: products whose bits are known beforehand, and patterns that travel through all of a
- * device's memory and back. It goes through the tables of training: what is checked is what a job will use. */
+/* The deep check of devices: products whose bits are known beforehand, and patterns that are moved through all of a
+ * device's memory and back. It uses the ops tables of training, so it checks what a job will use. */
 #include "probe/device.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@
 #define CHUNK_HOST ((size_t)4 << 20)
 #define CHUNKS_MAX 4096
 #define CHUNKS_HOST 8
-#define CHUNKS_LEFT 4 /* for the driver, and for who watches the GPU */
+#define CHUNKS_LEFT 4 /* for the driver, and for monitoring processes */
 #define PASSES_MAX 64
 
-/* The product that devices of one kind are asked for, by this machine's integers: found for the first of them. */
+/* The expected product for devices of one kind, by this machine's integers: computed for the first of them. */
 struct known {
     int32_t *product; /* [side, side] */
     size_t side;
@@ -195,7 +195,7 @@ static int timed_copy(const struct device *device, void *dst, const void *src, d
     return rc;
 }
 
-/* Compare what came back. Returns how many words are wrong. */
+/* Compare the result. Returns the number of wrong words. */
 static size_t compare_chunk(const struct device *device, const struct chain *chain, size_t pass, uint64_t *bits)
 {
     size_t wrong = 0;
@@ -319,7 +319,7 @@ static int check_memory(struct device *device, struct ash_err *err)
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-/* Returns -ENODEV where there is no such device. */
+/* Returns -ENODEV if there is no such device. */
 static int check_device(struct device *device, struct ash_err *err)
 {
     int rc = ash_exec_init(&device->exec, device->name, 0, err);

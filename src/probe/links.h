@@ -13,7 +13,7 @@ struct ash_cluster_links {
     size_t rank, size;       /* of the group */
     double slow_share;
     double *rates; /* [size][size] bytes per second; 0: not measured; negative: disturbed by other work, not judged */
-    double *most;  /* [size][size]: what the rates are without that work, at most */
+    double *most;  /* [size][size]: upper bounds of the rates without that work */
     char *piece;
     size_t rounds; /* that it took */
     size_t uneven; /* groups whose halves are far from each other as a whole */

@@ -13,8 +13,8 @@ struct ash_gpu_marks {
     char pair_text[96], rates_text[96]; /* the marks in words, with published ones next to them */
 };
 
-/* Of a GPU by its name as the driver says it, in a machine of the catalog (NULL: not known). What the catalog does not
- * know has no marks. */
+/* Of a GPU by the driver's name for it, in a machine of the catalog (NULL: unknown). GPUs outside the catalog have no
+ * marks. */
 void ash_gpu_marks_find(const char *gpu, const char *machine, struct ash_gpu_marks *marks_out);
 
 #endif

@@ -29,7 +29,7 @@ enum ash_flight_op {
 struct ash_flight_call {
     uint64_t number;                   /* in the ring */
     uint64_t group;                    /* equal for the ranks of a group, and no others */
-    char name[ASH_FLIGHT_NAME_BYTES];  /* "tp", "world"; not terminated where it is full */
+    char name[ASH_FLIGHT_NAME_BYTES];  /* "tp", "world"; not terminated if it is full */
     uint64_t sequence;                 /* in the group, from 1; messages: from one rank to another */
     char dtype[ASH_FLIGHT_NAME_BYTES]; /* "f32"; empty: bytes */
     uint16_t op;
@@ -39,13 +39,13 @@ struct ash_flight_call {
     uint32_t rank, size; /* in the group */
     uint64_t bytes;
     uint64_t start_ns, end_ns; /* end 0: it has not ended */
-    int64_t rc;                /* what it returned */
+    int64_t rc;                /* its return code */
 };
 
 /* Record from now on, into a new ring of dir. labels: job, rank, run. Once per process, before groups are used. Returns
  * 0 or a negative errno. */
 int ash_flight_start(const char *dir, const char *labels, struct ash_err *err);
-/* End it. keeps: leave the ring for those who ask what happened. A no-op where there is none. */
+/* End it. keeps: leave the ring for diagnosis. A no-op if there is none. */
 void ash_flight_stop(bool keeps);
 /* Write the calls recorded so far to path (ash_ring_copy). Returns 0, -ENOENT (the recorder is off) or a negative
  * errno. */

@@ -22,7 +22,7 @@ static inline void ash_meter_open(struct ash_meter *meter)
     *meter = (struct ash_meter){.start_ns = ash_clock_ns()};
 }
 
-/* What is not computing begins; calls may nest. */
+/* A wait or other work than computing begins; calls may nest. */
 static inline void ash_meter_begin(struct ash_meter *meter)
 {
     if (meter->inside++ == 0) meter->since_ns = ash_clock_ns();
@@ -35,7 +35,7 @@ static inline void ash_meter_end(struct ash_meter *meter, enum ash_meter_kind ki
     if (--meter->inside == 0) meter->ns[kind] += ash_clock_ns() - meter->since_ns;
 }
 
-/* The step ends: what is left of it was computing. */
+/* The step ends: the rest of it was computing. */
 static inline void ash_meter_close(struct ash_meter *meter)
 {
     uint64_t total = ash_clock_ns() - meter->start_ns;

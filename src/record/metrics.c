@@ -1,5 +1,6 @@
-/* Metrics: each instrument is a few atomic words that anyone may bump. Those that were are in an array sorted by name
- * and labels, so that writing all of them is one walk; its lock is taken by the first bump of an instrument only. */
+/* Metrics: each instrument is a few atomic words that any thread may bump. Those that were are in an array sorted by
+ * name and labels, so that writing all of them is one walk; its lock is taken by the first bump of an instrument
+ * only. */
 #include "record/metrics_priv.h"
 
 #include <errno.h>
@@ -59,7 +60,7 @@ static size_t place_of(const char *name, const char *labels)
     return begin;
 }
 
-/* The instrument at a place, where it is the one of name and labels. */
+/* The instrument at a place, if it is the one of name and labels. */
 static struct ash_metric *at_place(size_t place, const char *name, const char *labels)
 {
     bool is_it = place < instruments.count && compare(instruments.items[place], name, labels) == 0;
@@ -91,7 +92,7 @@ static void check_bounds(const struct ash_metric *metric)
         ash_assert(metric->bounds[i - 1] < metric->bounds[i]);
 }
 
-/* The words of an instrument whose lock is held and that nobody bumps yet. */
+/* The words of an instrument whose lock is held and that no thread bumps yet. */
 static _Atomic uint64_t *place_words(struct ash_metric *metric)
 {
     _Atomic uint64_t *words = ash_metrics_page_place(metric);
@@ -99,7 +100,7 @@ static _Atomic uint64_t *place_words(struct ash_metric *metric)
     return words != NULL ? words : metric->own;
 }
 
-/* The words of an instrument, which is registered where it is not yet. */
+/* The words of an instrument, which is registered on first use. */
 static _Atomic uint64_t *words_of(struct ash_metric *metric)
 {
     _Atomic uint64_t *words = atomic_load_explicit(&metric->words, memory_order_acquire);
@@ -252,7 +253,7 @@ static void write_help(const char *help, FILE *out)
     }
 }
 
-/* name and suffix, and labels in braces where there are any. */
+/* name and suffix, and labels in braces if there are any. */
 static void write_name(const struct ash_metric *metric, const char *suffix, FILE *out)
 {
     fprintf(out, "%s%s", metric->name, suffix);
@@ -300,7 +301,7 @@ static void write_metric(const struct ash_metric *metric, FILE *out)
     fputc('\n', out);
 }
 
-/* A copy of the array, so that a slow reader holds nobody up. NULL where there are none, or no memory. */
+/* A copy of the array, so that a slow reader holds no lock. NULL if there are none, or no memory. */
 static struct ash_metric **copy_all(size_t *count_out)
 {
     struct ash_metric **items;

@@ -46,11 +46,11 @@ void ash_metric_set(struct ash_metric *metric, double value);
 /* Count value in its bucket of a histogram. */
 void ash_metric_observe(struct ash_metric *metric, double value);
 
-/* The instrument with these labels (path="shm",rank="0") of a family: a static instrument without labels that nobody
- * bumps itself. It is made where it is new and lives as long as the program: keep the pointer, the look-up takes a
- * lock. Labels must come from a small fixed set, never from a client. The family itself where memory is out. */
+/* The instrument with these labels (path="shm",rank="0") of a family: a static instrument without labels that is not
+ * bumped itself. It is created on first use and lives as long as the program: keep the pointer, the look-up takes a
+ * lock. Labels must come from a small fixed set, never from a client. The family itself without memory. */
 struct ash_metric *ash_metric_with(struct ash_metric *family, const char *labels);
-/* Append name="value" to labels, after a comma where it is not the first, with value escaped. Returns 0 or -ENOMEM. */
+/* Append name="value" to labels, after a comma if it is not the first, with value escaped. Returns 0 or -ENOMEM. */
 int ash_metric_add_label(struct ash_str *labels, const char *name, const char *value);
 
 /* Prometheus text format 0.0.4 of every instrument bumped so far, sorted by name. */

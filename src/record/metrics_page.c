@@ -88,7 +88,7 @@ _Atomic uint64_t *ash_metrics_page_place(const struct ash_metric *metric)
     return (_Atomic uint64_t *)(void *)(at + sizeof(entry));
 }
 
-/* The folder is everybody's, like /tmp. */
+/* The folder is world-writable with the sticky bit, like /tmp. */
 static int open_dir(const char *dir, struct ash_err *err)
 {
     int fd;
@@ -241,7 +241,7 @@ void ash_metrics_page_close(struct ash_metrics_page *page)
     *page = (struct ash_metrics_page){0};
 }
 
-/* Its entry, where it is whole. */
+/* Its entry, if it is whole. */
 static bool entry_at(const struct ash_metrics_page *page, size_t cursor, struct page_entry *entry_out)
 {
     size_t left = page->used_bytes - cursor;

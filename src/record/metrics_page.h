@@ -1,6 +1,6 @@
 /* metrics_page - the instruments of a process in a mapped file, so that others on the machine can read them at any
  * time: while it runs, while it hangs, and after it was killed. Bumping stays an atomic operation in memory. A page
- * belongs to a living process as long as somebody holds its file's lock. */
+ * belongs to a living process as long as its file is locked. */
 #ifndef ASH_RECORD_METRICS_PAGE_H
 #define ASH_RECORD_METRICS_PAGE_H
 
@@ -10,17 +10,17 @@
 #include "ashlar/err.h"
 #include "record/metrics.h"
 
-#define ASH_METRICS_PAGE_DIR "/dev/shm/ashlar" /* where processes publish unless they are told otherwise */
+#define ASH_METRICS_PAGE_DIR "/dev/shm/ashlar" /* the default folder */
 #define ASH_METRICS_PAGE_KIND "metrics"        /* the end of their files' names */
 #define ASH_METRICS_PAGE_SUFFIX "." ASH_METRICS_PAGE_KIND
 #define ASH_METRICS_PAGE_BYTES ((size_t)1 << 20) /* of a page; memory is taken as instruments come */
 #define ASH_METRICS_PAGE_LABELS_BYTES 512
 
-/* Publish this process's instruments in a new file of dir, which is made where it is missing. labels (job="7",rank="0")
+/* Publish this process's instruments in a new file of dir, which is created if missing. labels (job="7",rank="0")
  * are those of the process and stand before an instrument's own. Instruments that were bumped before are taken over: no
  * other thread may bump meanwhile. Once per process; later calls are -EEXIST. Returns 0 or a negative errno. */
 int ash_metrics_page_publish(const char *dir, const char *labels, struct ash_err *err);
-/* Remove the page: an orderly end. The instruments live on in memory. A no-op where there is none. */
+/* Remove the page: an orderly end. The instruments live on in memory. A no-op if there is none. */
 void ash_metrics_page_withdraw(void);
 
 /* One instrument of a page. Strings are not NUL-terminated. */
@@ -52,8 +52,8 @@ int ash_metrics_page_open(const char *path, struct ash_metrics_page *page_out, s
 int ash_metrics_page_view(const void *data, size_t size_bytes, struct ash_metrics_page *page_out, struct ash_err *err);
 /* A zeroed page is fine. */
 void ash_metrics_page_close(struct ash_metrics_page *page);
-/* The next instrument, from *cursor (0: the first), which moves on. Returns 1, or 0 at the end; what a damaged page has
- * from the damage on is left out. */
+/* The next instrument, from *cursor (0: the first), which advances. Returns 1, or 0 at the end; a damaged page ends at
+ * the damage. */
 int ash_metrics_page_next(const struct ash_metrics_page *page, size_t *cursor,
                           struct ash_metrics_page_metric *metric_out);
 

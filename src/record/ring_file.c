@@ -279,7 +279,7 @@ void ash_ring_view_fini(struct ash_ring_view *view)
     *view = (struct ash_ring_view){0};
 }
 
-/* Append a view where there is room, or make some. Returns 0 or -ENOMEM. */
+/* Append a view, growing the array if it is full. Returns 0 or -ENOMEM. */
 static int add_view(struct ash_ring_view **views, size_t count, struct ash_ring_view view)
 {
     if (count == 0 || (count >= 16 && (count & (count - 1)) == 0)) { /* full: 16, 32, 64, ... */

@@ -1,5 +1,5 @@
-/* ring_file - the last records of a process in a mapped file: what it did lately, readable at any time and after it was
- * killed. A record begins with its number, which is written last; so a reader knows a half-written one. */
+/* ring_file - the last records of a process in a mapped file: its recent activity, readable at any time and after it
+ * was killed. A record begins with its number, which is written last; so a reader detects a half-written one. */
 #ifndef ASH_RECORD_RING_FILE_H
 #define ASH_RECORD_RING_FILE_H
 
@@ -16,8 +16,8 @@
 struct ash_ring_file; /* of a writer; any thread adds */
 
 struct ash_ring_opts {
-    const char *dir;     /* made where it is missing, for everybody, like /tmp */
-    const char *kind;    /* "flight": the end of the file's name, and what readers ask for */
+    const char *dir;     /* created if missing, world-writable like /tmp */
+    const char *kind;    /* "flight": the end of the file's name, and the readers' selection */
     const char *labels;  /* job="7",rank="0" */
     size_t record_bytes; /* a multiple of 8; the first 8 are the record's number */
     size_t capacity;     /* records that are kept: a power of two */
@@ -25,21 +25,21 @@ struct ash_ring_opts {
 
 /* Make the file. Returns 0 or a negative errno; on 0 the caller owns *ring_out. */
 int ash_ring_open(const struct ash_ring_opts *opts, struct ash_ring_file **ring_out, struct ash_err *err);
-/* keeps: leave the file for those who ask what happened. NULL is a no-op. */
+/* keeps: leave the file for diagnosis. NULL is a no-op. */
 void ash_ring_close(struct ash_ring_file *ring, bool keeps);
 /* Add a record; its first 8 bytes are set here. Returns its number, from 1. Any thread, without waiting. */
 uint64_t ash_ring_add(struct ash_ring_file *ring, const void *record);
-/* Set a word of a record that was added, where it has not been overwritten since. offset: bytes, a multiple of 8. */
+/* Set a word of a record that was added, if it has not been overwritten since. offset: bytes, a multiple of 8. */
 void ash_ring_set(struct ash_ring_file *ring, uint64_t number, size_t offset, uint64_t value);
 
 /* Write the ring as it is now to path, for readers as the file itself. Returns 0 or a negative errno. */
 int ash_ring_copy(const struct ash_ring_file *ring, const char *path, struct ash_err *err);
 
-/* Remove what killed processes left in dir, an hour after they were first seen dead: until then somebody may ask what
- * happened. Files whose names do not end in one of the NULL-terminated kinds, and those of others, stay. */
+/* Remove files of killed processes from dir, an hour after they were first seen dead: until then they serve diagnosis.
+ * Files whose names do not end in one of the NULL-terminated kinds, and those of others, stay. */
 void ash_ring_sweep(const char *dir, const char *const *kinds);
 
-/* What a reader gets: a copy. */
+/* A reader's copy. */
 struct ash_ring_view {
     char kind[ASH_RING_KIND_BYTES], labels[ASH_RING_LABELS_BYTES];
     uint32_t pid;

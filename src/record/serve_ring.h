@@ -1,5 +1,5 @@
-/* serve_ring - what a server did lately, as records of three rings (record/ring_file.h): requests, passes, and what
- * each pass did for each request. Traces and the page are made from them. Times are of ash_clock_ns. */
+/* serve_ring - recent activity of a server, as records of three rings (record/ring_file.h): requests, passes, and each
+ * pass's part for each request. Traces and the page are made from them. Times are of ash_clock_ns. */
 #ifndef ASH_RECORD_SERVE_RING_H
 #define ASH_RECORD_SERVE_RING_H
 
@@ -24,7 +24,7 @@ enum ash_request_outcome {
 /* A request. A time of 0 has not come. */
 struct ash_request_record {
     uint64_t number;               /* in the ring */
-    char id[ASH_REQUEST_ID_BYTES]; /* as the client knows it; not terminated where it is full */
+    char id[ASH_REQUEST_ID_BYTES]; /* the client's; not terminated if it is full */
     uint64_t submit_ns, start_ns;  /* it came; its first row was scheduled */
     uint64_t first_ns, last_ns;    /* its first token, its last so far */
     uint64_t end_ns;
@@ -45,7 +45,7 @@ struct ash_pass_record {
     uint64_t preemptions;                   /* since the beginning */
 };
 
-/* What a pass did for a request. */
+/* A pass's part for a request. */
 struct ash_piece_record {
     uint64_t number;
     uint64_t request; /* its number in the ring of requests */

@@ -1,4 +1,4 @@
-/* jail - a process that can compute and nothing else: namespaces of its own (users, processes, mounts, network, ipc,
+/* jail - a process that can compute and nothing else: new namespaces (users, processes, mounts, network, ipc,
  * names), a root that is read-only, a small /tmp, no sockets, no new processes, limits on memory, files and open files.
  * */
 #ifndef ASH_POST_REWARD_JAIL_H

@@ -1,5 +1,5 @@
 /* program - an external program that returns the reward of an answer, or replies to it. It gets a JSON object a line
- * and writes a line: for a reward a number, or an object with "reward". It runs in namespaces of its own, on a root
+ * and writes a line: for a reward a number, or an object with "reward". It runs in new namespaces, on a root
  * that is read-only, without network, with limits on time, memory, files and output; when it ends, everything that it
  * started ends with it. One owner thread. */
 #ifndef ASH_POST_REWARD_PROGRAM_H

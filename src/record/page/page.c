@@ -1,4 +1,4 @@
-/* The page's parts are files of this folder, joined here: what stands between {{ and }} in board.html is replaced. */
+/* The page's parts are files of this folder, joined here: slots between {{ and }} in board.html are replaced. */
 #include "record/page/page.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 extern const char ash_embed_board_html[], ash_embed_board_css[], ash_embed_board_js[], ash_embed_curves_js[],
     ash_embed_places_js[];
 
-/* A frozen page's own policy: it runs what is in it and talks to nobody. Its data cannot become a script (see
+/* A frozen page's own policy: it runs its own scripts and makes no requests. Its data cannot become a script (see
  * add_script_json), so the nonce need not be secret. */
 #define FROZEN_NONCE "frozen"
 #define FROZEN_POLICY                                                                                                  \
@@ -25,7 +25,7 @@ static int add_script_json(struct ash_str *page, const char *text)
     return rc;
 }
 
-/* What stands in a slot of the page. */
+/* Fill a slot of the page. */
 static int fill_slot(const char *name, size_t name_bytes, const char *nonce, const char *data, struct ash_str *out)
 {
     const struct {

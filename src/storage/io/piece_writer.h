@@ -1,8 +1,8 @@
 /* piece_writer - writes parts of large files in the background of its caller: bytes are copied into buffers of a
  * bounded size, summed while they are there, and written past the page cache while the caller fills the next ones.
  * Several processes may write parts of the same files concurrently; each gets the checksums of its own parts, which add
- * up to those of the files. While a folder's files are on their way to the disk, those of the next may be filled, out
- * of the same memory. One owner thread. */
+ * up to those of the files. While a folder's files are written to the disk, those of the next may be filled, out of the
+ * same memory. One owner thread. */
 #ifndef ASH_STORAGE_IO_PIECE_WRITER_H
 #define ASH_STORAGE_IO_PIECE_WRITER_H
 

@@ -17,7 +17,7 @@ static void warn_retry(void *ctx, const char *why, double wait_s)
     uint64_t warned_ns = atomic_load(&settings->warned_ns);
 
     if (warned_ns != 0 && now_ns - warned_ns < WARN_NS) return;
-    if (!atomic_compare_exchange_strong(&settings->warned_ns, &warned_ns, now_ns)) return; /* another thread says it */
+    if (!atomic_compare_exchange_strong(&settings->warned_ns, &warned_ns, now_ns)) return; /* another reports it */
     ash_log(ASH_LOG_WARN, "%s; trying again in %.1f s, for %.0f s at most", why, wait_s, settings->s3.retry_s);
 }
 
