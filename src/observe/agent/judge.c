@@ -251,8 +251,7 @@ void *ash_agent_judge(void *arg)
     uint64_t next_ns = 0, saved_ns = ash_clock_ns(), period_ns = (uint64_t)(agent->opts.judge_seconds * 1e9);
     uint64_t saved_number = agent->state.kernel_number;
 
-    if (agent->state.status != ASH_NODE_HEALTHY)
-        publish(agent, true); /* decisions before a restart still hold */
+    if (agent->state.status != ASH_NODE_HEALTHY) publish(agent, true); /* decisions before a restart still hold */
     while (!atomic_load(&agent->is_stopping)) {
         bool changed = false, has_event = false;
 

@@ -39,7 +39,7 @@ struct ash_sources {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;
     uint64_t round, round_ns; /* the last one, and when it was complete */
-    size_t pending; /* collectors of this round that have not answered: the last one wakes us */
+    size_t pending;           /* collectors of this round that have not answered: the last one wakes us */
     bool is_reading, is_stopping;
 };
 

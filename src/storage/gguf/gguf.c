@@ -27,13 +27,10 @@
 static const struct {
     uint32_t number;
     enum ash_dtype dtype;
-} tensor_types
-    [] =
-        {
-            {0, ASH_F32},   {1, ASH_F16},   {2, ASH_Q4_0},  {3, ASH_Q4_1},  {6, ASH_Q5_0},
-            {7, ASH_Q5_1},  {8, ASH_Q8_0},  {10, ASH_Q2_K}, {11, ASH_Q3_K}, {12, ASH_Q4_K},
-            {13, ASH_Q5_K}, {14, ASH_Q6_K}, {30, ASH_BF16}, /* Q8_W is written like Q8_0; it is read as Q8_0 */
-            {8, ASH_Q8_W}};                                 /* unless metadata override it */
+} tensor_types[] = {{0, ASH_F32},   {1, ASH_F16},   {2, ASH_Q4_0},  {3, ASH_Q4_1},  {6, ASH_Q5_0},
+                    {7, ASH_Q5_1},  {8, ASH_Q8_0},  {10, ASH_Q2_K}, {11, ASH_Q3_K}, {12, ASH_Q4_K},
+                    {13, ASH_Q5_K}, {14, ASH_Q6_K}, {30, ASH_BF16}, /* Q8_W is written like Q8_0; it is read as Q8_0 */
+                    {8, ASH_Q8_W}};                                 /* unless metadata override it */
 
 /* The names of all of GGML's types by their numbers, for messages; NULL: the number is not, or no longer, used. */
 static const char *const ggml_names[] = {

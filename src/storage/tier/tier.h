@@ -22,8 +22,7 @@ struct ash_tier_object {
     uint64_t size_bytes;
     double modified_s;                    /* seconds since 1970; 0: unknown */
     char version[ASH_TIER_VERSION_BYTES]; /* changes with the bytes: an ETag, or inode, size and time */
-    bool
-        is_released; /* the bytes are in Lustre's archive alone: reading restores them, and takes time */
+    bool is_released; /* the bytes are in Lustre's archive alone: reading restores them, and takes time */
 };
 
 /* Bytes of an object. version (may be NULL): the one that it must have. */
