@@ -39,7 +39,7 @@ int ash_chaos_job_start(struct ash_chaos_job *job, char *const *words, const cha
             dup2(fd, STDOUT_FILENO);
             dup2(fd, STDERR_FILENO);
         }
-        execv("/proc/self/exe", words);
+        execv(strchr(words[0], '/') != NULL ? words[0] : "/proc/self/exe", words);
         _exit(127);
     }
     if (fd >= 0) close(fd);

@@ -17,8 +17,8 @@ struct ash_chaos_job {
     int code;       /* its exit code (128 + signal), once it has ended */
 };
 
-/* Start this program with words (argv, NULL-terminated, the first is its name). out: a file for its output; NULL: this
- * terminal. Returns 0 or a negative errno. */
+/* Start a program with words (argv, NULL-terminated): the one that the first is the path of, or this one if that is a
+ * name. out: a file for its output; NULL: this terminal. Returns 0 or a negative errno. */
 int ash_chaos_job_start(struct ash_chaos_job *job, char *const *words, const char *out, struct ash_err *err);
 /* Has it ended? Then its code is there. */
 bool ash_chaos_job_ended(struct ash_chaos_job *job);

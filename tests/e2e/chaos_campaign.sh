@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# ashlar chaos campaign and run: drawn jobs whose ranks are killed by real signals end with the bits of one process; a job of one's own can be disturbed.
+# chaos campaign, ashlar chaos run: drawn jobs whose ranks are killed by real signals end with the bits of one process; a job of one's own can be disturbed.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 mkdir "$SCRATCH/campaign" && echo important > "$SCRATCH/campaign/thesis.txt"
-try "$ASHLAR" chaos campaign --seed 1 --runs 8 --scratch "$SCRATCH/campaign" --keep
+try "$BUILD/tests/chaos" campaign --seed 1 --runs 8 --scratch "$SCRATCH/campaign" --keep
 expect 0 "8 drawn runs: $(cat "$SCRATCH/out")"
 grep -q '^8 of 8 runs have the bits of one process$' "$SCRATCH/out" || fail "campaign: $(tail -n 3 "$SCRATCH/out")"
 same "what is in the folder afterwards" thesis.txt "$(ls "$SCRATCH/campaign")"
@@ -20,6 +20,6 @@ bits_of hit | cmp -s - <(bits_of straight) || fail "a disturbed job has other bi
 
 try "$ASHLAR" chaos run train job.yaml
 expect_error 2 "a job that is not launched" "launch"
-try "$ASHLAR" chaos campaign --runs 0
+try "$BUILD/tests/chaos" campaign --runs 0
 expect_error 2 "no runs" "runs"
 finish

@@ -1,6 +1,6 @@
 /* member - membership as a state machine: messages, closed connections and the time go in; messages and events come
  * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated
- * network (`ashlar chaos simulate`).
+ * network (tests/chaos/simulate).
  *
  * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. Whoever finds a neighbour
  * closed or silent tells the others along the tree; the epoch is then over for all.

@@ -1,5 +1,5 @@
 /* simulate - whole runs of ranks whose step boundaries are machines (train/elastic) over machines of membership
- * (collective/simulate), under a virtual clock: steps, saves, losses, joins, stops, resizes, corruption and damage in
+ * (chaos/simulate), under a virtual clock: steps, saves, losses, joins, stops, resizes, corruption and damage in
  * drawn histories. Memory is modelled: which rank has which part of the state, of which step. */
 #ifndef ASH_TESTS_ELASTIC_SIMULATE_H
 #define ASH_TESTS_ELASTIC_SIMULATE_H
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/simulate/simulate.h"
+#include "chaos/simulate/simulate.h"
 #include "train/elastic/elastic.h"
 
 #define RANKS_MAX 8

@@ -1,5 +1,5 @@
 /* Simulated processes, what happens to them one event after the other, and a run from begin to end. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* chaos_faults - the rows of `ashlar chaos matrix`: what happens to a small job, and how it is seen that the job got
+/* faults - the rows of `chaos matrix`: what happens to a small job, and how it is seen that the job got
  * over it. */
-#ifndef ASH_CMD_CHAOS_FAULTS_H
-#define ASH_CMD_CHAOS_FAULTS_H
+#ifndef ASH_TESTS_CHAOS_FAULTS_H
+#define ASH_TESTS_CHAOS_FAULTS_H
 
 #include <limits.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 #include "base/fault_point.h"
 #include "cmd/chaos_job.h"
-#include "cmd/chaos_words.h"
+#include "chaos/words.h"
 
 #define ASH_CHAOS_CELL_LIMIT_S 120.0
 

@@ -1,6 +1,6 @@
-/* chaos_words - the words of a job that faults happen to, and the data that it trains on. */
-#ifndef ASH_CMD_CHAOS_WORDS_H
-#define ASH_CMD_CHAOS_WORDS_H
+/* words - the words of a job that faults happen to, and the data that it trains on. */
+#ifndef ASH_TESTS_CHAOS_WORDS_H
+#define ASH_TESTS_CHAOS_WORDS_H
 
 #include <stddef.h>
 #include "ashlar/err.h"

@@ -1,5 +1,5 @@
 /* Virtual time: random numbers of the seed, and a heap of events, one per message, timer and fault. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <stdlib.h>
 

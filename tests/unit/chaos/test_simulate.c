@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "collective/simulate/simulate.h"
+#include "chaos/simulate/simulate.h"
 #include "unit/sanitized.h"
 
 #if SANITIZED

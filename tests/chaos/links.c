@@ -1,6 +1,6 @@
-/* chaos_links: faults of the network between nodes that have one of their own (ashlar launch --netns). A job's second
+/* links: faults of the network between nodes that have one of their own (ashlar launch --netns). A job's second
  * node is cut off, in one or both directions, or its link gets slow. */
-#include "cmd/chaos_links.h"
+#include "chaos/links.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
  *   bounded     nobody waits for a view longer than its own limits allow
  *   settled     once faults end, all that live run one view, within a limit
  *   not lost    a view goes on from the last finished step, as long as one process lives that holds it */
-#ifndef ASH_COLLECTIVE_SIMULATE_SIMULATE_H
-#define ASH_COLLECTIVE_SIMULATE_SIMULATE_H
+#ifndef ASH_TESTS_CHAOS_SIMULATE_SIMULATE_H
+#define ASH_TESTS_CHAOS_SIMULATE_SIMULATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* chaos_words: small jobs, put together. */
-#include "cmd/chaos_words.h"
+/* words: small jobs, put together. */
+#include "chaos/words.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -58,7 +58,8 @@ int ash_chaos_prepare(const char *scratch, struct ash_err *err)
     snprintf(yaml, sizeof(yaml), JOB_YAML, scratch);
     rc = ash_file_replace(path, yaml, strlen(yaml), err);
     if (rc < 0) return rc;
-    ash_chaos_add_all(&words, "ashlar data arithmetic --count 2000 --out");
+    ash_chaos_add(&words, ASHLAR_PROGRAM);
+    ash_chaos_add_all(&words, "data arithmetic --count 2000 --out");
     ash_chaos_add(&words, "%s/data", scratch);
     snprintf(path, sizeof(path), "%s/data.txt", scratch);
     rc = ash_chaos_job_start(&job, words.list, path, err);

@@ -1,5 +1,5 @@
-/* ashlar chaos simulate: membership under a virtual clock and network, thousands of ranks or thousands of seeds. */
-#include "cmd/chaos_priv.h"
+/* chaos simulate: membership under a virtual clock and network, thousands of ranks or thousands of seeds. */
+#include "chaos/chaos.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
-#include "collective/simulate/simulate.h"
+#include "chaos/simulate/simulate.h"
 
 struct flags {
     int64_t ranks, per_host, seed, seeds, count;
@@ -48,16 +48,16 @@ static const struct ash_opt_table simulate_table = {
     .section = "", .help = "flags", .opts = simulate_opts, .count = ASH_COUNT(simulate_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar chaos simulate [--ranks N] [--seed S] [--seeds K]",
-    .about = "Runs the membership code of this program in a virtual network: messages that are late, lost and out of\n"
+    .synopsis = "chaos simulate [--ranks N] [--seed S] [--seeds K]",
+    .about = "Runs the membership code in a virtual network: messages that are late, lost and out of\n"
              "order, cuts in one or both directions, processes and hosts that die, sleep, come back and leave. Checks "
              "at every\n"
              "moment that one side runs, that every wait is bounded, that no finished step is lost, and that all "
              "settles\n"
              "once faults end. A run that fails is printed with the line that repeats it; the exit code is then 1.",
-    .examples = "  ashlar chaos simulate --ranks 64 --seeds 10000\n"
-                "  ashlar chaos simulate --ranks 16384 --faults crash,follow\n"
-                "  ashlar chaos simulate --seeds 100 --plant right",
+    .examples = "  chaos simulate --ranks 64 --seeds 10000\n"
+                "  chaos simulate --ranks 16384 --faults crash,follow\n"
+                "  chaos simulate --seeds 100 --plant right",
 };
 
 /* The set of faults that a list names. */
@@ -138,7 +138,7 @@ static int report_failure(const struct flags *flags, uint64_t seed, const struct
 {
     fprintf(stderr, "ashlar: error: seed %llu: %s\n", (unsigned long long)seed, result->violation);
     fprintf(stderr,
-            "again: ashlar chaos simulate --ranks %lld --per-host %lld --seed %llu --faults %s --count %lld --right %s "
+            "again: chaos simulate --ranks %lld --per-host %lld --seed %llu --faults %s --count %lld --right %s "
             "--silent %g --plant %s\n",
             (long long)flags->ranks, (long long)flags->per_host, (unsigned long long)seed, flags->faults,
             (long long)flags->count, right_names[flags->right], flags->silent, plant_names[flags->plant]);
@@ -181,7 +181,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 
     (void)opts;
     (void)word;
-    if (read_faults(flags->faults, &faults, &err) < 0) return ash_cmd_misuse("chaos simulate", "%s", err.text);
+    if (read_faults(flags->faults, &faults, &err) < 0) return ash_cmd_fail(&err);
     ash_interrupt_install();
     code = simulate_all(flags, faults, &totals, &err);
     totals.wall_s = (double)(ash_clock_ns() - begin_ns) * 1e-9;

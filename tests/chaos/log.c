@@ -1,5 +1,5 @@
-/* chaos_log: two logs, line by line. */
-#include "cmd/chaos_log.h"
+/* log: two logs, line by line. */
+#include "chaos/log.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* ashlar chaos matrix: each fault in each layout, compared with one process; a table of the costs. */
-#include "cmd/chaos_faults.h"
-#include "cmd/chaos_log.h"
-#include "cmd/chaos_priv.h"
+/* chaos matrix: each fault in each layout, compared with one process; a table of the costs. */
+#include "chaos/faults.h"
+#include "chaos/log.h"
+#include "chaos/chaos.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,14 +48,14 @@ static const struct ash_opt_table matrix_table = {
     .section = "", .help = "flags", .opts = matrix_opts, .count = ASH_COUNT(matrix_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar chaos matrix [--fault TEXT] [--layout NAME] [--nodes N] [--cells N] [--seed S]",
+    .synopsis = "chaos matrix [--fault TEXT] [--layout NAME] [--nodes N] [--cells N] [--seed S]",
     .about =
         "Makes each fault happen to small jobs in each layout, on two nodes or more. Losses and states of every step "
         "must be\nthose of one process. Prints a Markdown table: steps lost, and seconds to notice, to form "
         "the next group, to move\nthe state and of work redone, each the most of all layouts. A cell that fails "
         "makes the exit code 1.",
-    .examples = "  ashlar chaos matrix\n  ashlar chaos matrix --cells 6 --seed 3\n"
-                "  ashlar chaos matrix --nodes 3 --netns --fault 'kill a node'",
+    .examples = "  chaos matrix\n  chaos matrix --cells 6 --seed 3\n"
+                "  chaos matrix --nodes 3 --netns --fault 'kill a node'",
 };
 
 #define LAYOUTS 8
@@ -147,7 +147,7 @@ static int run_reference(const struct ash_chaos_cell *cell, const struct ash_cha
     snprintf(dir, PATH_MAX, "%s/one-%d%d", cell->scratch, cell->layout->has_experts, fault->is_bf16);
     if (ash_run_newest_step(dir, NULL, NULL) >= steps) return 0;
     ash_dir_remove(dir, NULL);
-    ash_chaos_add(&words, "ashlar");
+    ash_chaos_add(&words, ASHLAR_PROGRAM);
     add_job(&words, cell, fault, dir);
     ash_chaos_add(&words, "train.steps=%" PRIu64, steps + STEPS_MORE);
     snprintf(out, sizeof(out), "%s/one.txt", cell->scratch);
@@ -288,13 +288,16 @@ static int run_all(const struct flags *flags, const char *scratch)
     return failed == 0 ? 0 : 1;
 }
 
-static bool has_layout(const char *name)
+static int check_layout(const char *name, struct ash_err *err)
 {
     bool is_known = name == NULL;
 
     for (size_t i = 0; !is_known && i < LAYOUTS; i++)
         is_known = strcmp(layouts[i].name, name) == 0;
-    return is_known;
+    return is_known
+               ? 0
+               : ash_err_set(err, -EINVAL,
+                             "--layout is '%.60s': give dp, fsdp 1, fsdp 2, fsdp 3, tp*pp, cp*dp, dp*fsdp or ep", name);
 }
 
 static int run_matrix(int argc, char **argv)
@@ -309,13 +312,9 @@ static int run_matrix(int argc, char **argv)
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && !has_layout(flags.layout))
-        code = ash_cmd_misuse("chaos matrix",
-                              "--layout is '%.60s': give dp, fsdp 1, fsdp 2, fsdp 3, tp*pp, cp*dp, "
-                              "dp*fsdp or ep",
-                              flags.layout);
-    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0)
-        code = ash_cmd_misuse("chaos matrix", "%s", err.text);
+    if (code == ASH_CMD_GO &&
+        (check_layout(flags.layout, &err) < 0 || ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0))
+        code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);
     return code;

@@ -1,9 +1,9 @@
-/* chaos_again - rows of `ashlar chaos matrix` in which something happens more than once, or on the way. All return as
+/* again - rows of `chaos matrix` in which something happens more than once, or on the way. All return as
  * ash_chaos_fault.happen. */
-#ifndef ASH_CMD_CHAOS_AGAIN_H
-#define ASH_CMD_CHAOS_AGAIN_H
+#ifndef ASH_TESTS_CHAOS_AGAIN_H
+#define ASH_TESTS_CHAOS_AGAIN_H
 
-#include "cmd/chaos_faults.h"
+#include "chaos/faults.h"
 
 /* A rank is killed and restarted; a bit of the state sent to it changes in transit. */
 int ash_chaos_flip_sent(struct ash_chaos_cell *cell);

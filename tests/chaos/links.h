@@ -1,9 +1,9 @@
-/* chaos_links - rows of `ashlar chaos matrix` that need networks of nodes: launch with --netns. All return as
+/* links - rows of `chaos matrix` that need networks of nodes: launch with --netns. All return as
  * ash_chaos_fault.happen. */
-#ifndef ASH_CMD_CHAOS_LINKS_H
-#define ASH_CMD_CHAOS_LINKS_H
+#ifndef ASH_TESTS_CHAOS_LINKS_H
+#define ASH_TESTS_CHAOS_LINKS_H
 
-#include "cmd/chaos_faults.h"
+#include "chaos/faults.h"
 
 /* Cut the second node's link until one side continues without the other; then heal it: ranks that reconnect end. */
 int ash_chaos_cut_link(struct ash_chaos_cell *cell);

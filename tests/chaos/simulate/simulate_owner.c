@@ -1,5 +1,5 @@
 /* What owners of simulated processes may ask for and do. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
-/* chaos_again: bits that change in transit, losses during state streaming, all ranks one after the other, one step
+/* again: bits that change in transit, losses during state streaming, all ranks one after the other, one step
  * again and again. */
-#include "cmd/chaos_again.h"
+#include "chaos/again.h"
 
 #include <errno.h>
 #include <signal.h>

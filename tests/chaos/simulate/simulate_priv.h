@@ -1,11 +1,11 @@
 /* simulate_priv - the inside of a simulated job: simulate.c (processes, events, a run), simulate_queue.c (time),
  * simulate_network.c (who reaches whom, messages, the register), simulate_faults.c (what goes wrong), simulate_check.c
  * (what must be true), simulate_owner.c (for owners of processes). */
-#ifndef ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
-#define ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
+#ifndef ASH_TESTS_CHAOS_SIMULATE_SIMULATE_PRIV_H
+#define ASH_TESTS_CHAOS_SIMULATE_SIMULATE_PRIV_H
 
 #include "collective/member/member.h"
-#include "collective/simulate/simulate.h"
+#include "chaos/simulate/simulate.h"
 
 #define ASH_SIM_CUTS 4
 #define ASH_SIM_NEVER UINT64_MAX

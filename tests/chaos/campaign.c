@@ -1,7 +1,7 @@
-/* ashlar chaos campaign: drawn jobs, each interrupted several times, each held to one process. */
+/* chaos campaign: drawn jobs, each interrupted several times, each held to one process. */
 #include "cmd/chaos_job.h"
-#include "cmd/chaos_words.h"
-#include "cmd/chaos_priv.h"
+#include "chaos/words.h"
+#include "chaos/chaos.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,13 +43,13 @@ static const struct ash_opt_table campaign_table = {
     .section = "", .help = "flags", .opts = campaign_opts, .count = ASH_COUNT(campaign_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar chaos campaign [--seed S] [--runs N]",
+    .synopsis = "chaos campaign [--seed S] [--runs N]",
     .about =
         "Draws small models, layouts, saves, resizes and interruptions from seeds. Every job is run by one process and "
         "by\nseveral of which some are killed at drawn moments; in every second job they come back. All losses and "
         "the final\nstate must have the same bits, and every step must be in the log once. A run that fails is "
         "printed with the line\nthat repeats it; the exit code is then 1.",
-    .examples = "  ashlar chaos campaign --runs 100\n  ashlar chaos campaign --seed 4711 --runs 1 --keep",
+    .examples = "  chaos campaign --runs 100\n  chaos campaign --seed 4711 --runs 1 --keep",
 };
 
 /* ---- a drawn job ------------------------------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static int run_one(const struct drawn *drawn, const char *scratch, struct ash_er
     char out[PATH_MAX];
     int rc;
 
-    ash_chaos_add(&words, "ashlar");
+    ash_chaos_add(&words, ASHLAR_PROGRAM);
     add_job(&words, drawn, scratch, "one");
     snprintf(out, sizeof(out), "%s/one.txt", scratch);
     rc = ash_chaos_job_start(&job, words.list, out, err);
@@ -266,7 +266,7 @@ static int run_many(struct drawn *drawn, const char *scratch, struct ash_err *er
     char out[PATH_MAX];
     int rc;
 
-    ash_chaos_add(&words, "ashlar");
+    ash_chaos_add(&words, ASHLAR_PROGRAM);
     ash_chaos_add(&words, "launch");
     ash_chaos_add(&words, "--procs=%zu", drawn->layout->procs);
     ash_chaos_add(&words, "--nodes=%" PRIu64, drawn->nodes);
@@ -339,8 +339,7 @@ static int run_all(const struct flags *flags, const char *scratch)
 
         if (run_case((uint64_t)(flags->seed + i), scratch, &why) == 0) continue;
         failed++;
-        printf("    %s\n    again: ashlar chaos campaign --seed %" PRId64 " --runs 1 --keep\n", why.text,
-               flags->seed + i);
+        printf("    %s\n    again: chaos campaign --seed %" PRId64 " --runs 1 --keep\n", why.text, flags->seed + i);
     }
     printf("%" PRId64 " of %" PRId64 " runs have the bits of one process\n", flags->runs - failed, flags->runs);
     if (failed == 0 || !flags->keep) ash_own_dir_remove(scratch, KIND, NULL);
@@ -359,8 +358,7 @@ static int run_campaign(int argc, char **argv)
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0)
-        code = ash_cmd_misuse("chaos campaign", "%s", err.text);
+    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, KIND, scratch, &err) < 0) code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);
     return code;

@@ -1,6 +1,6 @@
-/* chaos_log - are the steps of a disturbed run those of one process? */
-#ifndef ASH_CMD_CHAOS_LOG_H
-#define ASH_CMD_CHAOS_LOG_H
+/* log - are the steps of a disturbed run those of one process? */
+#ifndef ASH_TESTS_CHAOS_LOG_H
+#define ASH_TESTS_CHAOS_LOG_H
 
 #include "ashlar/err.h"
 

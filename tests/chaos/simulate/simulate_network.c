@@ -1,5 +1,5 @@
 /* The virtual network: who reaches whom, messages that are late, lost or doubled, and the register. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What goes wrong, drawn from the seed. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* What must be true of a job, whatever happens to it. */
-#include "collective/simulate/simulate_priv.h"
+#include "chaos/simulate/simulate_priv.h"
 
 #include <stdarg.h>
 #include <stdio.h>

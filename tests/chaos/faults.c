@@ -1,7 +1,7 @@
-/* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. No fixed waits: a fault
+/* faults: faults made by real signals, through the run's folder and the nodes' networks. No fixed waits: a fault
  * is over when the job reports it. */
-#include "cmd/chaos_again.h"
-#include "cmd/chaos_links.h"
+#include "chaos/again.h"
+#include "chaos/links.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -305,7 +305,8 @@ static int kill_two(struct ash_chaos_cell *cell)
 
 void ash_chaos_add_launch(struct ash_chaos_words *words, const struct ash_chaos_cell *cell)
 {
-    ash_chaos_add_all(words, "ashlar launch");
+    ash_chaos_add(words, ASHLAR_PROGRAM);
+    ash_chaos_add(words, "launch");
     ash_chaos_add(words, "--procs=%zu", cell->ranks);
     ash_chaos_add(words, "--nodes=%zu", cell->nodes);
     if (cell->has_net) ash_chaos_add_all(words, "--netns");
