@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "serve/api/api_priv.h"
+#include "serve/api/handlers.h"
+#include "serve/api/request.h"
 
 #define RESET_SECONDS 30.0 /* a step takes far less */
 

@@ -76,11 +76,6 @@ static void put_call(struct ash_api_call *call)
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
-const char *ash_api_choice_reason(const struct ash_api_choice *choice)
-{
-    return choice->has_stopped ? "stop" : ash_finish_reason(choice->end.finish);
-}
-
 /* All choices are done: on a worker thread, because a long answer takes long to write. */
 static void respond(void *ctx)
 {

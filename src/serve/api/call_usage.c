@@ -1,7 +1,12 @@
-/* Tokens of a call: of its prompts, its answers, and of the thoughts among these. */
+/* What a call came to: why a choice ended; tokens of prompts, of answers, and of the thoughts among these. */
 #include <stdio.h>
 
 #include "serve/api/call.h"
+
+const char *ash_api_choice_reason(const struct ash_api_choice *choice)
+{
+    return choice->has_stopped ? "stop" : ash_finish_reason(choice->end.finish);
+}
 
 int ash_api_choice_open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out,
                                 struct ash_err *err)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "serve/api/grammars.h"
+#include "serve/api/handlers.h"
 #include "serve/api/openai.h"
 #include "serve/api/strategy.h"
 #include "serve/api/write.h"

@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "base/utf8.h"
 #include "serve/api/grammars.h"
+#include "serve/api/handlers.h"
 #include "serve/api/strategy.h"
 #include "serve/api/write.h"
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/api/handlers.h"
 #include "serve/api/write.h"
 
 /* What only this form knows. */

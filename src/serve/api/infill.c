@@ -1,5 +1,6 @@
 /* POST /infill: fill the gap between two texts, with the marks that the model was trained with. */
 #include "serve/api/llama.h"
+#include "serve/api/handlers.h"
 
 /* Append the ids of a text field. */
 static void add_text(struct ash_ids *ids, struct ash_api_request *request, const char *key)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "serve/api/grammars.h"
+#include "serve/api/handlers.h"
 #include "serve/api/openai.h"
 
 /* A list of paths. */

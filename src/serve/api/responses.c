@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "serve/api/grammars.h"
+#include "serve/api/handlers.h"
 #include "serve/api/write.h"
 
 /* A stream is a list of items, one after the other. */

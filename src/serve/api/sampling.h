@@ -2,7 +2,7 @@
 #ifndef ASH_SERVE_API_SAMPLING_H
 #define ASH_SERVE_API_SAMPLING_H
 
-#include "serve/api/api_priv.h"
+#include "serve/api/request.h"
 #include "serve/stops.h"
 #include "serve/votes.h"
 

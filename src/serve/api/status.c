@@ -1,5 +1,5 @@
 /* What the server says of itself: models, health, load, version, and llama.cpp's props and slots. */
-#include "serve/api/api_priv.h"
+#include "serve/api/handlers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "observe/exporter/process.h"
 #include "record/metrics.h"
 #include "serve/api/metrics.h"
+#include "serve/api/request.h"
 
 static bool is_ready(struct ash_api *api)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "serve/api/conversation.h"
+#include "serve/api/handlers.h"
 #include "serve/api/write.h"
 
 /* The text as llama.cpp ("content") or vLLM ("prompt", "messages") name it. */

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "harness/api_server.h"
-#include "serve/api/api_priv.h"
+#include "serve/api/request.h"
 
 static struct api_server server;
 

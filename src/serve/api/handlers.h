@@ -1,0 +1,52 @@
+/* handlers - what the routes call, by file. Each answers one exchange, on a worker thread; ctx is the api. */
+#ifndef ASH_SERVE_API_HANDLERS_H
+#define ASH_SERVE_API_HANDLERS_H
+
+struct ash_http_exchange;
+
+/* completions.c: POST /v1/completions. */
+void ash_api_completions(void *ctx, struct ash_http_exchange *exchange);
+/* chat.c: POST /v1/chat/completions. */
+void ash_api_chat(void *ctx, struct ash_http_exchange *exchange);
+/* responses.c: POST /v1/responses. */
+void ash_api_responses(void *ctx, struct ash_http_exchange *exchange);
+/* embeddings.c: POST /v1/embeddings. */
+void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange);
+/* messages.c: POST /v1/messages. */
+void ash_api_messages(void *ctx, struct ash_http_exchange *exchange);
+/* messages.c: POST /v1/messages/count_tokens. */
+void ash_api_count_tokens(void *ctx, struct ash_http_exchange *exchange);
+/* llama_read.c: POST /completion. */
+void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange);
+/* infill.c: POST /infill. */
+void ash_api_infill(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /v1/models. */
+void ash_api_models(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /health: 200 when the engine can answer and makes steps. */
+void ash_api_health(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /ready: 200 when the model is loaded. */
+void ash_api_ready(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /load: how many requests are being answered. */
+void ash_api_load(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /version. */
+void ash_api_version(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /props. */
+void ash_api_props(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /slots. */
+void ash_api_slots(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /reset_prefix_cache. */
+void ash_api_reset_prefix(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /v1/load_lora_adapter. */
+void ash_api_load_adapter(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /v1/unload_lora_adapter. */
+void ash_api_unload_adapter(void *ctx, struct ash_http_exchange *exchange);
+/* tokens.c: POST /tokenize. */
+void ash_api_tokenize(void *ctx, struct ash_http_exchange *exchange);
+/* tokens.c: POST /detokenize. */
+void ash_api_detokenize(void *ctx, struct ash_http_exchange *exchange);
+/* tokens.c: POST /apply-template. */
+void ash_api_apply_template(void *ctx, struct ash_http_exchange *exchange);
+/* metrics.c: GET /metrics. */
+void ash_api_metrics_page(void *ctx, struct ash_http_exchange *exchange);
+
+#endif

@@ -1,0 +1,39 @@
+/* request - what the request forms share: parse and check a request, refuse it, respond to it. */
+#ifndef ASH_SERVE_API_REQUEST_H
+#define ASH_SERVE_API_REQUEST_H
+
+#include "serve/api/api_priv.h"
+#include "serve/api/errors.h"
+#include "serve/api/fields.h"
+
+/* A request of any form: its fields, and what is wrong with it. */
+struct ash_api_request {
+    struct ash_api *api;
+    struct ash_http_exchange *exchange;
+    json_t *json;
+    struct ash_fields fields;
+    struct ash_api_err err;
+    const struct ash_served_adapter *adapter; /* that the model's name means, held; NULL: none */
+};
+
+/* Parse the body of a request that needs the model. False: it was refused, and answered. Release with
+ * ash_api_request_fini. */
+bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange);
+/* Find the adapter that the model's name means, once. Returns request->adapter. */
+const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *request);
+/* Check the model's name (field "model"; absent: the one that is served). */
+void ash_api_check_model(struct ash_api_request *request);
+/* After all fields were read: name the ones that nobody knows in log and header, or refuse them. */
+void ash_api_check_unknown(struct ash_api_request *request);
+/* Was anything wrong? Then answer so and return true. */
+bool ash_api_request_failed(struct ash_api_request *request);
+/* Free what it holds. */
+void ash_api_request_fini(struct ash_api_request *request);
+/* Respond with a JSON value and drop the reference to it. */
+void ash_api_respond_json(struct ash_http_exchange *exchange, unsigned status, json_t *json);
+/* Respond with text that is JSON already; takes its memory. A failed write (rc < 0) is 503. */
+void ash_api_respond_text(struct ash_http_exchange *exchange, int rc, struct ash_str *body);
+/* The name that answers give the model: the request's own, or the first. */
+const char *ash_api_model_name(const struct ash_api_request *request);
+
+#endif

@@ -1,0 +1,50 @@
+/* The routes: what a client may ask for, and which file answers. */
+#include "base/assert.h"
+#include "serve/api/api.h"
+#include "serve/api/handlers.h"
+#include "serve/page/page.h"
+
+#define GENERATES .takes_requests = true
+#define QUICK .is_open = true, .is_quick = true
+
+static const struct ash_http_route routes[] = {
+    {.method = "GET", .path = "/", .handle = ash_page_respond, QUICK},
+    {.method = "GET", .path = "/health", .handle = ash_api_health, QUICK},
+    {.method = "GET", .path = "/ping", .handle = ash_api_health, QUICK},
+    {.method = "POST", .path = "/ping", .handle = ash_api_health, QUICK},
+    {.method = "GET", .path = "/ready", .handle = ash_api_ready, QUICK},
+    {.method = "GET", .path = "/v1/health", .handle = ash_api_health, QUICK},
+    {.method = "GET", .path = "/metrics", .handle = ash_api_metrics_page, .is_open = true},
+    {.method = "GET", .path = "/version", .handle = ash_api_version, QUICK},
+    {.method = "GET", .path = "/load", .handle = ash_api_load, QUICK},
+    {.method = "GET", .path = "/props", .handle = ash_api_props},
+    {.method = "GET", .path = "/slots", .handle = ash_api_slots},
+    {.method = "GET", .path = "/v1/models", .handle = ash_api_models},
+    {.method = "GET", .path = "/models", .handle = ash_api_models},
+    {.method = "POST", .path = "/v1/completions", .handle = ash_api_completions, GENERATES},
+    {.method = "POST", .path = "/v1/chat/completions", .handle = ash_api_chat, GENERATES},
+    {.method = "POST", .path = "/chat/completions", .handle = ash_api_chat, GENERATES},
+    {.method = "POST", .path = "/v1/responses", .handle = ash_api_responses, GENERATES},
+    {.method = "POST", .path = "/responses", .handle = ash_api_responses, GENERATES},
+    {.method = "POST", .path = "/v1/embeddings", .handle = ash_api_embeddings, GENERATES},
+    {.method = "POST", .path = "/embeddings", .handle = ash_api_embeddings, GENERATES},
+    {.method = "POST", .path = "/v1/messages", .handle = ash_api_messages, GENERATES},
+    {.method = "POST", .path = "/v1/messages/count_tokens", .handle = ash_api_count_tokens},
+    {.method = "POST", .path = "/completion", .handle = ash_api_llama_completion, GENERATES},
+    {.method = "POST", .path = "/completions", .handle = ash_api_llama_completion, GENERATES},
+    {.method = "POST", .path = "/infill", .handle = ash_api_infill, GENERATES},
+    {.method = "POST", .path = "/reset_prefix_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
+    {.method = "POST", .path = "/flush_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
+    {.method = "GET", .path = "/flush_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
+    {.method = "POST", .path = "/v1/load_lora_adapter", .handle = ash_api_load_adapter, .needs_admin = true},
+    {.method = "POST", .path = "/v1/unload_lora_adapter", .handle = ash_api_unload_adapter, .needs_admin = true},
+    {.method = "POST", .path = "/tokenize", .handle = ash_api_tokenize},
+    {.method = "POST", .path = "/detokenize", .handle = ash_api_detokenize},
+    {.method = "POST", .path = "/apply-template", .handle = ash_api_apply_template},
+};
+
+const struct ash_http_route *ash_api_routes(size_t *count_out)
+{
+    *count_out = ASH_COUNT(routes);
+    return routes;
+}
