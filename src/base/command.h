@@ -1,4 +1,4 @@
-/* command - run another program, without a shell, and take what it says. */
+/* command - run another program, without a shell, and capture its output. */
 #ifndef ASH_BASE_COMMAND_H
 #define ASH_BASE_COMMAND_H
 
@@ -16,10 +16,10 @@ struct ash_command {
 
 struct ash_command_result {
     int code;                /* exit code; 128 + signal where one ended it */
-    struct ash_str out, err; /* what it printed, NUL-terminated */
+    struct ash_str out, err; /* its output, NUL-terminated */
 };
 
-/* Run it to its end. Returns 0 (also for an exit code other than 0), -ENOENT where there is no such program,
+/* Run it to its end. Returns 0 (also for an exit code other than 0), -ENOENT if there is no such program,
  * -ETIMEDOUT, -EFBIG or another negative errno; the sentence names the program. The caller frees *result_out with
  * ash_command_free, whatever was returned. */
 int ash_command_run(const struct ash_command *command, struct ash_command_result *result_out, struct ash_err *err);

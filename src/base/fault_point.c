@@ -1,4 +1,4 @@
-/* fault_point: SIGKILL, which nothing can catch: what is lost is what a crash of the machine would take, too. */
+/* fault_point: SIGKILL, which no process can catch: it loses as much as a crash of the machine. */
 #include "base/fault_point.h"
 
 #include <signal.h>

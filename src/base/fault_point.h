@@ -10,7 +10,7 @@ enum ash_fault_point {
     ASH_FAULT_REDUCE,        /* gradients are being reduced */
     ASH_FAULT_BEFORE_UPDATE, /* the sums are complete, the norm is not known */
     ASH_FAULT_IN_UPDATE,     /* some of the state is new */
-    ASH_FAULT_AFTER_UPDATE,  /* all of it is, and nobody has been told */
+    ASH_FAULT_AFTER_UPDATE,  /* all of it is new, and no peer knows yet */
     ASH_FAULT_VALIDATION,    /* in a validation */
     ASH_FAULT_SAVE,          /* a save has begun */
     ASH_FAULT_REFORM,        /* the next epoch is about to be formed */

@@ -23,7 +23,7 @@
 #define TEMP_TRIES_MAX 100
 #define WRITE_BYTES_MAX ((size_t)1 << 30) /* one write call never takes more than 2 GiB anyway */
 
-/* What a user can do about it, for the causes where that is known. */
+/* What a user can do about it, for known causes. */
 static const char *cause(int code)
 {
     switch (-code) {

@@ -40,7 +40,7 @@ int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *s
 /* Write path through a temporary file in its folder, flushed to disk and renamed. On error path is as it was. */
 int ash_file_replace(const char *path, const void *data, size_t size_bytes, struct ash_err *err);
 /* Remove what killed processes left in dir when they were replacing files: names that end in .tmp-<digits>-<digits>.
- * Only for a folder that nobody else is writing to. Folders of such names stay. */
+ * Only for a folder without other writers. Folders of such names stay. */
 int ash_file_sweep(const char *dir, struct ash_err *err);
 /* mkdir -p; an existing folder is success. */
 int ash_dir_make(const char *path, struct ash_err *err);

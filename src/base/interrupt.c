@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-#define SAME_REQUEST_NS 500000000ull /* a launcher passes on what the terminal has sent to everybody already */
+#define SAME_REQUEST_NS 500000000ull /* a launcher forwards a signal that the terminal has sent to its ranks too */
 
 /* All lock-free, hence safe in a handler. */
 static _Atomic uint64_t requested_ns; /* of the first signal; 0: none */
@@ -24,7 +24,7 @@ static void announce(int number)
     const char *text = atomic_load(&announced_text);
 
     atomic_store(&first_signal, number);
-    if (text != NULL && write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody is left to read it */
+    if (text != NULL && write(STDERR_FILENO, text, strlen(text)) < 0) return; /* no reader is left */
 }
 
 static void on_signal(int number)
@@ -52,7 +52,7 @@ void ash_interrupt_install(void)
     sigaction(SIGTERM, &action, NULL);
     /* a terminal that was closed; but nohup means that this must not matter */
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
-    action.sa_flags = SA_RESETHAND; /* someone who presses Ctrl-C twice means it */
+    action.sa_flags = SA_RESETHAND; /* a second Ctrl-C ends the process at once */
     sigaction(SIGINT, &action, NULL);
 }
 

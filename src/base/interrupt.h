@@ -16,10 +16,10 @@ bool ash_interrupt_requested(void);
 int ash_interrupt_signal(void);
 /* When the first signal arrives, write text to standard error at once. text is borrowed for good; NULL: nothing. */
 void ash_interrupt_announce(const char *text);
-/* The program ends in good order now, because of a request here or in another process of its job: what it still waits
- * for may take its time, until somebody asks again. Any thread. */
+/* The program ends in good order now, because of a request here or in another process of its job: its remaining waits
+ * may take their time, until a second request. Any thread. */
 void ash_interrupt_take_up(void);
-/* Must a wait for another process end? Yes when a request is older than grace_ns and nobody has taken it up, and at
+/* Must a wait for another process end? Yes when a request is older than grace_ns and has not been taken up, and at
  * once when a second signal came (more than half a second after the first). Any thread. */
 bool ash_interrupt_ends_wait(uint64_t grace_ns);
 

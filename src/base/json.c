@@ -13,8 +13,8 @@
 #include "base/json_priv.h"
 #include "base/number.h"
 
-/* json_loadb, and where that fails once more with what Python would read; without flags, NUL too. NULL: *where says
- * what is wrong. */
+/* json_loadb; if that fails, once more after rewriting Python's JSON. Without flags, NUL too. NULL: *where has the
+ * error. */
 static json_t *load(const char *text, size_t size_bytes, size_t flags, json_error_t *where)
 {
     json_t *json = json_loadb(text, size_bytes, flags, where);

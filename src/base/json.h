@@ -1,4 +1,4 @@
-/* json - jansson with typed look-ups whose errors name the key, what was expected and what was found. */
+/* json - jansson with typed look-ups whose errors name the key, the expected type and the found one. */
 #ifndef ASH_BASE_JSON_H
 #define ASH_BASE_JSON_H
 
@@ -25,7 +25,7 @@ int ash_json_parse_unique(const char *text, size_t size_bytes, const char *name,
 int ash_json_parse_line(const char *text, size_t size_bytes, const char *name, uint64_t line, json_t **json_out,
                         struct ash_err *err);
 /* json_loadb for texts of strangers: JSON and nothing else, but integers beyond 64 bits become real numbers, and half
- * of a character (\ud83d, as JavaScript cuts texts) becomes U+FFFD. NULL: *where says what is wrong. */
+ * of a character (\ud83d, as JavaScript cuts texts) becomes U+FFFD. NULL: *where has the error. */
 json_t *ash_json_load_text(const char *text, size_t size_bytes, size_t flags, json_error_t *where);
 /* Read and parse a file of at most ASH_JSON_MAX_BYTES; also the errors of reading it. */
 int ash_json_load(const char *path, json_t **json_out, struct ash_err *err);

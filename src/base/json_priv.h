@@ -8,7 +8,7 @@
 
 /* How much is rewritten. */
 enum ash_json_rewriting {
-    ASH_JSON_REWRITE_VALID,  /* what is JSON and yet refused: large integers, halves of characters */
+    ASH_JSON_REWRITE_VALID,  /* JSON that jansson refuses: large integers, halves of characters */
     ASH_JSON_REWRITE_PYTHON, /* also what only Python takes for JSON */
     ASH_JSON_REWRITE_NUL     /* also NUL */
 };

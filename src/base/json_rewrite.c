@@ -1,4 +1,4 @@
-/* JSON as Python writes it, rewritten for jansson. One walk over the text that copies what it does not know; it checks
+/* JSON as Python writes it, rewritten for jansson. One walk over the text that copies everything unknown; it checks
  * nothing, because jansson reads the result. */
 #include "base/json_priv.h"
 

@@ -1,4 +1,4 @@
-/* math - the small integer arithmetic that everybody needs: limits, and rounding to multiples. */
+/* math - small integer arithmetic: limits, and rounding to multiples. */
 #ifndef ASH_BASE_MATH_H
 #define ASH_BASE_MATH_H
 

@@ -70,7 +70,7 @@ static const char *take_digits(const char *text, struct decimal *decimal)
     }
 }
 
-/* "e6", where it is one. Returns where it ends. */
+/* An exponent ("e6"), if there is one. Returns its end. */
 static const char *take_exponent(const char *text, struct decimal *decimal)
 {
     const char *digits = text + 1;

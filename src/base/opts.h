@@ -66,7 +66,7 @@ void ash_opts_pass_others(struct ash_opts *opts);
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err);
 /* Every ASHLAR_SECTION_NAME that is in the environment. */
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);
-/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL where it is unset or
+/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL if it is unset or
  * empty. */
 const char *ash_env_get(const char *name);
 /* A YAML job file: nested maps, or dotted keys. Anchors and aliases are refused; depth and size are bounded. */
@@ -84,7 +84,7 @@ size_t ash_opts_count(const struct ash_opts *opts);
 /* Setting index, below the count; *table_out (may be NULL) is the table that it is in. Borrowed. */
 const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out);
 
-/* Was it set by anyone (file, flag, environment)? */
+/* Was it set by a file, a flag or the environment? */
 bool ash_opts_is_set(const struct ash_opts *opts, const char *key);
 /* Print the settings with defaults, limits and help, aligned, section by section: the body of --help. */
 void ash_opts_print_help(const struct ash_opts *opts, FILE *out);

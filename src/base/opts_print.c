@@ -6,7 +6,7 @@
 #include "base/opts_priv.h"
 #include "base/utf8.h"
 
-#define LEFT_COLUMNS_MAX 30 /* a longer left part gets a line of its own */
+#define LEFT_COLUMNS_MAX 30 /* a longer left part gets its own line */
 #define LINE_COLUMNS 100
 
 /* ---- help -------------------------------------------------------------------------------------------------------- */

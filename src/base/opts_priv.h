@@ -14,7 +14,7 @@ struct ash_opt_slot {
     const struct ash_opt *opt;
     void *field;         /* in the bound object */
     const char *key;     /* "section.name", or "name" in the empty section */
-    bool is_set;         /* by anyone but the default */
+    bool is_set;         /* by a source other than the default */
     unsigned generation; /* the source that set it last; a list grows only within one source */
     size_t line;         /* in the YAML file of that generation */
     size_t capacity;     /* of a list's items */

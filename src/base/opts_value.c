@@ -225,7 +225,7 @@ static int push_comma_separated(struct ash_opts *opts, struct ash_opt_slot *slot
     return rc;
 }
 
-/* A list that another source filled starts anew. */
+/* A list that another source filled starts empty. */
 static void begin_list(const struct ash_opts *opts, struct ash_opt_slot *slot)
 {
     if (slot->generation == opts->generation && slot->is_set) return;

@@ -54,7 +54,7 @@ bool ash_own_dir_is(const char *path, const char *kind)
     return fd >= 0;
 }
 
-/* Name the kind, in one step: a folder without that file is nobody's to sweep, so it is held before it has its name.
+/* Name the kind, in one step: a folder without that file is never swept, so it is held before it has its name.
  * Returns the descriptor that holds it, or a negative errno. */
 static int write_mark(const char *path, const char *kind)
 {
@@ -139,7 +139,7 @@ int ash_own_dir_renew(const char *path, const char *kind, struct ash_err *err)
     return 0;
 }
 
-/* Remove one folder if nobody holds it. */
+/* Remove one folder if it is not held. */
 static void sweep_one(const char *path, const char *kind)
 {
     struct stat info;

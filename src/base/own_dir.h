@@ -2,7 +2,7 @@
  * emptied or removed that does not name the same kind: a folder of the user's is never touched, whatever path is given.
  *
  * A folder may be held. It then counts as used until the process that holds it and all that it has started have ended,
- * however they end; what nobody holds any more can be swept. */
+ * however they end; a folder that is no longer held can be swept. */
 #ifndef ASH_BASE_OWN_DIR_H
 #define ASH_BASE_OWN_DIR_H
 
@@ -24,7 +24,7 @@ bool ash_own_dir_is(const char *path, const char *kind);
 /* Remove a folder of this kind with all that is in it. A missing one is success; -EEXIST for any other. */
 int ash_own_dir_remove(const char *path, const char *kind, struct ash_err *err);
 
-/* Remove all folders parent/ashlar-<kind>-* of this user that nobody holds. What cannot be removed stays. */
+/* Remove all folders parent/ashlar-<kind>-* of this user that are not held. Folders that cannot be removed stay. */
 void ash_own_dir_sweep(const char *parent, const char *kind);
 /* End this process's part in holding a folder that it has inherited, and sweep. */
 void ash_own_dir_leave(int hold, const char *parent, const char *kind);

@@ -15,8 +15,8 @@ static inline size_t ash_range_end(struct ash_range range)
     return range.first + range.count;
 }
 
-/* What part `part` (of `parts`, not 0) gets of count things, in whole units of `unit` (not 0) where there are enough
- * for all parts. Parts are in order and cover everything once. */
+/* What part `part` (of `parts`, not 0) gets of count things, in whole units of `unit` (not 0) if there are enough for
+ * all parts. Parts are in order and cover everything once. */
 static inline struct ash_range ash_range_split(size_t count, size_t unit, size_t part, size_t parts)
 {
     size_t step = count >= unit * parts ? unit : 1, units = count / step;

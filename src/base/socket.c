@@ -1,4 +1,4 @@
-/* Sockets are non-blocking; poll(2) with what is left of the deadline does all waiting. */
+/* Sockets are non-blocking; poll(2) with the rest of the deadline does all waiting. */
 #include "base/socket.h"
 
 #include <arpa/inet.h>
@@ -101,7 +101,7 @@ int ash_socket_listen(const char *host, int port, struct ash_err *err)
     return fd >= 0 ? fd : ash_err_set(err, fd, "cannot listen on port %d: %s", port, strerror(-fd));
 }
 
-/* Bound, while nobody else is, and then open to a listener of the same port. */
+/* Bound while no other process is, then open to a listener of the same port. */
 static int reserve_at(const struct addrinfo *at)
 {
     int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol), cause;
@@ -209,7 +209,7 @@ int ash_socket_connect(const char *host, int port, uint64_t deadline_ns, struct 
         for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next)
             fd = connect_to(at, deadline_ns);
         if (fd >= 0 || !transient(fd) || ash_clock_ns() >= deadline_ns) break;
-        nanosleep(&pause, NULL); /* nothing tells us when someone will listen */
+        nanosleep(&pause, NULL); /* there is no notification of a new listener */
     }
     freeaddrinfo(found);
     return fd >= 0 ? fd : ash_err_set(err, fd, "cannot connect to %s, port %d: %s", host, port, strerror(-fd));

@@ -16,8 +16,8 @@ int ash_deadline_ms(uint64_t deadline_ns);
 /* Listen on all interfaces at port (0: any), or at host's address where host is not NULL. Returns a descriptor or a
  * negative errno. */
 int ash_socket_listen(const char *host, int port, struct ash_err *err);
-/* Reserve a port on all interfaces: one that nobody has, and not one of those that the system gives to connections.
- * Until the descriptor is closed nobody else can reserve it, and ash_socket_listen() works there, also in other
+/* Reserve a port on all interfaces: a free one, and not one of those that the system gives to connections.
+ * Until the descriptor is closed no other process can reserve it, and ash_socket_listen() works there, also in other
  * processes. port_out gets the port. Returns the descriptor, which the caller closes, or a negative errno. */
 int ash_socket_reserve(int *port_out, struct ash_err *err);
 /* The port that a descriptor listens on. */
@@ -27,8 +27,8 @@ int ash_socket_own_address(int fd, char *buf, size_t buf_bytes);
 /* The address from which this host would talk to another, found without talking to it. Returns 0 or a negative
  * errno. */
 int ash_socket_address_towards(const char *host, char *buf, size_t buf_bytes);
-/* Connect, trying again while nobody listens, until the deadline. Returns a descriptor or a negative errno: -ENOENT
- * where host is a name that cannot be resolved. */
+/* Connect, with retries until a listener answers or the deadline passes. Returns a descriptor or a negative errno:
+ * -ENOENT if host is a name that cannot be resolved. */
 int ash_socket_connect(const char *host, int port, uint64_t deadline_ns, struct ash_err *err);
 /* Wait until there is something to read, or a connection to accept. Returns 0, -ETIMEDOUT or another negative errno. */
 int ash_socket_wait(int fd, uint64_t deadline_ns);

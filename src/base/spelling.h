@@ -11,7 +11,7 @@
  * equal. */
 size_t ash_spelling_distance(const char *a, const char *b);
 
-/* How near name, which nobody knows, is to candidate, for "did you mean": smaller is nearer, SIZE_MAX is not near. A
+/* How near name, an unknown one, is to candidate, for "did you mean": smaller is nearer, SIZE_MAX is not near. A
  * candidate that begins with name goes before any misspelling; of misspellings a third of name's letters may differ. */
 size_t ash_spelling_nearness(const char *name, const char *candidate);
 

@@ -1,4 +1,4 @@
-/* thread - threads that leave signals alone, and waits that follow a clock which nobody sets. */
+/* thread - threads that leave signals alone, and waits that follow the monotonic clock. */
 #ifndef ASH_BASE_THREAD_H
 #define ASH_BASE_THREAD_H
 

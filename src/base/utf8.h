@@ -1,4 +1,4 @@
-/* utf8 - reading text code point by code point, refusing what is not UTF-8. */
+/* utf8 - reading text code point by code point, refusing anything that is not UTF-8. */
 #ifndef ASH_BASE_UTF8_H
 #define ASH_BASE_UTF8_H
 

@@ -43,7 +43,7 @@ struct worker {
     int index;
 };
 
-/* What is left of a thread's stretch of units: the first of them in the upper half, the one after the last in the
+/* The rest of a thread's range of units: the first of them in the upper half, the one after the last in the
  * lower. The thread takes from the front, others from the end. */
 struct stretch {
     _Alignas(64) _Atomic uint64_t left;
@@ -55,7 +55,7 @@ struct ash_workers {
     _Alignas(64) _Atomic uint32_t word;
     _Atomic int sleepers; /* workers in (or about to enter) a futex wait */
     _Atomic int caller_sleeps;
-    _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
+    _Alignas(64) _Atomic size_t next; /* first unit that is not taken */
     /* The loop: written by the caller before it offers seats, read by the threads that took one. */
     _Alignas(64) size_t count, min_units;
     size_t max_units; /* of a range */
@@ -135,7 +135,7 @@ static bool take_seat(struct ash_workers *workers)
     }
 }
 
-/* Nothing is left of the loop: give the seat back and withdraw the ones that nobody took. */
+/* The loop is finished: give the seat back and withdraw the free ones. */
 static void leave_seat(struct ash_workers *workers)
 {
     uint32_t word = atomic_load_explicit(&workers->word, memory_order_relaxed);
@@ -238,7 +238,7 @@ static bool take_over(struct ash_workers *workers, int index)
 
 static bool take_piece(struct ash_workers *workers, int index, size_t *begin_out, size_t *end_out)
 {
-    while (!take_own(workers, index, begin_out, end_out)) /* what was taken over may be taken away again */
+    while (!take_own(workers, index, begin_out, end_out)) /* units taken over may be taken away again */
         if (!take_over(workers, index)) return false;
     return true;
 }
@@ -275,7 +275,7 @@ static void wait_all_left(struct ash_workers *workers)
     uint32_t word = atomic_load_explicit(&workers->word, memory_order_relaxed);
 
     while (!atomic_compare_exchange_weak_explicit(&workers->word, &word, SEATED(word), memory_order_acquire,
-                                                  memory_order_relaxed)) /* nobody new may sit down */
+                                                  memory_order_relaxed)) /* no thread may take a new seat */
         ;
     word = spin_until(workers, all_left);
     if (all_left(word)) return;

@@ -24,9 +24,9 @@ int ash_workers_count(const struct ash_workers *workers);
 
 enum ash_pin { ASH_PIN_AUTO, ASH_PIN_ON, ASH_PIN_OFF };
 
-/* Tie each thread but the caller's to a core of its own, among those that this process may use, so that the system does
- * not move them. AUTO does so only where there are as many threads as the machine has cores and the process may use
- * them all: elsewhere somebody else may be counting on a core. ON where there are more threads than cores is -EINVAL.
+/* Tie each thread but the caller's to its own core, among those that this process may use, so that the system does
+ * not move them. AUTO does so only if there are as many threads as the machine has cores and the process may use
+ * them all: otherwise another process may need a core. ON with more threads than cores is -EINVAL.
  * Once, after open; returns 0 or a negative errno. */
 int ash_workers_pin(struct ash_workers *workers, enum ash_pin pin, struct ash_err *err);
 

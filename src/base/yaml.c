@@ -68,7 +68,7 @@ static json_t *scalar_value(const yaml_event_t *event)
         number = plain_number(text);
         if (number != NULL) return number;
     }
-    return json_stringn(text, size_bytes); /* NULL where it is not UTF-8 */
+    return json_stringn(text, size_bytes); /* NULL if it is not UTF-8 */
 }
 
 /* Hang value (stolen) under the innermost open container. */

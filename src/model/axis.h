@@ -1,5 +1,5 @@
 /* axis - the ranks that share a pass along one dimension of a mesh (tensor, context or expert parallelism), as the
- * pass sees them: numbered, and able to pass floats to each other. Whoever opens the pass says how
+ * pass sees them: numbered, and able to pass floats to each other. The caller that opens the pass provides this
  * (train/layout/mesh.h does, over collectives); a pass alone has axes of size 1. */
 #ifndef ASH_MODEL_AXIS_H
 #define ASH_MODEL_AXIS_H
@@ -38,8 +38,8 @@ struct ash_axis_ops {
     /* Where ranks are on one node: count floats that all see, until each has closed them. */
     int (*shared_open)(void *ctx, size_t count, struct ash_shared_floats *shared_out, struct ash_err *err);
     void (*shared_close)(void *ctx, struct ash_shared_floats *shared);
-    /* Counters of each rank, ASH_AXIS_COUNTERS of them, that only grow from 0. Whoever has waited for a value sees what
-     * that rank wrote before it signalled the value. */
+    /* Counters of each rank, ASH_AXIS_COUNTERS of them, that only grow from 0. Release and acquire: a rank that waited
+     * for a value sees all writes before its signal. */
     void (*signal)(void *ctx, const struct ash_shared_floats *shared, size_t counter, uint64_t value);
     int (*wait)(void *ctx, const struct ash_shared_floats *shared, size_t rank, size_t counter, uint64_t value,
                 struct ash_err *err);

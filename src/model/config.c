@@ -137,13 +137,13 @@ static int read_token_ids(const json_t *json, struct ash_model_config *config, s
     return 0;
 }
 
-/* A size and the names that it goes by; other is NULL where it always had the one. */
+/* A size and the names that it goes by; other is NULL if it has only one. */
 struct size_row {
     const char *key, *other;
     size_t max, *value;
 };
 
-/* Returns 1 where it is present, 0 where it is not, or -EINVAL. */
+/* Returns 1 if it is present, 0 if not, or -EINVAL. */
 static int read_size(const json_t *json, const struct size_row *row, struct ash_err *err)
 {
     int rc = ash_config_size(json, row->key, 1, row->max, row->value, err);

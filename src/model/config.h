@@ -20,7 +20,7 @@ enum ash_rope_kind {
     ASH_ROPE_LINEAR,
     ASH_ROPE_LLAMA3,
     ASH_ROPE_YARN,
-    ASH_ROPE_FACTORS /* each frequency has a divisor of its own (GGUF files) */
+    ASH_ROPE_FACTORS /* each frequency has its own divisor (GGUF files) */
 };
 
 struct ash_rope_config {
@@ -77,7 +77,7 @@ struct ash_model_config {
  * sentence. */
 int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
 /* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A
- * path that is no model is -ENOENT, with a sentence that says what was perhaps meant. */
+ * path that is no model is -ENOENT, with a suggestion. */
 int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err);
 /* Make it the config of a reward model on the same layers: ...ForSequenceClassification with one label. Returns 0 or
  * -ENOMEM. */

@@ -71,7 +71,7 @@ const struct ash_family *ash_family_find(const char *type);
 /* config.c, shared by the families' readers: the size at key, in [min, max]. An absent key keeps *value. Returns 0 or
  * -EINVAL. */
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err);
-/* The activation at key (default_name where it is absent) as a kind of feed-forward layer. -ENOTSUP for one that is not
+/* The activation at key (default_name if it is absent) as a kind of feed-forward layer. -ENOTSUP for one that is not
  * computed. */
 int ash_config_act(const json_t *json, const char *key, const char *default_name, enum ash_mlp_kind *kind_out,
                    struct ash_err *err);

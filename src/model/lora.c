@@ -39,7 +39,7 @@ static const struct ash_lora_module *find_module(const struct ash_lora *lora, co
     return NULL;
 }
 
-/* What is here of a tensor, and what it is whole. */
+/* The local part of a tensor, and its whole size. */
 struct part {
     size_t dims[2], full[2];
     int cut; /* as in struct ash_param; its runs are those of the base's matrix */

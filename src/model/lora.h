@@ -55,8 +55,9 @@ struct ash_lora {
 
 /* The modules of the base in opts->base_dir that opts name. -EINVAL where a name fits none. */
 int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, struct ash_err *err);
-/* The same of a PEFT folder. base_dir NULL: what its config names, relative to the folder or the working folder. What
- * is not LoRA (DoRA, and so on) is -ENOTSUP by name; another base than the tensors fit is -EINVAL with the tensor. */
+/* The same of a PEFT folder. base_dir NULL: the base that its config names, relative to the folder or the working
+ * folder. Another method than LoRA (DoRA, and so on) is -ENOTSUP by name; another base than the tensors fit is -EINVAL
+ * with the tensor. */
 int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_lora_close(struct ash_lora *lora);
@@ -91,7 +92,7 @@ void ash_lora_detach(struct ash_lora_set *set);
 /* Write adapter_config.json into dir. */
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err);
 /* values [count of parameter index of the base's outline, as its file has it] += the adapter of the base's tensor of
- * this name; nothing where it has none. Values of a module that was trained whole replace it. */
+ * this name; nothing if it has none. Values of a module that was trained whole replace it. */
 void ash_lora_merge(const struct ash_model *adapted, const char *name, float *values);
 
 #endif

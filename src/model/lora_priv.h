@@ -16,7 +16,7 @@ struct ash_adapter {
  * for each output of a layer. */
 #define ASH_ADAPTER_SLOTS (2 + ASH_PROJECT_OUTS_MAX)
 
-/* values: what is here of a parameter whose whole tensor is data. */
+/* values: the local part of a parameter whose whole tensor is data. */
 void ash_param_take(const struct ash_param *param, const void *data, enum ash_dtype dtype, float *values);
 /* As ash_lora_load, over a base that is open: borrowed until the adapters are closed. */
 int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err);
@@ -24,7 +24,7 @@ int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
-/* files/open.c: ash_model_open of what is no PEFT folder: adapters have no adapters. */
+/* files/open.c: ash_model_open of anything but a PEFT folder: adapters have no adapters. */
 int ash_model_open_base(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0,
  * -EINVAL, -ENOMEM or a file's error. */

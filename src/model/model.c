@@ -209,7 +209,7 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
            (size_t)(index - first) / 3 < model->experts.count;
 }
 
-/* Of a piece, what is held here: the rest of the buffer is never touched, so it takes no memory. */
+/* The local part of a piece: the rest of the buffer is never touched, so it takes no memory. */
 struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index)
 {
     struct ash_piece piece = ash_param_piece(param, index);

@@ -68,7 +68,7 @@ int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct a
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
-/* ash_model_open for a slice of the model, which owns what it reads; slice NULL: all of it, mapped. */
+/* ash_model_open for a slice of the model, which owns its memory; slice NULL: all of it, mapped. */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
 /* The same as a reward model (ash_model_config_score): where the folder has no score.weight, one is drawn from seed. */
@@ -86,10 +86,11 @@ void ash_model_close(struct ash_model *model);
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
-/* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
- * is not in memory is packed as it is read from the disk (see ash_model_pack), in the current precision. Worth it
- * where a pass follows at once; on an owned model a no-op. Remote weights come by ranges, and passes wait for what they
- * read; where exec packs nothing, all of them are there when this returns. Returns 0, or why it cannot begin. */
+/* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: weights
+ * that are not in memory are packed as they are read from the disk (see ash_model_pack), in the current precision.
+ * Worth it if a pass follows at once; on an owned model a no-op. Remote weights come by ranges, and passes wait for
+ * what they read; where exec packs nothing, all of them are there when this returns. Returns 0, or why it cannot begin.
+ * */
 int ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. Returns 0, -ENOTSUP (a
@@ -98,12 +99,12 @@ int ash_model_own(struct ash_model *model, struct ash_err *err);
 /* The owned buffer: ash_model_size elements, parameter p at params[p.offset]. NULL while mapped. */
 float *ash_model_values(struct ash_model *model);
 
-/* The weights of an owned model are at values from now on (same offsets; borrowed): memory of its own is freed. A
+/* The weights of an owned model are at values from now on (same offsets; borrowed): its own memory is freed. A
  * forward pass that reads float32 weights reads these, once ash_model_refresh has been called. */
 void ash_model_move(struct ash_model *model, float *values);
 
 /* Two owned models of equal slices give each other the memory of their weights. Returns false, and nothing is done,
- * where the slices differ or the weights of one are in somebody else's memory. ash_model_refresh follows. */
+ * if the slices differ or the weights of one are borrowed. ash_model_refresh follows. */
 bool ash_model_trade_values(struct ash_model *model, struct ash_model *other);
 
 /* The flat buffer that the forward pass reads: parameter p at p.offset, of its dtype. Not after ash_model_bind. */

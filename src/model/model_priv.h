@@ -44,7 +44,7 @@ struct ash_model {
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
     struct ash_buffer packed;                /* see pack.c */
-    const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
+    const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: not packed */
     bool packed_bf16;                        /* round_bf16 when that was */
     struct ash_prefetcher *prefetcher;       /* brings mapped weights in, or NULL */
     struct ash_load *load;                   /* packs them from the disk, or NULL */
@@ -54,7 +54,7 @@ struct ash_model {
     bool lacks_score;                  /* the folder has no score.weight: the caller draws one */
     struct ash_adapter *adapters;      /* [base_count]: of the base's matrices */
     struct ash_model *base;            /* whose values they are; NULL in an outline */
-    struct ash_lora *own_lora;         /* config.lora, where the model was opened with it; NULL: somebody else's */
+    struct ash_lora *own_lora;         /* config.lora, if the model was opened with it; NULL: borrowed */
     struct ash_buffer adapter_scratch; /* see ash_lora_reserve */
     struct ash_buffer dropout_scratch; /* see ash_lora_reserve_dropout */
     void *base_quant;                  /* the base's matrices, where they are held quantised */
@@ -75,7 +75,7 @@ void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy
 
 /* files/bring.c: is any weight in a file that is remote (storage/io/remote_file.h)? */
 bool ash_model_is_remote(const struct ash_model *model);
-/* The mapping that a mapped weight lies in, or NULL where it is a copy. */
+/* The mapping that a mapped weight lies in, or NULL if it is a copy. */
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);
 /* Have the bytes of all parameters in memory. A no-op but for remote ones, and the second time. Returns 0 or why they
  * could not be read. */
@@ -90,7 +90,7 @@ struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_
 
 /* files/pack.c: are weights packed in host memory for exec? */
 bool ash_model_packs_on_host(const struct ash_exec *exec);
-/* Bytes that a parameter takes packed; 0 where it stays as it is. */
+/* Bytes that a parameter takes packed; 0 if it is not packed. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
 /* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
 int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);

@@ -180,7 +180,7 @@ static void add_dense(struct ash_model *model, int layer)
     add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias, in);
 }
 
-/* The router is everyone's; experts are whole, each somebody's. */
+/* All ranks have the router; each expert is whole, on one rank. */
 static void add_sparse(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;

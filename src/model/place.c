@@ -12,7 +12,7 @@
 #include "model/weight.h"
 
 #define PLACE_ALIGN ((size_t)256)     /* what a device's wide loads want */
-#define PACK_BYTES ((size_t)64 << 20) /* of a weight, about: what is on the device twice while it is packed */
+#define PACK_BYTES ((size_t)64 << 20) /* of a weight, about: on the device twice while it is packed */
 
 /* Take a buffer of the exec's memory with the bytes of a host buffer, and free that. */
 static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, const char *what, struct ash_err *err)
@@ -104,7 +104,7 @@ static int place_param(struct ash_model *model, struct ash_exec *exec, size_t in
     return rc;
 }
 
-/* Copy what is mapped. A tied output matrix is the embedding: parameters with the same data stay one. */
+/* Copy mapped parameters. A tied output matrix is the embedding: parameters with the same data stay one. */
 static int copy_mapped(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
 {
     struct ash_buffer piece = {0};

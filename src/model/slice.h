@@ -17,7 +17,7 @@ struct ash_slice {
     bool embed, head;                     /* the embedding; the final norm and the output matrix */
     uint8_t layers[ASH_MODEL_LAYERS_MAX]; /* 1: has this layer */
     size_t shard_rank, shard_size;        /* of those who hold this slice together (model/shards.h); size 0: alone */
-    bool shard_weights;                   /* do they shard the weights too, or only what is trained with them? */
+    bool shard_weights;                   /* do they shard the weights too, or only the trained state? */
 };
 
 /* All of it. */
@@ -31,7 +31,7 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
 
 /* What the slice has of each kind: here, key-value heads. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
-/* Columns of a feed-forward of width ffn, in whole groups of k where there are enough: those of the matrices of a
+/* Columns of a feed-forward of width ffn, in whole groups of k if there are enough: those of the matrices of a
  * quantised base are longer. */
 struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t ffn, const struct ash_slice *slice);
 /* Rows of the vocabulary, likewise in whole groups. */

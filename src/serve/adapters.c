@@ -122,7 +122,7 @@ int ash_adapters_load(struct ash_adapters *adapters, const char *name, const cha
     is_taken = *find(adapters, name) != NULL;
     pthread_mutex_unlock(&adapters->lock);
     if (is_taken) return refuse_name(name, err);
-    rc = open_entry(adapters, name, dir, &entry, err); /* slow: nobody waits for it */
+    rc = open_entry(adapters, name, dir, &entry, err); /* slow: no lock is held */
     if (rc < 0) return rc;
     pthread_mutex_lock(&adapters->lock);
     link = find(adapters, name);

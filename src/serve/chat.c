@@ -1,5 +1,5 @@
 /* Conversations as text: the model's own chat template writes them. A template that cannot be read is no reason to
- * refuse a model that is asked to continue plain text, so its error is kept until someone wants to chat. */
+ * refuse a model that is asked to continue plain text, so its error is kept until the first chat. */
 #include "serve/engine_priv.h"
 
 #include <errno.h>

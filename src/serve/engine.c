@@ -34,7 +34,7 @@ static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts 
     return 0;
 }
 
-/* The backend asked for, or a GPU where there is one. Adapters have their base on the CPU. */
+/* The backend asked for, or a GPU if there is one. Adapters have their base on the CPU. */
 static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
 {
     struct ash_backend_wish wish = {.asked = opts->backend, .process_count = 1, .is_fast = opts->fast};
@@ -45,7 +45,7 @@ static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *o
     return ash_backend_start(&engine->exec, &choice, opts->threads, err);
 }
 
-/* A reward model's head has one row: what it says of a text is a score, no next token. */
+/* A reward model's head has one row: its output is a score, not logits of a next token. */
 static int refuse_reward_model(const struct ash_engine *engine, struct ash_err *err)
 {
     if (ash_model_get_config(engine->model)->labels == 0) return 0;

@@ -13,7 +13,7 @@
 struct ash_model *ash_engine_model(struct ash_engine *engine);
 /* The path that it was opened with. */
 const char *ash_engine_dir(const struct ash_engine *engine);
-/* What it computes with. */
+/* The context that it computes in. */
 struct ash_exec *ash_engine_exec(struct ash_engine *engine);
 /* Its tokenizer. */
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine);

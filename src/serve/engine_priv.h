@@ -11,7 +11,7 @@ struct ash_engine {
     struct ash_model *model;
     struct ash_tokenizer *tokenizer;
     struct ash_defaults defaults;
-    struct ash_chat_template *chat; /* NULL: the folder has none, or chat_err says what is wrong with it */
+    struct ash_chat_template *chat; /* NULL: the folder has none, or an invalid one (chat_err) */
     struct ash_err chat_err;
 };
 

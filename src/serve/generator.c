@@ -1,4 +1,4 @@
-/* Generation of text: a core with one sequence at a time computes, and keeps what it has seen in its prefix cache; here
+/* Generation of text: a core with one sequence at a time computes, and keeps earlier tokens in its prefix cache; here
  * ids become text, and stop strings end it. */
 #include "serve/generator.h"
 
@@ -328,7 +328,7 @@ int ash_generator_next(struct ash_generator *generator, struct ash_text *piece_o
         rc = step(generator, &cause);
         if (rc < 0) {
             if (err != NULL) *err = cause;
-            generator->started = false; /* what was computed so far is good, but this answer is over */
+            generator->started = false; /* the cached tokens are valid, but this answer is over */
             return rc;
         }
     }

@@ -1,6 +1,6 @@
 /* generator - token ids in, a stream of text out: prefill in chunks, decode token by token, stop where asked.
  * The caller pulls pieces, so nothing calls back and an answer can be left at any time. A generator keeps the keys and
- * values of what it has seen: a conversation continues by starting again with a longer prompt, and only what is new is
+ * values of earlier tokens: a conversation continues by starting again with a longer prompt, and only new tokens are
  * computed. One owner thread. */
 #ifndef ASH_SERVE_GENERATOR_H
 #define ASH_SERVE_GENERATOR_H

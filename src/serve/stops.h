@@ -21,8 +21,8 @@ int ash_stops_init(struct ash_stops *stops, const char *const *items, size_t cou
 void ash_stops_fini(struct ash_stops *stops);
 
 /* How many bytes of text (decoded, not given out yet) may be given out: all before the stop string that ends first, and
- * then *found_out is set; else all but the longest end that is the beginning of a stop string. What is held back must
- * be at the front of the next call's text. How the text is cut into calls changes nothing. */
+ * then *found_out is set; else all but the longest end that is the beginning of a stop string. Text held back must be
+ * at the front of the next call's text. How the text is cut into calls changes nothing. */
 size_t ash_stops_scan(const struct ash_stops *stops, const char *text, size_t size_bytes, bool *found_out);
 
 #endif

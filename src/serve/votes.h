@@ -29,7 +29,8 @@ struct ash_vote {
     const char *text; /* the part that votes; "" votes for nothing */
     double weight;    /* a score, a probability; in a sum those below 0 count as 0 */
 };
-/* The answer that counts of votes [count > 0]: an index. Ties go to the first; so does it where nobody votes. */
+/* The answer that counts of votes [count > 0]: an index. Ties go to the first; the first one also wins without votes.
+ * */
 size_t ash_votes_choose(const struct ash_vote *votes, size_t count, enum ash_strategy strategy);
 /* The sum of the votes for what vote i is for: how many, or with weighted their weights. */
 double ash_votes_sum(const struct ash_vote *votes, size_t count, enum ash_strategy strategy, size_t i);

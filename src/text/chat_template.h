@@ -1,6 +1,6 @@
 /* chat_template - a conversation as the text that a model was trained on, by the model's own Jinja template, with
- * exactly the text of the transformers library. The part of Jinja that such templates use is here; what is not is
- * refused with its line and name. Immutable after open: any number of threads may render at once. */
+ * exactly the text of the transformers library. The part of Jinja that such templates use is supported; other syntax
+ * is refused with its line and name. Immutable after open: any number of threads may render at once. */
 #ifndef ASH_TEXT_CHAT_TEMPLATE_H
 #define ASH_TEXT_CHAT_TEMPLATE_H
 
@@ -55,8 +55,8 @@ struct ash_chat_spans {
 int ash_chat_spans_add(struct ash_chat_spans *spans, size_t start, size_t end);
 /* Free them and leave none. */
 void ash_chat_spans_fini(struct ash_chat_spans *spans);
-/* ash_chat_template_render_json that also says where the texts of {% generation %} blocks are: spans (NULL: nobody
- * asks) gets them, counted from the first byte that this call appends. Blocks inside of macros are not among them. */
+/* ash_chat_template_render_json that also says where the texts of {% generation %} blocks are: spans (may be NULL)
+ * gets them, counted from the first byte that this call appends. Blocks inside of macros are not among them. */
 int ash_chat_template_render_spans(const struct ash_chat_template *template, const json_t *variables,
                                    struct ash_str *text, struct ash_chat_spans *spans, struct ash_err *err);
 

@@ -24,7 +24,7 @@ void ash_ids_fini(struct ash_ids *ids);
 int ash_ids_add(struct ash_ids *ids, int32_t id); /* 0 or -ENOMEM */
 
 /* path: a folder that holds tokenizer.json (its path itself works too), or a GGUF file (ash_gguf_locate): then the
- * tokenizer.json in the same folder, or else the file's own vocabulary. -ENOENT where there is none. */
+ * tokenizer.json in the same folder, or else the file's own vocabulary. -ENOENT if there is none. */
 int ash_tokenizer_open(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err);
 /* From the text of a tokenizer.json. */
 int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
@@ -80,12 +80,12 @@ int ash_decoder_open(const struct ash_tokenizer *tokenizer, bool skip_special, s
                      struct ash_err *err);
 /* NULL is a no-op. */
 void ash_decoder_close(struct ash_decoder *decoder);
-/* Start anew after a prompt whose text is known already: what comes next is the text that the next ids add to it. A
+/* Reset after a prompt whose text is known already: what comes next is the text that the next ids add to it. A
  * prompt may end inside a character; the id that finishes it gives the whole character. Unknown ids are -EINVAL. */
 int ash_decoder_start(struct ash_decoder *decoder, const int32_t *prompt, size_t count, struct ash_err *err);
 /* Append what id makes certain to text (perhaps nothing). */
 int ash_decoder_push(struct ash_decoder *decoder, int32_t id, struct ash_str *text, struct ash_err *err);
-/* Append what is left (an incomplete character becomes U+FFFD) and start anew. */
+/* Append the rest (an incomplete character becomes U+FFFD) and reset. */
 int ash_decoder_finish(struct ash_decoder *decoder, struct ash_str *text, struct ash_err *err);
 
 #endif

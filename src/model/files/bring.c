@@ -66,7 +66,7 @@ int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err)
 }
 
 /* What this slice holds of a parameter, as one range: where columns are cut, a request for each row costs more than
- * reading whole ones. Empty where it holds nothing of it. */
+ * reading whole ones. Empty if the slice holds no part of it. */
 static struct ash_direct_range find_held(const struct ash_model *model, size_t index)
 {
     const struct ash_param *param = &model->params[index];

@@ -41,7 +41,7 @@ static const char *hub_name(const char *dir)
     return name[0] != '.' && name[0] != '~' ? name : NULL;
 }
 
-/* There is no config.json: what was meant instead? */
+/* There is no config.json: suggest a path. */
 static int explain_missing(const char *dir, struct ash_err *err)
 {
     char inner[4096];

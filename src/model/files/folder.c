@@ -127,7 +127,7 @@ struct own {
     size_t count, total;
 };
 
-/* The master weights, where there are any, or the file's. */
+/* The master weights if there are any, else the file's. */
 static int read_own(void *ctx, size_t index, size_t first, size_t count, float *out)
 {
     struct own *own = ctx;

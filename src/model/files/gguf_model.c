@@ -184,7 +184,7 @@ static bool has_layer_tensor(const struct reader *reader, enum ash_role role)
     return ash_gguf_find(reader->file, name) != NULL;
 }
 
-/* The model's type and what it has, from the tensors that are there. A window makes a llama a mistral. */
+/* The model's type and features, from the tensors in the file. A window makes a llama a mistral. */
 static int add_type(struct reader *reader, json_t *json, struct ash_err *err)
 {
     const struct ash_tensor_view *embed = ash_gguf_find(reader->file, tensor_names[ASH_ROLE_EMBED]);

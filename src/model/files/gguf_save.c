@@ -286,7 +286,7 @@ static int add_rope(struct writer *writer, struct ash_err *err)
     return 0;
 }
 
-/* A token id of the model, or of a list of them the one at index; -1 where there is none. */
+/* A token id of the model, or of a list of them the one at index; -1 if there is none. */
 static int32_t token_id(const struct ash_model *model, const char *key, size_t index)
 {
     const json_t *value = json_object_get(model->generation, key);

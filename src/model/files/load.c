@@ -35,7 +35,7 @@ struct ash_load {
     size_t row_count;
     struct ash_err err;
     bool is_remote; /* nothing is mapped: matrices that are not packed are copied to where the mapping has them */
-    int rc;         /* of what was waited for */
+    int rc;         /* of the last wait */
 };
 
 bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
@@ -123,7 +123,7 @@ static void pack_chunk(void *ctx, size_t index, const void *bytes)
     load->exec.ops->matrix->pack(&load->exec, &w, in, rows->first, rows->count, (void *)(uintptr_t)param->packed);
 }
 
-/* The next start finds the files in memory where there is plenty of it. */
+/* The next start finds the files in memory if there is plenty. */
 static uint64_t cache_if_slower_than_bytes_s(const struct ash_direct_range *ranges, size_t count)
 {
     uint64_t bytes = 0;

@@ -1,5 +1,5 @@
 /* load - a model whose files are not in memory is read from the disk and packed at once, in the order of use, while the
- * first pass already computes with what is there. */
+ * first pass computes with the tensors read so far. */
 #ifndef ASH_MODEL_FILES_LOAD_H
 #define ASH_MODEL_FILES_LOAD_H
 
@@ -22,7 +22,7 @@ void ash_load_wait_rows(struct ash_load *load, int32_t param);
 int ash_load_check(const struct ash_load *load, struct ash_err *err);
 /* Wait for all. As ash_load_check. */
 int ash_load_finish(struct ash_load *load, struct ash_err *err);
-/* Stop where it is, and free. NULL is a no-op. */
+/* Stop, and free. NULL is a no-op. */
 void ash_load_close(struct ash_load *load);
 
 #endif

@@ -24,7 +24,7 @@ static bool is_copied(const struct ash_param *param)
     return param->cut >= 0 && ash_param_piece_count(param) > 1;
 }
 
-/* What this rank of tp has of a tensor, in the file's dtype; *at: room for it, where it has to be copied. */
+/* What this rank of tp has of a tensor, in the file's dtype; *at: memory for it, if it has to be copied. */
 static void bind_part(struct ash_param *param, const struct ash_param *source, char **at)
 {
     const char *whole = source->data;

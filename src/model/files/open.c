@@ -200,7 +200,7 @@ int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint6
 /* ---- reading ahead ----------------------------------------------------------------------------------------------- */
 
 /* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
- * is read last where it is the output matrix too. */
+ * is read last if it is the output matrix too. */
 static void start_prefetch(struct ash_model *model)
 {
     size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;

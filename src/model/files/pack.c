@@ -9,7 +9,7 @@
 #include "model/files/load.h"
 #include "model/weight.h"
 
-#define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: what is in memory twice */
+#define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: bytes in memory twice */
 
 /* A device's weights are packed as they are placed (place.c). */
 bool ash_model_packs_on_host(const struct ash_exec *exec)

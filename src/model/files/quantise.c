@@ -62,7 +62,7 @@ static float usual_scale(const float *x)
     return top / -8.0f;
 }
 
-/* A scale as files have it; 0 where it is too small for f16. */
+/* A scale as files have it; 0 if it is too small for f16. */
 static float as_f16(float scale)
 {
     return ash_f16_to_f32(ash_f32_to_f16(scale));
@@ -116,7 +116,7 @@ static int best_sub_scale(const float *x, float usual, float group_scale, float 
     return sign < 0.0f ? -best : best;
 }
 
-/* The nearest group scale whose multiples up to 15 are exact in f16; 0 where it is too small for that. */
+/* The nearest group scale whose multiples up to 15 are exact in f16; 0 if it is too small for that. */
 static float round_group_scale(float group_scale)
 {
     int exponent;

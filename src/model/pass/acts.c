@@ -67,8 +67,8 @@ end:
 }
 
 /* The memory of the ranks of a node: ASH_SPACE_TP of each tp group, ASH_SPACE_CP of each tp rank, ASH_SPACE_NODE,
- * then ASH_SPACE_PRIVATE of each rank where those of tp see it. base_out[space]: where this rank's begins; NULL
- * where it is not there. */
+ * then ASH_SPACE_PRIVATE of each rank if those of tp see it. base_out[space]: where this rank's begins; NULL
+ * if it has none. */
 static int open_shared(const struct ash_acts_layout *measured, struct ash_axes *axes, char *base_out[ASH_SPACES],
                        struct ash_err *err)
 {

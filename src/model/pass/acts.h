@@ -59,8 +59,8 @@ struct ash_ffn_acts {
     float *hidden_all;     /* [batch rows, F] where ranks of cp share gradients */
 };
 
-/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
- * is sent, and the experts compute on what was received (moe_exchange.h). */
+/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is sent,
+ * and the experts compute on the received rows (moe_exchange.h). */
 struct ash_moe_acts {
     int32_t *starts; /* [experts + 1]: of the pairs, by expert, where experts are grouped (moe_grouped.h) */
     float *logits;   /* [rows, experts] */
@@ -144,7 +144,7 @@ struct ash_batch_block {
 /* Open with ash_acts_open; close with ash_acts_close. */
 struct ash_acts {
     struct ash_buffer memory;
-    bool is_bf16;      /* what only products read is rounded to bf16 where it is stored: ash_pass_opts.bf16_acts */
+    bool is_bf16;      /* rows that only products read are stored rounded to bf16: ash_pass_opts.bf16_acts */
     size_t size_bytes; /* of it, and this rank's part of what lies in shared memory */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention's rows and heads, in floats */
     size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
@@ -155,7 +155,7 @@ struct ash_acts {
     struct ash_batch_block block;
     float *losses, *entropies; /* [batch rows] */
     /* in memory that ranks of tp share: */
-    struct ash_posted_operand *posted[2]; /* of the reduction at hand and of the one before it: see reduce_shm.c */
+    struct ash_posted_operand *posted[2]; /* of the current reduction and of the one before it: see reduce_shm.c */
     float *shared_losses;                 /* [rows] */
     float *shared_entropies;              /* [rows] */
 };

@@ -1,6 +1,6 @@
-/* acts_layout - sizes and places of activations. What backward needs is placed per layer; what it can recompute, and
- * everything in a pass without backward, is placed once and reused by all layers. The layout runs twice: first only to
- * measure, then with memory.
+/* acts_layout - sizes and places of activations. What backward needs is placed per layer; whatever it can recompute,
+ * and everything in a pass without backward, is placed once and reused by all layers. The layout runs twice: first only
+ * to measure, then with memory.
  *
  * Memory is in four spaces, by who sees it:
  *
@@ -17,7 +17,7 @@
 
 enum ash_space { ASH_SPACE_PRIVATE, ASH_SPACE_TP, ASH_SPACE_CP, ASH_SPACE_NODE, ASH_SPACES };
 
-/* One space: what is kept per layer, and after it what layers reuse. With NULLs it only measures. */
+/* One space: the part per layer, then the part that layers reuse. With NULLs it only measures. */
 struct ash_space_memory {
     char *kept, *reused; /* where each begins */
     size_t kept_bytes, reused_bytes, reused_peak_bytes;

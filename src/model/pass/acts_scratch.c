@@ -1,4 +1,5 @@
-/* acts_scratch: places what is not of one layer: gradients, temporaries, buffers of exchanges along tp. */
+/* acts_scratch: places buffers that belong to no single layer: gradients, temporaries, buffers of exchanges along tp.
+ * */
 #include "base/math.h"
 #include "model/lora.h"
 #include "model/pass/acts_layout.h"

@@ -53,7 +53,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
         .rows = step->rows, .x = x, .x_bf16 = acts->norm.out_bf16, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
-    bool is_bf16 = acts->qkv_bf16 != NULL && !c->qk_norm; /* products make what is rotated */
+    bool is_bf16 = acts->qkv_bf16 != NULL && !c->qk_norm; /* the rotation reads the products' output */
 
     ash_assert(c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);

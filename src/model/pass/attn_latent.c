@@ -40,7 +40,7 @@ static struct low_norm kv_norm(const struct ash_pass_step *step, size_t layer)
                              c->kv_rank + c->rope_dim, c->kv_rank, a->kv_low_rstd};
 }
 
-/* Norms run over all rows in the forward pass (everyone has the compressed rows), over own rows in the backward
+/* Norms run over all rows in the forward pass (all ranks have the compressed rows), over own rows in the backward
  * pass. */
 static struct ash_norm_args low_norm_args(const struct ash_pass_step *step, const struct low_norm *norm,
                                           struct ash_range rows)
@@ -89,7 +89,7 @@ static void linear(const struct ash_pass_step *step, int32_t weight, int32_t bia
                            .rows = step->rows, .x = x.data, .x_stride = x.stride, .y = y.data, .y_stride = y.stride});
 }
 
-/* The gradients of a layer that everyone has all of, over all rows of x [rows, C] and dy. */
+/* The gradients of a layer that all ranks have whole, over all rows of x [rows, C] and dy. */
 static void linear_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, int32_t bias,
                          const float *x, struct ash_rows_from dy)
 {

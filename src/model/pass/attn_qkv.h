@@ -11,7 +11,7 @@
  * norm stores rounded rows, those are read instead of x. */
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm);
 /* Where the gradients of q, k and v go, rounded, before their projections read them; NULL if those read float32: biases
- * add up what is not rounded. */
+ * add up float32. */
 uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t layer);
 /* The heads of q and k in rows of q, k and v. */
 struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, uint16_t *rounded);

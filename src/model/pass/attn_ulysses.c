@@ -267,7 +267,7 @@ static void pack_out(const struct ash_pass_step *step, size_t chunk, float *out,
     }
 }
 
-/* What has been packed goes to `heads` of each rank. */
+/* Send the packed rows to `heads` of each rank. */
 static void start_to_heads(const struct ash_pass_step *step, size_t chunk, width_fn *width, float *heads)
 {
     struct transfer transfer = plan_transfer(step, chunk, width);

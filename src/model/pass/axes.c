@@ -46,7 +46,7 @@ void ash_axes_fini(struct ash_axes *axes)
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
-/* Is there anybody to exchange with, and has no exchange failed yet? */
+/* Is there a peer to exchange with, and has no exchange failed yet? */
 static bool is_usable(const struct ash_axes *axes, const struct ash_axis *axis)
 {
     ash_assert(axis->size >= 1 && axis->rank < axis->size);
@@ -86,7 +86,7 @@ void ash_axes_broadcast(struct ash_axes *axes, const struct ash_axis *axis, size
     if (is_usable(axes, axis)) axes->failed = axis->ops->broadcast(axis->ctx, root, data, count, &axes->failure);
 }
 
-/* Both sides cut what is long at the same places. */
+/* Both sides cut long messages at the same places. */
 void ash_axes_send(struct ash_axes *axes, const struct ash_axis *axis, size_t to, const float *data, size_t count)
 {
     ash_assert(to < axis->size);

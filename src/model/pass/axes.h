@@ -17,7 +17,7 @@ enum ash_axes_counter {
     ASH_AXES_OPERANDS,    /* tp: reductions whose operands are published */
     ASH_AXES_BARRIERS_CP, /* cp: barriers entered */
     ASH_AXES_RELEASES,    /* cp: gradients released in the order of the ranks */
-    ASH_AXES_PUBLISHED,   /* cp: products whose rows are there for everyone's weight gradient */
+    ASH_AXES_PUBLISHED,   /* cp: products whose rows all ranks may read for weight gradients */
     ASH_AXES_COMPUTED     /* cp: of those, products whose gradient this rank has added its part of */
 };
 
@@ -30,7 +30,7 @@ struct ash_axes {
     struct ash_shared_floats shared; /* memory of node's ranks, opened by acts_layout.c */
     uint64_t batches, barriers_tp, barriers_cp; /* entered so far */
     uint64_t reductions;                        /* published so far: see reduce_shm.c */
-    size_t *counts, *more_counts;               /* [largest of tp, cp] floats per rank: for the exchange at hand */
+    size_t *counts, *more_counts;               /* [largest of tp, cp] floats per rank: for the current exchange */
     int failed;                                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
 };
@@ -58,7 +58,7 @@ void ash_axes_send(struct ash_axes *axes, const struct ash_axis *axis, size_t to
 /* count floats from one rank of the axis, in the messages that it sends. */
 void ash_axes_recv(struct ash_axes *axes, const struct ash_axis *axis, size_t from, float *data, size_t count);
 
-/* Tell all who share memory that this rank's counter has reached value: they see what it wrote before. */
+/* Release store of this rank's counter, for all that share memory: they see its writes before. */
 void ash_axes_signal(struct ash_axes *axes, enum ash_axes_counter counter, uint64_t value);
 /* Wait until rank `rank` of tp (of cp) has signalled value. Of this rank itself: a no-op. */
 void ash_axes_wait_tp(struct ash_axes *axes, size_t rank, enum ash_axes_counter counter, uint64_t value);

@@ -26,12 +26,12 @@ size_t ash_cache_token_bytes(const struct ash_model *model);
 /* Pages that hold this many tokens. */
 size_t ash_cache_pages_for(size_t tokens);
 
-/* All pages; those that nobody refers to. */
+/* All pages. */
 size_t ash_cache_page_count(const struct ash_cache *cache);
-/* Pages that nobody refers to. */
+/* Pages without a reference. */
 size_t ash_cache_free_count(const struct ash_cache *cache);
 
-/* A page that nobody refers to, with one reference from now on; what it holds is undefined. -ENOSPC when there is
+/* Take a free page, with one reference from now on; its content is undefined. -ENOSPC when there is
  * none. */
 int32_t ash_cache_take(struct ash_cache *cache);
 /* One more reference to a page that has some. */
@@ -43,7 +43,7 @@ uint32_t ash_cache_ref_count(const struct ash_cache *cache, int32_t page);
 /* What `from` holds is in `to` as well. Both have references. */
 void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to);
 
-/* A block table that grows: the pages of one sequence, each with a reference of its own. */
+/* A block table that grows: the pages of one sequence, each with its own reference. */
 struct ash_block_table {
     int32_t *pages; /* [capacity] */
     size_t count, capacity;

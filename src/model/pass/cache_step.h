@@ -5,7 +5,7 @@
 #include "model/pass/cache.h"
 #include "model/pass/step.h"
 
-/* Do the batch's block tables hold its tokens? Returns 0, -EINVAL (another model or precision, a page that nobody has
+/* Do the batch's block tables hold its tokens? Returns 0, -EINVAL (another model or precision, a page that was not
  * taken) or -EOVERFLOW (a table is too short). */
 int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, const struct ash_batch *batch,
                     struct ash_err *err);

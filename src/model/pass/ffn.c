@@ -53,7 +53,7 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
     group.outs[group.out_count - 1] =
         (struct ash_linear_out){params->up, params->up_bias, acts->up, acts->stride, acts->up_bf16};
     group.swiglu = is_gated(acts) && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
-    if (group.swiglu) { /* nobody reads gate and up */
+    if (group.swiglu) { /* gate and up are not read again */
         group.outs[0].y = acts->hidden;
         group.outs[0].y_stride = params->width;
     }

@@ -143,7 +143,7 @@ float *ash_grad_acquire(struct ash_grad_sink *sink, int32_t param, enum ash_grad
 }
 
 /* Release along cp; before it all ranks of tp get the sum, because each has a copy of the parameter. Without a cp axis
- * nobody needs it at once: that is deferred, and no rank waits here for the last. */
+ * it is not needed at once: the sum is deferred, and no rank waits here for the last. */
 static void release_cp(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows)
 {
     struct ash_grad_order *order = sink->order;

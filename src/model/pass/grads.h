@@ -9,7 +9,7 @@
  *     rank 2:                                [acquire ...
  *
  * Ranks of cp that share gradients have one buffer: there only the order is passed on, and of most matrices each rank
- * computes a part over everyone's tokens instead (grads_shared.h). */
+ * computes a part over the tokens of all ranks instead (grads_shared.h). */
 #ifndef ASH_MODEL_PASS_GRADS_H
 #define ASH_MODEL_PASS_GRADS_H
 
@@ -31,7 +31,7 @@ struct ash_grad_order {
     const struct ash_model *model;
     struct ash_exec *exec;
     struct ash_axes *axes;
-    bool *has_terms;             /* [parameters, and a tied head's sum], host: the batch at hand has added to it */
+    bool *has_terms;             /* [parameters, and a tied head's sum], host: the current batch has added to it */
     int32_t *deferred;           /* [deferred_count], host: sums over rows of the stream that the last rank of tp has */
     size_t deferred_count;       /* at most all parameters */
     uint64_t acquired, released; /* so far, of a buffer that ranks share */
@@ -88,7 +88,7 @@ void ash_grad_acquire_part(struct ash_grad_sink *sink, struct ash_grad_sum part)
 /* Release an acquired part to the next rank of cp. */
 void ash_grad_release_part(struct ash_grad_sink *sink, struct ash_grad_sum part);
 
-/* Give all ranks of tp the deferred sums, before anyone reads them. */
+/* Give all ranks of tp the deferred sums, before any rank reads them. */
 void ash_grad_flush(struct ash_grad_sink *sink);
 /* After a batch that another one of the same sums follows: the first rank of cp gets from the last the sums of all
  * trained parameters but experts', or of the experts here, and accumulation continues there. A no-op where ranks share

@@ -27,7 +27,7 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* What is wanted of the losses: their gradient, and their rows' entropies? */
+/* Wanted outputs of the losses: their gradient, their rows' entropies. */
 struct wanted {
     bool has_gradient, has_entropies;
     float scale; /* of the gradient, where the batch has no scales */
@@ -208,7 +208,7 @@ static void gather(const struct ash_pass_step *step, const void *all, void *few,
     copy_groups(step, 1, all, few, row_bytes, false);
 }
 
-/* Put what was computed of them among all rows; the others are 0. */
+/* Scatter the computed rows among all rows; the others are 0. */
 static void spread(const struct ash_pass_step *step, const float *few, float *all, size_t width)
 {
     ash_exec_zero(step->exec, all, step->rows * width * sizeof(float));
@@ -227,8 +227,8 @@ static const struct ash_kept *gather_kept(const struct ash_pass_step *step)
     return step->few_kept;
 }
 
-/* A piece of the groups with targets: its rows, put together, and the rows with targets among them; where it begins and
- * ends among all rows. */
+/* A piece of the groups with targets: its rows, put together, and the rows with targets among them; its first and last
+ * row among all rows. */
 struct few_piece {
     struct ash_range rows, targets;
     size_t begin, end;
@@ -326,7 +326,7 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
     struct ash_pass_step few = *step;
     struct few_piece piece = {0};
     size_t hidden = step->model->config.hidden, first = step->first_row, group = skip_group(step);
-    /* nobody's here, like dx; and dnorm is written last */
+    /* unused here, like dx; dnorm is written last */
     float *grouped = all->scratch.residual, *x = wanted->has_gradient ? all->scratch.dnorm : grouped;
 
     gather(step, all->final_norm.out, x, hidden * sizeof(float));

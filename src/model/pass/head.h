@@ -5,8 +5,8 @@
 #include "model/pass/grads.h"
 #include "model/pass/step.h"
 
-/* acts->losses of this rank's rows, from acts->final_norm; acts->entropies too, where they are wanted. Rows without a
- * target cost no product where there are many of them. */
+/* acts->losses of this rank's rows, from acts->final_norm; acts->entropies too, if they are wanted. Many rows without
+ * a target cost no product. */
 void ash_head_losses(const struct ash_pass_step *step, bool has_entropies);
 /* The same, and the gradient of scale (or the batch's scales) * their sum: of the normed stream to scratch.dnorm, of
  * the output matrix to sink. */

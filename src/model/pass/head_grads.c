@@ -1,5 +1,5 @@
 /* head_grads: from gradients of logits to those of the output matrix and of the rows that it read. A weight gradient is
- * one chain over tokens: pieces of rows end where it may be cut. */
+ * one chain over tokens: pieces of rows end at its cut points. */
 #include "base/math.h"
 #include "model/pass/head_priv.h"
 #include "model/pass/linear_grads.h"
@@ -16,7 +16,7 @@ size_t ash_head_width(const struct ash_model *model)
     return model->config.labels > 0 ? model->config.labels : model->vocab.count;
 }
 
-/* The sum that the head's gradient goes to: a tied head has one of its own, apart from the embedding's (see
+/* The sum that the head's gradient goes to: a tied head has its own sum, apart from the embedding's (see
  * ash_model_grad_fold). */
 static int32_t head_sum(const struct ash_model *model)
 {
@@ -37,7 +37,7 @@ bool ash_head_is_frozen(const struct ash_pass_step *step, const struct ash_grad_
 }
 
 /* The output matrix's gradient over the rows of a piece. All pieces are accumulated between one acquire and release;
- * where there is only one, it is accumulated in parts of the matrix. */
+ * a single piece is accumulated in parts of the matrix. */
 static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                          const struct ash_column_parallel *columns)
 {

@@ -87,7 +87,7 @@ static void copy_columns(const struct ash_pass_step *step, size_t rank, size_t r
     }
 }
 
-/* Ranks of tp that share memory: each takes some of the piece's rows, over everyone's logits. */
+/* Ranks of tp that share memory: each takes some of the piece's rows, over the logits of all ranks. */
 static void teach_shm(const struct ash_pass_step *step, const struct ash_head_piece *piece, size_t most)
 {
     struct ash_range all = {piece->first, piece->part.rows}, own = ash_reduce_shm_rows(step, all), rows;
@@ -113,7 +113,7 @@ static void teach_shm(const struct ash_pass_step *step, const struct ash_head_pi
     memcpy(piece->part.loss, step->acts->shared_losses + all.first, all.count * sizeof(float));
 }
 
-/* Others: each gets all columns of all rows, and keeps the gradients of its own. */
+/* Others: each gets all columns of all rows, and keeps the gradients of its columns. */
 static void teach_messages(const struct ash_pass_step *step, const struct ash_head_piece *piece, struct ash_range rows)
 {
     struct ash_axes *axes = step->axes;

@@ -1,4 +1,4 @@
-/* head_priv - the loss of a few rows, whoever has the columns of their logits, and what becomes of its gradient. */
+/* head_priv - the loss of a few rows, whichever ranks have the columns of their logits, and its gradient. */
 #ifndef ASH_MODEL_PASS_HEAD_PRIV_H
 #define ASH_MODEL_PASS_HEAD_PRIV_H
 

@@ -75,7 +75,7 @@ static void reduce_piece(const struct ash_pass_step *step, struct ash_head_piece
     ash_reduce(step, &reduction);
 }
 
-/* All of the loss of the piece's rows that this rank takes, over everyone's logits, where ranks share memory. */
+/* All of the loss of the piece's rows that this rank takes, over the logits of all ranks, if they share memory. */
 static void loss_shm(const struct ash_pass_step *step, const struct ash_head_piece *piece)
 {
     const struct ash_loss_ops *ops = step->exec->ops->loss;

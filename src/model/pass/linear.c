@@ -6,7 +6,7 @@
 #include "model/lora_priv.h"
 #include "model/pass/adapter.h"
 
-/* Rows that a product reads from column `first` on: rounded ones where there are. */
+/* Rows that a product reads from column `first` on: rounded ones if there are any. */
 static struct ash_mat rows_of(const float *rows, const uint16_t *rounded, size_t first, size_t stride)
 {
     if (rounded != NULL) return (struct ash_mat){rounded + first, ASH_BF16, stride, 1};
@@ -202,8 +202,8 @@ struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_
         .weight = weight, .rows = {0, model->params[weight].dims[0]}, .dweight = dweight, .overwrite = overwrite};
 }
 
-/* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
- * groups, and where there are no groups: float32. */
+/* Each sequence starts a new group of k. One product over all rows gives the same sums if sequences are whole groups,
+ * and if there are no groups: float32. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
                             struct ash_weight_grad grad)
 {
@@ -279,7 +279,7 @@ bool ash_linear_is_quantised(const struct ash_model *model, int32_t weight)
     return ash_dtype_block(model->params[weight].dtype) > 1;
 }
 
-/* The chunk's forward product with a quantised matrix, whose groups of k nobody cuts (ash_lora_group). */
+/* The chunk's forward product with a quantised matrix, whose groups of k are never cut (ash_lora_group). */
 static void quantised_chunk_add(const struct ash_model *model, struct ash_exec *exec,
                                 const struct ash_linear_chunk *chunk, size_t rows, bool overwrite, float *sums)
 {

@@ -179,7 +179,7 @@ static void skip_expert(const struct ash_pass_step *step, struct ash_grad_sink *
     ash_linear_skip(sink, run->params.up);
 }
 
-/* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has gradients of its own. */
+/* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has its own gradients. */
 static void experts_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
     struct ash_expert_work work = ash_moe_work(step, layer);
@@ -195,7 +195,7 @@ static void experts_backward(const struct ash_pass_step *step, struct ash_grad_s
     }
 }
 
-/* What came from other ranks is kept; what is here is gathered again. */
+/* Rows from other ranks are retained; local rows are gathered again. */
 static void recompute_cheap(const struct ash_pass_step *step, size_t layer, const float *x)
 {
     const struct ash_model_config *c = &step->model->config;

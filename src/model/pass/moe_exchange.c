@@ -256,7 +256,7 @@ static void exchange_counts(const struct ash_pass_step *step, size_t layer)
     ash_axes_all_to_all(step->axes, ep, (const float *)moe->sent, moe->send, (float *)moe->received, moe->recv);
 }
 
-/* Read what was received: where each rank's pairs of each expert start in the inbox, and what its batch is. */
+/* Read the received counts: offsets of each rank's pairs of each expert in the inbox, and its batch. */
 static void read_counts(const struct ash_pass_step *step, size_t layer)
 {
     struct ash_moe_exchange *moe = step->moe;
@@ -281,7 +281,7 @@ static void read_counts(const struct ash_pass_step *step, size_t layer)
     route->starts[ranks * own] = at;
 }
 
-/* Without memory for what is received, this rank is lost to the others. */
+/* Without memory for the received rows, this rank is lost to the others. */
 static void reserve_for(const struct ash_pass_step *step, size_t layer)
 {
     struct ash_moe_exchange *moe = step->moe;
@@ -391,7 +391,7 @@ void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, cons
 static void send_back(const struct ash_pass_step *step, size_t layer, float *pairs)
 {
     size_t hidden = step->model->config.hidden;
-    bool is_sorted = ash_split_expert_parts(step->model, step->axes) == 1; /* what is received is all pairs, in order */
+    bool is_sorted = ash_split_expert_parts(step->model, step->axes) == 1; /* all pairs are received, in order */
     const float *received = step->acts->layers[layer].moe.x;
 
     set_row_counts(step, layer);

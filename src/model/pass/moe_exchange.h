@@ -1,6 +1,6 @@
 /* moe_exchange - dispatch of pairs to the ranks that have their experts, and of what experts made of them back to
  * their tokens. Along ep ranks have different batches, so rows are exchanged, counts first; no pair is ever left
- * out, the inbox grows instead. Along tp they have the same rows, so each rank takes the pairs of its own experts,
+ * out, the inbox grows instead. Along tp they have the same rows, so each rank takes the pairs of its experts,
  * and results are gathered. */
 #ifndef ASH_MODEL_PASS_MOE_EXCHANGE_H
 #define ASH_MODEL_PASS_MOE_EXCHANGE_H

@@ -1,5 +1,5 @@
-/* moe_grouped: rows are gathered, then three products and an activation over all pairs, whoever has how many; and
- * back. */
+/* moe_grouped: rows are gathered, then three products and an activation over all pairs, however many each expert
+ * has; then the reverse. */
 #include "model/pass/moe_grouped.h"
 
 #include "base/assert.h"
@@ -96,7 +96,7 @@ static void input_grad(const struct ash_pass_step *step, size_t layer, enum ash_
     run_product(step, &args);
 }
 
-/* dw (+)= dy^T x, of every expert: those that nobody chose get zeros where the others begin with this batch. */
+/* dw (+)= dy^T x, of every expert: experts without rows get zeros if the others begin with this batch. */
 static void weight_grad(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, enum ash_role role,
                         const float *dy, const float *x)
 {

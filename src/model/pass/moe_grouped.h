@@ -1,5 +1,5 @@
-/* moe_grouped - experts' products as one op each, where how many tokens chose which expert is on a device: nobody waits
- * for it. */
+/* moe_grouped - experts' products as one op each, with the counts of tokens per expert on the device: the host never
+ * waits for them. */
 #ifndef ASH_MODEL_PASS_MOE_GROUPED_H
 #define ASH_MODEL_PASS_MOE_GROUPED_H
 

@@ -236,7 +236,7 @@ static size_t forwarded_pairs(const struct ash_pass_step *step, size_t layer, si
 
 /* ---- between nodes ----------------------------------------------------------------------------------------------- */
 
-/* Make room; what was there may be gone. Without memory this rank is lost to the others. */
+/* Make room; the former content may be lost. Without memory this rank is lost to the others. */
 static float *room(const struct ash_pass_step *step, struct ash_growing *floats, const size_t *counts, size_t size)
 {
     struct ash_err err = {0};
@@ -380,7 +380,7 @@ static void forward_rows(const struct ash_pass_step *step, size_t layer, const f
     }
 }
 
-/* What came from the ranks of this node, by source. */
+/* Sort the rows from the ranks of this node by source. */
 static void sort_sources(const struct ash_pass_step *step, size_t layer, const float *received, float *to)
 {
     const size_t *starts = step->moe->routes[layer].starts;
@@ -411,7 +411,7 @@ void ash_moe_nodes_dispatch(const struct ash_pass_step *step, size_t layer, cons
         sort_sources(step, layer, out, to);
         return;
     }
-    in = room(step, &nodes->in, nodes->recv, here(step)); /* what came from other nodes has been forwarded */
+    in = room(step, &nodes->in, nodes->recv, here(step)); /* rows from other nodes have been forwarded */
     ash_axes_all_to_all(step->axes, step->axes->ep.node_ranks, out, nodes->send, in, nodes->recv);
     if (step->axes->failed == 0) sort_sources(step, layer, in, to);
 }

@@ -24,7 +24,7 @@ void ash_moe_nodes_choose(const struct ash_pass_step *step, size_t layer);
 size_t ash_moe_nodes_words(const struct ash_moe_nodes *nodes, size_t from, size_t to);
 /* Those that this rank sends rank `to`: how many rows for all of its node, and pairs for each rank there. */
 void ash_moe_nodes_fill(const struct ash_pass_step *step, size_t layer, size_t to, uint32_t *words);
-/* Such words that rank `rank` receives from anyone, at most: what route.forwarded has room for, for each. */
+/* Such words that rank `rank` receives at most, from all ranks: what route.forwarded has room for, for each. */
 size_t ash_moe_nodes_max_words(const struct ash_moe_nodes *nodes, size_t rank);
 /* Bring the rows of x to the inboxes: to this rank's pairs at `to`, by source. weighted: as in ash_moe_gather_rows. */
 void ash_moe_nodes_dispatch(const struct ash_pass_step *step, size_t layer, const float *x, bool weighted, float *to);

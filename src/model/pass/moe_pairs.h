@@ -5,7 +5,7 @@
 
 #include "model/pass/step.h"
 
-/* Memory that grows; what it held is gone when it does. */
+/* Memory that grows; growing loses the content. */
 struct ash_growing {
     struct ash_buffer memory;
     size_t capacity; /* in the units of ash_moe_reserve */

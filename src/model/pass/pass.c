@@ -26,8 +26,8 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
 }
 
-/* Ranks of tp pass each other adapters' sums as messages, also on one node: what they add up lies in nobody's shared
- * memory. */
+/* Ranks of tp pass each other adapters' sums as messages, also on one node: their operands are not in shared memory
+ * . */
 static int check_adapters(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                           struct ash_err *err)
 {
@@ -275,7 +275,7 @@ static bool may_replay(const struct ash_pass *pass)
            config->expert.experts == 0 && pass->opts.hooks.need == NULL && step->batch->doc_count == step->rows;
 }
 
-/* What is in a recorded step next to the batch's numbers: places. */
+/* Contents of a recorded step besides the batch's numbers: addresses. */
 static uint64_t step_shape(const struct ash_pass *pass)
 {
     uint64_t shape = ash_hash_mix((uintptr_t)pass->acts.final_in ^ pass->step.rows);

@@ -88,8 +88,8 @@ struct ash_batch {
 /* Where a backward pass adds gradients. */
 struct ash_pass_grads {
     float *sums; /* ash_model_grad_size elements, same offsets as the parameters; not read for a batch without rows */
-    /* Along ep the experts here compute for every rank's batch, and each rank's batch belongs to a sum of its own
-     * (another grain). [ep.size]: expert_sums[r] has ash_model_expert_size elements, and gets, at every param's
+    /* Along ep the experts here compute for every rank's batch, and each rank's batch belongs to its own sum (another
+     * grain). [ep.size]: expert_sums[r] has ash_model_expert_size elements, and gets, at every param's
      * expert_offset, the gradients of the experts here over rank r's batch. That of this rank may be NULL: then they go
      * to sums. Without an ep axis: NULL. */
     float *const *expert_sums;
@@ -102,7 +102,7 @@ enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_
 struct ash_pass; /* the activations of one pass, sized for max_rows; one owner thread */
 
 /* For a caller that keeps weights elsewhere. need is called before the first use of a unit of them (ASH_UNIT_*), done
- * after the last use of the direction; after done of the backward pass the gradients of the batch at hand are
+ * after the last use of the direction; after done of the backward pass the gradients of the current batch are
  * complete. A failure ends the pass. Ranks without rows call them like all others. */
 struct ash_pass_hooks {
     int (*need)(void *ctx, int unit, bool backward, struct ash_err *err);
@@ -115,12 +115,13 @@ struct ash_pass_opts {
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     bool bf16_acts;   /* store what only products of bf16 read rounded to bf16. Changes no bit; needs ops that take it
-                         (ash_ops.takes_bf16), and holds where nobody shares the pass and the model has no adapters */
+                         (ash_ops.takes_bf16), and needs a pass on one rank and a model without adapters */
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
-    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
-                                   The ranks of ep have batches of their own and share the experts alone: expert rank
-                                   (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
-    struct ash_axis node;       /* where all ranks of tp and cp can share memory: those, neighbours along tp first.
+    /* The ranks that share the pass; all zero: one rank. Their contexts are borrowed until close. The ranks of ep have
+     * different batches and share the experts alone: expert rank (see slice.h) ep.rank * tp.size + tp.rank of
+     * ep.size * tp.size. */
+    struct ash_axis tp, cp, ep;
+    struct ash_axis node; /* where all ranks of tp and cp can share memory: those, neighbours along tp first.
                                    Read where both axes are longer than 1; all zero: they cannot. */
     bool shared_grads; /* where all ranks of cp (and tp) can share memory: are gradient buffers, and the experts', the
                           same memory on the ranks of cp? Then a batch's are complete when its backward pass returns. */
@@ -166,7 +167,7 @@ const float *ash_pass_output(const struct ash_pass *pass);
 float *ash_pass_gradient(struct ash_pass *pass);
 /* Forward through the stage. batch (with its docs) is borrowed until the backward pass of the same batch. */
 int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err);
-/* Losses of the batch at hand, on a stage that ends with them: minus the log-probability of each row's target at the
+/* Losses of the current batch, on a stage that ends with them: minus the log-probability of each row's target at the
  * batch's temperature. entropies [rows] gets those of the rows' distributions (0 where the target is -1); NULL: not
  * wanted. */
 int ash_pass_losses(struct ash_pass *pass, float *losses, float *entropies, struct ash_err *err);
@@ -186,7 +187,7 @@ struct ash_cache; /* keys and values of earlier tokens: model/pass/cache.h */
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
                    size_t wanted_count, float *logits_out, struct ash_err *err);
 
-/* ash_pass_infer in parts: the layers first, and then what is wanted of which rows, as often as it takes. */
+/* ash_pass_infer in parts: the layers first, then the outputs of chosen rows, in as many calls as needed. */
 int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
                           struct ash_err *err);
 /* How tokens are chosen. */
@@ -194,7 +195,7 @@ struct ash_pass_choice {
     size_t vocab;                     /* ids that may be chosen; the model may have more */
     const struct ash_sample_row *row; /* of each wanted row */
 };
-/* Logits [count, vocab] of some rows (ascending) of the batch at hand. */
+/* Logits [count, vocab] of some rows (ascending) of the current batch. */
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err);
 /* Choose tokens that follow some rows (ascending), where the logits are: as ash_sample_ops.choose over the first vocab

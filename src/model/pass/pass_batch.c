@@ -80,7 +80,7 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
     return rc < 0 ? rc : check_split(pass, batch, err);
 }
 
-/* ---- make it the one at hand ------------------------------------------------------------------------------------- */
+/* ---- make it the current one ------------------------------------------------------------------------------------- */
 
 /* Copy this rank's rows to the device. */
 static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struct ash_range rows, struct ash_err *err)
@@ -134,7 +134,7 @@ static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_b
                                   .batch = batch};
 }
 
-/* May a rank have nothing of its own to compute? Then it serves the experts of others, or only calls the hooks. */
+/* May a rank have no rows to compute? Then it serves the experts of others, or only calls the hooks. */
 static bool may_be_empty(const struct ash_pass *pass)
 {
     return pass->axes.ep.size > 1 || pass->opts.hooks.need != NULL;

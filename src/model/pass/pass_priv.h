@@ -1,4 +1,4 @@
-/* pass_priv - the inside of a pass: its parts, each with a header of its own, and the batch at hand. */
+/* pass_priv - the inside of a pass: its parts, each with its own header, and the current batch. */
 #ifndef ASH_MODEL_PASS_PASS_PRIV_H
 #define ASH_MODEL_PASS_PASS_PRIV_H
 
@@ -26,10 +26,10 @@ struct ash_pass {
     int32_t *positions;        /* [max_rows], host: of the batch's rows */
     struct ash_kept *few_kept; /* [max_rows], host */
     float *kept_row;           /* [vocab], host; NULL: the host can touch the device's */
-    struct ash_pass_step step; /* the batch at hand; points at the above */
+    struct ash_pass_step step; /* the current batch; points at the above */
 };
 
-/* pass_batch.c: check the batch, copy it to the device, and make it the one at hand. cache may be NULL. Returns 0,
+/* pass_batch.c: check the batch, copy it to the device, and make it the current one. cache may be NULL. Returns 0,
  * -EINVAL, -EOVERFLOW or -ENOMEM. */
 int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, struct ash_err *err);
 

@@ -7,7 +7,7 @@
 #include "model/pass/head.h"
 #include "model/pass/pass_priv.h"
 
-/* Can it be? One rank, no host in between: nothing waits, nothing is read back, nobody is called. */
+/* Can it be? One rank, no host in between: no wait, no copy to the host, no hook. */
 static bool may_record(const struct ash_pass *pass)
 {
     const struct ash_axes *axes = &pass->axes;
@@ -33,7 +33,7 @@ static uint64_t mix_float(uint64_t shape, float value)
     return ash_hash_mix(shape ^ bits);
 }
 
-/* What is in recorded work next to the batch's numbers: rows, and places. */
+/* Contents of recorded work besides the batch's numbers: row counts and addresses. */
 static uint64_t shape_of(const struct ash_pass *pass)
 {
     uint64_t shape = ash_hash_mix(pass->step.rows ^ (uint64_t)pass->step.seq_rows << 32);

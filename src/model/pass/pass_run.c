@@ -151,14 +151,14 @@ static void head_backward(const struct ash_pass_step *step, struct ash_grad_sink
     done_backward(step, sink, ASH_UNIT_HEAD);
 }
 
-/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody
- * reads. */
+/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a scratch
+ * buffer. */
 static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
     bool is_sparse = step->model->config.sparse[layer];
     bool recomputes = step->opts->recompute == ASH_RECOMPUTE_FULL;
 
-    /* what is recomputed, and experts' gradients, have one place for all layers */
+    /* recomputed activations and experts' gradients have one place for all layers */
     if (step->opts->recompute != ASH_RECOMPUTE_NONE || is_sparse) ash_shared_grads_fence(sink);
     if (recomputes && step->axes->tp.same_node) ash_axes_barrier_tp(step->axes); /* norms are shared */
     if (recomputes) layer_forward(step, layer, step->acts->scratch.residual);

@@ -94,7 +94,7 @@ static void exchange_heads(const struct ash_pass_step *step, size_t layer)
         from = unpack(step, r, from);
 }
 
-/* The weight's gradient from all heads of own rows. What else the op gives goes where nobody reads it. */
+/* The weight's gradient from all heads of own rows. The op's other outputs go to scratch memory. */
 static void weight_grad(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, bool key)
 {
     const struct ash_model_config *c = &step->model->whole;

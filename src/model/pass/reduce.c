@@ -30,7 +30,7 @@ struct walk {
 };
 
 /* Rows of a tile: few, so that the next rank can start soon; not so few that products lose their speed, each of which
- * packs its weights anew. With work to overlap ranks are in no hurry. */
+ * packs its weights again. With work to overlap ranks are in no hurry. */
 #define TILE_ROWS ((size_t)128)
 #define TILE_ROWS_OVERLAP ((size_t)256)
 

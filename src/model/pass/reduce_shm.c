@@ -1,5 +1,5 @@
-/* reduce_shm: ranks see each other's activations and weights, so no sum goes through anybody. Each sums its rows over
- * everyone's operands in the order of the pipelined reduction (reduce.c). */
+/* reduce_shm: ranks see each other's activations and weights, so no sum is sent. Each sums its rows over
+ * the operands of all ranks in the order of the pipelined reduction (reduce.c). */
 #include "model/pass/reduce_shm.h"
 
 #include "base/assert.h"
@@ -14,7 +14,7 @@ struct ash_range ash_reduce_shm_rows(const struct ash_pass_step *step, struct as
 
 /* ---- who has which operands -------------------------------------------------------------------------------------- */
 
-/* Of the reduction at hand. A rank that begins with one is through with the one before it, so the place of the one
+/* Of the current reduction. A rank that begins with one is through with the one before it, so the slot of the one
  * before that is free. */
 static struct ash_posted_operand *posted_by(const struct ash_pass_step *step, size_t rank)
 {

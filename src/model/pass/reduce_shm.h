@@ -1,5 +1,5 @@
-/* reduce_shm - reductions of ranks of tp that share memory: a reduce-scatter in which nothing is sent. Each rank says
- * where its operands are and sums some of the rows over everyone's. */
+/* reduce_shm - reductions of ranks of tp that share memory: a reduce-scatter in which nothing is sent. Each rank
+ * publishes the addresses of its operands and sums some rows over those of all ranks. */
 #ifndef ASH_MODEL_PASS_REDUCE_SHM_H
 #define ASH_MODEL_PASS_REDUCE_SHM_H
 

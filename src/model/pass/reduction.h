@@ -11,10 +11,10 @@
 /* What one rank has of one k-chunk. */
 struct ash_operand {
     size_t rank;
-    const float *x; /* of the reduction's first row; NULL where it is not there */
+    const float *x; /* of the reduction's first row; NULL if it is on another rank */
     size_t x_stride;
-    struct ash_gemm_args product;  /* where it is a product: all but M, where a lies, c and accumulate */
-    struct ash_linear_chunk chunk; /* what it is a product over, where this matrix is quantised; else all zero */
+    struct ash_gemm_args product;  /* if it is a product: all but M, where a lies, c and accumulate */
+    struct ash_linear_chunk chunk; /* the product's range, if this matrix is quantised; else all zero */
     size_t ends;                   /* n: with it the sum over output n - 1 of a layer is complete; 0: with another */
 };
 

@@ -63,7 +63,7 @@ const float *ash_rope_sin(const struct ash_rope *rope)
     return rope->positions > 0 ? (const float *)rope->tables.data + rope->positions * (rope->dims / 2) : NULL;
 }
 
-/* Rows that are not rotated are only rounded, where that is wanted. */
+/* Rows that are not rotated are only rounded, if that is wanted. */
 static void round_rows(const struct ash_pass_step *step, const float *x, struct ash_rope_heads heads)
 {
     if (heads.rounded == NULL) return;

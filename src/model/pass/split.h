@@ -6,7 +6,7 @@
 #include "model/model_priv.h"
 #include "model/pass/axes.h"
 
-/* Rows of a batch that a rank of cp computes: whole groups of k where there are enough. */
+/* Rows of a batch that a rank of cp computes: whole groups of k if there are enough. */
 struct ash_range ash_split_rows_cp(const struct ash_axes *axes, size_t batch_rows, size_t cp_rank);
 /* Of the rows that the ranks of a tp group compute, sequences of seq_rows, those of the stream that one of them keeps
  * between layers. With axes->row_blocks cuts lie between blocks of rows (compute/blocks.h), and few rows leave some

@@ -1,4 +1,4 @@
-/* step - what the blocks of a pass compute with: the parts of the pass, which stay, and the batch at hand. pass.c fills
+/* step - what the blocks of a pass compute with: the parts of the pass, which stay, and the current batch. pass.c fills
  * it for each batch; blocks read it. Gradients are no part of it: backward functions take an ash_grad_sink. */
 #ifndef ASH_MODEL_PASS_STEP_H
 #define ASH_MODEL_PASS_STEP_H

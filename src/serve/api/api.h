@@ -26,7 +26,7 @@ struct ash_api_weighed {
     bool has_ended; /* not by a limit */
 };
 
-/* What computes, and what is known of its model. All borrowed until the api is closed. */
+/* The engine, and facts about its model. All borrowed until the api is closed. */
 struct ash_api_engine {
     void *ctx;
     /* As ash_runner_submit and ash_runner_cancel. */
@@ -72,7 +72,7 @@ struct ash_api_opts {
 /* Limits as the program has them by default. */
 struct ash_api_opts ash_api_defaults(void);
 
-/* opts is copied, what it points to is borrowed until close. */
+/* opts is copied, its pointers are borrowed until close. */
 int ash_api_open(const struct ash_api_opts *opts, struct ash_api **api_out, struct ash_err *err);
 /* No handler may run any more. NULL is a no-op. */
 void ash_api_close(struct ash_api *api);

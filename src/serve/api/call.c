@@ -108,7 +108,7 @@ int ash_event_end(struct ash_str *out)
     return ash_str_adds(out, "\n\n");
 }
 
-/* Copy what is new in a choice. Returns 1 when it is also done, 0 or -ENOMEM. */
+/* Copy the news of a choice. Returns 1 when it is also done, 0 or -ENOMEM. */
 static int copy_new(struct ash_api_call *call, struct ash_api_choice *choice)
 {
     int rc;
@@ -230,7 +230,7 @@ static void done(void *ctx, const struct ash_request_end *end)
     put_call(call);
 }
 
-/* The client has gone: nobody wants the rest. */
+/* The client has gone: the rest is not needed. */
 static void cancel_all(struct ash_api_call *call)
 {
     pthread_mutex_lock(&call->lock);

@@ -1,6 +1,6 @@
 /* call - a request that generates, from submission to its last byte: choices that the engine fills with tokens, and
  * the form that writes them. The engine's thread turns tokens into text and looks for stop strings; the thread that
- * writes takes what is new as fast as the client reads. A call lives until the engine and the server have both let
+ * writes takes new text as fast as the client reads. A call lives until the engine and the server have both let
  * go of it. */
 #ifndef ASH_SERVE_API_CALL_H
 #define ASH_SERVE_API_CALL_H
@@ -36,7 +36,7 @@ struct ash_api_choice {
     float *hidden;        /* embeddings */
 };
 
-/* What is new in a choice. */
+/* News of a choice. */
 struct ash_delta {
     const char *text;
     size_t size_bytes;
@@ -82,7 +82,7 @@ struct ash_api_call {
     char id[80], model[128];
     int64_t created_s;
     void *state;          /* of the form */
-    struct ash_str piece; /* the writer's copy of what is new */
+    struct ash_str piece; /* the writer's copy of the new text */
     struct ash_token_list piece_tokens;
 };
 
@@ -91,7 +91,7 @@ struct ash_api_call {
 struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct ash_form *form, const char *prefix);
 /* A call that was not started. NULL is a no-op. */
 void ash_call_close(struct ash_api_call *call);
-/* Submit all choices and answer when they are done, or stream. Takes the call, also where it answers with an error. */
+/* Submit all choices and answer when they are done, or stream. Takes the call, also if it answers with an error. */
 void ash_call_start(struct ash_api_call *call);
 
 struct ash_usage {
@@ -100,7 +100,7 @@ struct ash_usage {
 };
 /* Tokens of all prompts, of those in the cache, and of all answers. After it is done, or for what there is so far. */
 struct ash_usage ash_call_usage(struct ash_api_call *call);
-/* call_usage.c: the same for log and limits, before anybody sees that the call is done. With the lock held. */
+/* call_usage.c: the same for log and limits, before the call is seen as done. With the lock held. */
 void ash_call_note_usage(struct ash_api_call *call);
 /* A decoder for the answer, which follows the prompt. The caller closes it, after a failure too. */
 int ash_api_choice_open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out,

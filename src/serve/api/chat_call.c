@@ -107,7 +107,7 @@ static struct ash_parts_opts opts_of(const struct ash_api_call *call, const stru
     return opts;
 }
 
-/* The parser of a choice, made where there is none. NULL: out of memory. */
+/* The parser of a choice, made if there is none. NULL: out of memory. */
 static struct ash_parts *get_parser(struct ash_api_choice *choice)
 {
     struct ash_parts_opts opts = opts_of(choice->call, choice);

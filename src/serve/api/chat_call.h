@@ -18,8 +18,8 @@ struct ash_chat_call {
     bool has_logprobs;
 };
 
-/* A call of the form, with zeroed state of state_bytes that begins with a struct ash_chat_call. NULL after saying in
- * request->err what is wrong. */
+/* A call of the form, with zeroed state of state_bytes that begins with a struct ash_chat_call. NULL on an error, in
+ * request->err. */
 struct ash_api_call *ash_chat_call_open(struct ash_api_request *request, const struct ash_form *form,
                                         const char *prefix, size_t state_bytes);
 /* Read what Anthropic's form and OpenAI's newer one have in common: one answer, its sampling, its ends. */
@@ -28,7 +28,7 @@ void ash_chat_call_read_single(struct ash_api_call *call, struct ash_api_request
 /* Render the conversation into the call's only prompt, see to tools and constrained output, and check that it fits.
  * chat is call->state. */
 void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat);
-/* More text of a choice, whose parser is made where there is none. Returns 0, -ENOMEM or what see returned. */
+/* More text of a choice, whose parser is made if there is none. Returns 0, -ENOMEM or what see returned. */
 int ash_chat_call_push(struct ash_api_choice *choice, const struct ash_delta *delta, ash_part_fn see, void *ctx);
 /* The text of the choice is over: *call_count_out is how many tools it calls. Returns as push. */
 int ash_chat_call_finish(struct ash_api_choice *choice, ash_part_fn see, void *ctx, size_t *call_count_out);

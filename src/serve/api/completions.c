@@ -191,7 +191,7 @@ static int write_run(struct ash_api_call *call, struct ash_api_choice *choice, c
     return write_logprobs(&run, out);
 }
 
-/* What vLLM adds where it is asked for: log-probabilities of the prompt, and ids. */
+/* vLLM's extra fields, if requested: log-probabilities of the prompt, and ids. */
 static int write_extras(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
                         struct ash_str *out)
 {
@@ -251,7 +251,7 @@ static int put_chosen_first(struct ash_api_call *call, size_t prompt, struct ash
     return rc;
 }
 
-/* The n best of the best_of answers to a prompt, by log-probability where there are more than n; or the one that a
+/* The n best of the best_of answers to a prompt, by log-probability if there are more than n; or the one that a
  * strategy chooses. */
 static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
 {

@@ -18,7 +18,7 @@ static void wrong(struct ash_api_request *request, const char *param, const char
 
 /* ---- contents ---------------------------------------------------------------------------------------------------- */
 
-/* The text of one part, or NULL after saying what is wrong. */
+/* The text of one part, or NULL with an error set. */
 static const char *part_text(const json_t *part, struct ash_api_request *request, const char *param)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
@@ -122,7 +122,7 @@ static void read_calls(const json_t *message, json_t *copy, struct ash_api_reque
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* The role as templates know it, or NULL after saying what is wrong. */
+/* The role as templates know it, or NULL with an error set. */
 static const char *read_role(const json_t *message, struct ash_api_request *request, const char *param)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "function"};

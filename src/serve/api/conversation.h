@@ -12,8 +12,8 @@ struct ash_conversation {
     bool has_no_generation_prompt, continues_final;
 };
 
-/* Read "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message". What is wrong is
- * in request->err. */
+/* Read "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message". Errors are in
+ * request->err. */
 void ash_conversation_read(struct ash_conversation *conversation, struct ash_api_request *request);
 /* Add one message of OpenAI's form, checked. param names it ("messages[3]"). */
 void ash_conversation_add(struct ash_conversation *conversation, struct ash_api_request *request, const json_t *message,

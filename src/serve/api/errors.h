@@ -1,4 +1,4 @@
-/* errors - what is wrong with a request, and how each form says it. */
+/* errors - errors of a request, and how each form writes them. */
 #ifndef ASH_SERVE_API_ERRORS_H
 #define ASH_SERVE_API_ERRORS_H
 
@@ -16,9 +16,9 @@ struct ash_api_err {
     char text[ASH_ERR_TEXT_BYTES];
 };
 
-/* Name a part of a field, as printf: "messages[3].content". What is too long is cut. */
+/* Name a part of a field, as printf: "messages[3].content". Longer ones are cut. */
 void ash_api_param_set(char param[ASH_API_PARAM_BYTES], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Say what is wrong, unless something else was before. param may be NULL. Returns -EINVAL. */
+/* Set the error, unless one is set. param may be NULL. Returns -EINVAL. */
 int ash_api_err_set(struct ash_api_err *err, unsigned status, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 /* The same from an error of a floor below: -ENOMEM is 503, anything else 400. Returns its code. */

@@ -176,7 +176,7 @@ const json_t *ash_fields_object(struct ash_fields *fields, const char *key)
     return NULL;
 }
 
-/* ---- what nobody asked for --------------------------------------------------------------------------------------- */
+/* ---- unknown fields ---------------------------------------------------------------------------------------------- */
 
 /* Is word one of the space-separated words? */
 static bool is_among(const char *words, const char *word)

@@ -1,5 +1,5 @@
-/* fields - the fields of a request: typed look-ups that name what is wrong, and the list of those that nobody asked
- * for. The first error stays, so a form reads all its fields and looks at the end. */
+/* fields - the fields of a request: typed look-ups with errors, and the list of unknown ones
+ * . The first error stays, so a form reads all its fields and looks at the end. */
 #ifndef ASH_SERVE_API_FIELDS_H
 #define ASH_SERVE_API_FIELDS_H
 
@@ -32,7 +32,7 @@ bool ash_fields_bool(struct ash_fields *fields, const char *key, bool otherwise)
 int64_t ash_fields_int(struct ash_fields *fields, const char *key, int64_t min, int64_t max, int64_t otherwise);
 /* A number in [min, max]. */
 double ash_fields_double(struct ash_fields *fields, const char *key, double min, double max, double otherwise);
-/* A string without NUL; NULL where it is absent. */
+/* A string without NUL; NULL if it is absent. */
 const char *ash_fields_string(struct ash_fields *fields, const char *key);
 /* An array, or NULL. */
 const json_t *ash_fields_array(struct ash_fields *fields, const char *key);
@@ -47,7 +47,7 @@ void ash_fields_ignore(struct ash_fields *fields, const char *keys);
 /* Say that a field is wrong. */
 void ash_fields_wrong(struct ash_fields *fields, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Append the names of fields that nobody looked up, comma-separated. Returns 0 or -ENOMEM. */
+/* Append the names of fields that were never looked up, comma-separated. Returns 0 or -ENOMEM. */
 int ash_fields_unknown(const struct ash_fields *fields, struct ash_str *names);
 
 #endif

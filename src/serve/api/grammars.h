@@ -11,7 +11,7 @@ int ash_api_grammars_open(struct ash_api *api, struct ash_api_grammars **grammar
 /* NULL is a no-op. */
 void ash_api_grammars_close(struct ash_api_grammars *grammars);
 /* Read every field that constrains the output (response_format, structured_outputs, guided_*, grammar, json_schema,
- * regex) into call->grammar: at most one may be given. What is wrong is in request->err. */
+ * regex) into call->grammar: at most one may be given. Errors are in request->err. */
 void ash_api_grammars_read(struct ash_api_call *call, struct ash_api_request *request);
 /* Where tool_choice asks for calls: the grammar of such an answer. */
 void ash_api_grammars_read_tools(struct ash_api_call *call, struct ash_api_request *request,

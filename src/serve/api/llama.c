@@ -60,7 +60,7 @@ static int write_probs(const struct ash_api_call *call, const struct ash_delta *
     return rc == 0 ? ash_str_adds(out, "]") : rc;
 }
 
-/* "content":…,"tokens":…: of what is new. */
+/* "content":…,"tokens":…: of the new text. */
 static int write_content(const struct ash_api_call *call, const struct ash_delta *delta, bool is_stream,
                          struct ash_str *out)
 {

@@ -14,11 +14,11 @@ struct ash_llama_call {
 
 extern const struct ash_form ash_llama_form;
 
-/* A call with its state and settings, read from the request; NULL after saying in request->err what is wrong. The
+/* A call with its state and settings, read from the request; NULL on an error, in request->err. The
  * caller fills its prompts. */
 struct ash_api_call *ash_llama_call_open(struct ash_api_request *request);
-/* Check that the prompts, which came in the field prompt_key, fit; start the call, or answer what was wrong. Takes the
- * call (NULL: it could not be opened) and what request holds. */
+/* Check that the prompts, which came in the field prompt_key, fit; start the call, or answer with the error. Takes the
+ * call (NULL: it could not be opened) and the members of request. */
 void ash_llama_call_start(struct ash_api_call *call, struct ash_api_request *request, const char *prompt_key);
 
 /* llama_samplers.c: read samplers, the list of filters that apply: switch the others off. What cannot be done in the

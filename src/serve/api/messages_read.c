@@ -1,4 +1,4 @@
-/* Anthropic's messages: blocks become contents, tool_use becomes tool_calls, tool_result a message of its own. */
+/* Anthropic's messages: blocks become contents, tool_use becomes tool_calls, tool_result its own message. */
 #include "serve/api/messages_read.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include "serve/api/chat_call.h"
 
-/* Read "system", "messages", "tools" and "tool_choice". What is wrong is in request->err. */
+/* Read "system", "messages", "tools" and "tool_choice". Errors are in request->err. */
 void ash_messages_read(struct ash_chat_call *chat, struct ash_api_request *request);
 
 #endif

@@ -1,4 +1,4 @@
-/* parts - an answer's text as what it is made of: thoughts, content, tool calls. The same parser reads text as it comes
+/* parts - an answer's text in parts: thoughts, content, tool calls. The same parser reads text as it comes
  * and text as a whole, so a stream joins to the unstreamed answer. */
 #ifndef ASH_SERVE_API_PARTS_H
 #define ASH_SERVE_API_PARTS_H

@@ -27,7 +27,7 @@ int ash_prompts_add_ids(struct ash_prompts *prompts, struct ash_ids *ids)
     return 0;
 }
 
-/* A new prompt, empty, or NULL after saying what is wrong. */
+/* A new prompt, empty, or NULL with an error set. */
 static struct ash_ids *add_prompt(struct ash_prompts *prompts, struct ash_api_request *request)
 {
     struct ash_ids none = {0};

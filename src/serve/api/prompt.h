@@ -11,7 +11,7 @@ struct ash_prompts {
 };
 
 /* Read a field that holds a text, ids, a mix of both, or a list of such. add_special puts the model's beginning-of-text
- * token before texts. What is wrong is in request->err. */
+ * token before texts. Errors are in request->err. */
 void ash_prompts_read(struct ash_prompts *prompts, struct ash_api_request *request, const char *key, bool add_special);
 /* Add the ids of a text. */
 void ash_prompts_add_text(struct ash_prompts *prompts, struct ash_api_request *request, const struct ash_str *text,

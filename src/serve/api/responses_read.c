@@ -31,7 +31,7 @@ static void add(struct ash_conversation *conversation, struct ash_api_request *r
     json_decref(message);
 }
 
-/* A call joins the assistant's message before it, where there is one: a turn may have several. */
+/* A call joins the assistant's message before it, if there is one: a turn may have several. */
 static void add_call(struct ash_conversation *conversation, struct ash_api_request *request, const json_t *item,
                      const char *param)
 {

@@ -5,7 +5,7 @@
 #include "serve/api/chat_call.h"
 
 /* Read "instructions", "input", "tools", "tool_choice", "text" and what needs a server that remembers, which is
- * refused. What is wrong is in request->err. */
+ * refused. Errors are in request->err. */
 void ash_responses_read(struct ash_api_call *call, struct ash_chat_call *chat, struct ash_api_request *request);
 
 #endif

@@ -96,7 +96,7 @@ struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, siz
 
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
 
-/* An id of the vocabulary, or -1 after saying what is wrong. */
+/* An id of the vocabulary, or -1 with an error set. */
 static int32_t read_id(const json_t *value, struct ash_api_request *request, const char *key)
 {
     size_t vocab = request->api->engine.vocab;

@@ -52,7 +52,7 @@ void ash_sampling_read_max(struct ash_sampling *sampling, struct ash_api_request
 void ash_sampling_read_strategy(struct ash_sampling *sampling, struct ash_api_request *request, bool is_stream);
 /* The settings of answer `index` of a prompt: the seed of the first is the request's own. */
 struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, size_t index);
-/* Free what it holds. */
+/* Free its members. */
 void ash_sampling_fini(struct ash_sampling *sampling);
 
 #endif

@@ -24,7 +24,7 @@ static size_t stop_at(const struct ash_stops *stops, const char *text, size_t si
     return shortest;
 }
 
-/* Move what is certain from held to text. Returns 1 when a stop string was found, 0 or -ENOMEM. */
+/* Move the text that can no longer change from held to text. Returns 1 when a stop string was found, 0 or -ENOMEM. */
 static int release(struct ash_api_choice *choice, bool is_last)
 {
     const struct ash_sampling *sampling = &choice->call->sampling;

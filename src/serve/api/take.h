@@ -8,7 +8,7 @@
 int ash_api_choice_take(void *ctx, const struct ash_token *token);
 /* As ash_request's take_prompt. */
 void ash_api_choice_take_prompt(void *ctx, size_t index, const struct ash_token *token);
-/* The answer is over: give out what was held back. The call's lock is held. */
+/* The answer is over: flush the text held back. The call's lock is held. */
 void ash_api_choice_end(struct ash_api_choice *choice);
 
 #endif

@@ -38,7 +38,7 @@ static void read_text(struct ash_api_request *request, struct ash_ids *ids)
     ash_str_fini(&text);
 }
 
-/* llama.cpp's pieces: a text, or bytes where it is none. */
+/* llama.cpp's pieces: a text, or bytes if it is not UTF-8. */
 static int write_piece(const struct ash_api *api, int32_t id, struct ash_str *out)
 {
     struct ash_str text = {0};

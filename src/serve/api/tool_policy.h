@@ -17,7 +17,7 @@ struct ash_tool_policy {
     bool is_parallel; /* more than one call in an answer */
 };
 
-/* Read "tool_choice" and "parallel_tool_calls" of OpenAI's forms. What is wrong is in request->err. */
+/* Read "tool_choice" and "parallel_tool_calls" of OpenAI's forms. Errors are in request->err. */
 void ash_tool_policy_read(struct ash_tool_policy *policy, const struct ash_conversation *conversation,
                           struct ash_api_request *request);
 /* Check that a named tool is among those of the request. */

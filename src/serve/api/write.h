@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include "base/str.h"
 
-/* A string of size_bytes in quotes, escaped. What is not UTF-8 becomes U+FFFD. */
+/* A string of size_bytes in quotes, escaped. Invalid UTF-8 becomes U+FFFD. */
 int ash_write_string(struct ash_str *out, const char *text, size_t size_bytes);
 /* The same of a NUL-terminated text. */
 int ash_write_text(struct ash_str *out, const char *text);

@@ -184,7 +184,7 @@ static int retry(struct conn *conn)
     return rc == 0 ? send_some(conn) : rc;
 }
 
-/* Read what is there. Returns 1 when the response is complete, 0 when more must come. */
+/* Read all available bytes. Returns 1 when the response is complete, 0 when more must come. */
 static int read_some(struct conn *conn)
 {
     for (;;) {
@@ -223,7 +223,7 @@ static void handle(struct conn *conn)
         complete(conn);
 }
 
-/* ---- what is due ------------------------------------------------------------------------------------------------- */
+/* ---- due requests ------------------------------------------------------------------------------------------------ */
 
 static int prepare(struct run *run)
 {

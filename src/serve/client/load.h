@@ -1,5 +1,5 @@
-/* load - sends a workload to a server that speaks OpenAI's API and notes when what came. One thread, one connection for
- * each request that is being answered. */
+/* load - sends a workload to a server that speaks OpenAI's API and records the arrival of its events. One thread, one
+ * connection for each request that is being answered. */
 #ifndef ASH_SERVE_CLIENT_LOAD_H
 #define ASH_SERVE_CLIENT_LOAD_H
 
@@ -20,7 +20,7 @@ struct ash_load_url {
     int port;
 };
 
-/* Read an address. Returns 0 or -EINVAL with what is expected. */
+/* Read an address. Returns 0, or -EINVAL with the expected form. */
 int ash_load_url_parse(const char *text, struct ash_load_url *url_out, struct ash_err *err);
 
 struct ash_load_opts {

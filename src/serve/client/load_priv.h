@@ -19,7 +19,7 @@ struct ash_load_event {
     bool has_text, has_usage, is_error;
     size_t prompt_tokens, cached_tokens, answer_tokens;
 };
-/* Read it. Returns 0, or -EPROTO where it is not what the API says. */
+/* Read it. Returns 0, or -EPROTO if it does not follow the API. */
 int ash_load_read_event(const char *text, size_t size_bytes, struct ash_load_event *event_out);
 /* Note an event of request `index` that was read at at_s. Returns 0 or -ENOMEM. */
 int ash_load_results_note(struct ash_load_results *results, size_t index, const struct ash_load_event *event,

@@ -18,7 +18,7 @@
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-/* The port after a colon, or the default where there is none. */
+/* The port after a colon, or the default if there is none. */
 static int read_port(const char *text, size_t bytes, int *port_out)
 {
     char digits[8];
@@ -35,7 +35,7 @@ static int read_port(const char *text, size_t bytes, int *port_out)
     return 0;
 }
 
-/* Where the host of an address ends, brackets and all, and what it is without them. Returns its bytes, or 0. */
+/* The end of an address's host, with brackets, and the host without them. Returns its bytes, or 0. */
 static size_t read_host(const char *text, size_t all, char *host, size_t host_bytes)
 {
     const char *end = text[0] == '[' ? memchr(text, ']', all) : NULL;

@@ -29,9 +29,9 @@ struct ash_response {
     unsigned status;
     bool is_chunked, has_length, is_stream, keeps_open; /* keeps_open: another request may follow */
     uint64_t left_bytes;
-    struct ash_str line;  /* what has come of a line of the protocol */
+    struct ash_str line;  /* the received part of a line of the protocol */
     struct ash_str body;  /* unless it is a stream */
-    struct ash_str field; /* what has come of a line of the stream */
+    struct ash_str field; /* the received part of a line of the stream */
     struct ash_str event; /* the data of the event so far */
     bool has_data;
     ash_response_event_fn see;
@@ -40,15 +40,15 @@ struct ash_response {
 
 /* Expect a response. see may be NULL: then events are dropped. */
 void ash_response_init(struct ash_response *response, ash_response_event_fn see, void *ctx);
-/* Free what it holds; a zeroed one is fine. */
+/* Free its members; a zeroed one is fine. */
 void ash_response_fini(struct ash_response *response);
 /* Forget the last response and expect another; memory is kept. */
 void ash_response_reset(struct ash_response *response);
 /* Read bytes. Returns 1 when the response is complete (bytes after it are an error), 0 when more must come, -EPROTO
- * where it is no HTTP, -EMSGSIZE beyond a limit, -ENOMEM, or what see returned. After an error only reset and fini may
+ * if it is no HTTP, -EMSGSIZE beyond a limit, -ENOMEM, or what see returned. After an error only reset and fini may
  * follow. */
 int ash_response_push(struct ash_response *response, const char *bytes, size_t size_bytes);
-/* The connection ended. Returns 1 where that completes the response, else -ECONNRESET. */
+/* The connection ended. Returns 1 if that completes the response, else -ECONNRESET. */
 int ash_response_end(struct ash_response *response);
 
 #endif

@@ -99,7 +99,7 @@ static int draw_items(struct ash_workload *workload, const struct ash_workload_o
 
 /* ---- traced ------------------------------------------------------------------------------------------------------ */
 
-/* The blocks of a line: one for each hash, the last one with what is left of the prompt. */
+/* The blocks of a line: one for each hash, the last one with the rest of the prompt. */
 static int add_hashes(struct ash_workload *workload, const struct ash_workload_opts *opts, const json_t *hashes,
                       int64_t input, struct ash_err *err)
 {

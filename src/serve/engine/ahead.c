@@ -1,7 +1,7 @@
 /* The next step, ahead of the host: where all sequences only continue, its rows are known before the tokens are that
  * this step chooses, and the device has those already. So it is enqueued before this one's tokens are waited for, and
  * the device never waits for the host. What a sequence computes does not depend on who shares its batch: one that ends
- * with the token that was waited for leaves a row that nobody looks at. */
+ * with the token that was waited for leaves a row that is ignored. */
 #include "serve/engine/core_priv.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ void ash_core_run_ahead(struct ash_core *core)
     struct ash_err err = {0};
 
     if (!may_run_ahead(core)) return;
-    if (enqueue(core, &err) < 0) return; /* the step at hand ends; the next one meets the failure itself */
+    if (enqueue(core, &err) < 0) return; /* the current step ends; the next one meets the failure itself */
     core->ahead.count = core->doc_count;
     core->stats.ahead++;
 }
@@ -108,7 +108,7 @@ bool ash_core_take_ahead(struct ash_core *core)
         seq->owner->served += 1.0;
         core->doc_seqs[core->doc_count++] = seq;
     }
-    if (core->doc_count == 0) { /* nobody is left; what it writes must not come after what others write */
+    if (core->doc_count == 0) { /* no sequence is left; its writes must not come after later ones */
         ash_exec_wait(core->exec, NULL);
         return false;
     }

@@ -180,7 +180,7 @@ static void keep_choice(struct ash_seq *seq, int32_t id)
     seq->accepted += is_as_drafted;
 }
 
-/* What the grammar allows; the request fails where that cannot be found out. NULL without a grammar as well. */
+/* What the grammar allows; the request fails if the mask cannot be computed. NULL without a grammar as well. */
 static const uint64_t *find_mask(struct ash_seq *seq)
 {
     const uint64_t *mask = seq->matcher != NULL ? ash_matcher_mask(seq->matcher) : NULL;
@@ -192,7 +192,7 @@ static const uint64_t *find_mask(struct ash_seq *seq)
     return mask;
 }
 
-/* What the filters left: the row's other logits go, and the log-probability is found anew (find_kept_logprobs). */
+/* What the filters left: the row's other logits go, and the log-probability is recomputed (find_kept_logprobs). */
 static int keep_set(const struct piece *piece, size_t i, const struct ash_sampler *sampler, int32_t id)
 {
     struct ash_seq *seq = piece->wanted[i].seq;
@@ -232,7 +232,7 @@ struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position)
                                .forbidden_count = may_stop ? 0 : request->stop_id_count};
 }
 
-/* What the choice for row i depends on, beside its logits. Returns false where there is none: an earlier row was not
+/* What the choice for row i depends on, beside its logits. Returns false if there is no choice: an earlier row was not
  * as drafted, or the sequence is over. */
 static bool begin_choice(const struct piece *piece, size_t i, struct ash_choice *choice_out)
 {
@@ -327,7 +327,7 @@ static void find_runs(struct ash_core *core, const struct piece *piece)
     core->runs[core->run_count] = piece->count;
 }
 
-/* Hand out what is known of the prompt now. */
+/* Report the known log-probabilities of the prompt. */
 static void hand_out_prompt(struct ash_seq *seq)
 {
     const struct ash_request *request = seq->request;
@@ -345,8 +345,8 @@ static void hand_out_prompt(struct ash_seq *seq)
     seq->prompt_chosen_count = 0;
 }
 
-/* Are all of the piece's rows chosen from where their logits are? Not where somebody reads logits on the host, or a
- * choice depends on the one of the row before it. */
+/* Are all of the piece's rows chosen from where their logits are? Not if logits are read on the host, or a choice
+ * depends on the one of the row before it. */
 static bool stays_on_device(const struct ash_core *core, const struct piece *piece)
 {
     if (core->null != NULL || core->exec->memory->host_visible || core->exec->ops->sample == NULL) return false;

@@ -14,7 +14,7 @@
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-/* Memory that could be used without taking it from anybody; INFINITY where nobody says. */
+/* Memory that could be used without taking it from other programs; INFINITY if unknown. */
 static double free_memory(void)
 {
     FILE *file = fopen("/proc/meminfo", "r");
@@ -332,7 +332,7 @@ size_t ash_core_reset_prefix(struct ash_core *core)
     return ash_cache_free_count(core->cache) - before;
 }
 
-/* ---- what it holds ----------------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 struct ash_core_stats ash_core_get_stats(const struct ash_core *core)
 {

@@ -1,8 +1,8 @@
 /* core - the engine loop: requests in, tokens out. Each step runs one token (or several drafted ones) of every running
  * answer and, in the rows and time that are left, parts of new prompts, in a single pass. Sequences share the pages of
  * prefixes that they have in common. An answer is a pure function of the weights, the prompt and the request's
- * settings: what else runs, what is cached and how the work is cut change no bit. The core knows ids only; text belongs
- * to the caller. One owner thread; runner.h is a thread that owns one. */
+ * settings: other requests, the cache's content and the batch shapes change no bit. The core knows ids only; text
+ * belongs to the caller. One owner thread; runner.h is a thread that owns one. */
 #ifndef ASH_SERVE_ENGINE_CORE_H
 #define ASH_SERVE_ENGINE_CORE_H
 
@@ -61,7 +61,7 @@ struct ash_token {
     int32_t id;
     float
         logprob; /* natural, over the whole vocabulary, of the model's own logits (temperature 1, no filter): minus the
-                      trainer's cross-entropy, to the bit. 0 where it was not asked for. */
+                      trainer's cross-entropy, to the bit. 0 if it was not requested. */
     const struct ash_top_logprob *top; /* [top_count], most likely first; borrowed during the call */
     size_t top_count;
     const int32_t *kept; /* [kept_count], ascending; with wants_kept: what the filters left; borrowed during the call */
@@ -126,7 +126,7 @@ struct ash_request {
     bool skips_cache; /* neither look up its prefix nor keep it */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.
      * take sees each token of the answer, not the one of stop_ids that ended it. It returns 1 to end the answer with
-     * this token (ASH_FINISH_STOP), 0 to continue. NULL: nobody looks. */
+     * this token (ASH_FINISH_STOP), 0 to continue. NULL: no callback. */
     int (*take)(void *ctx, const struct ash_token *token);
     /* The token of the prompt with this index, from 1 (or prompt_logprobs_from) on, ascending; with
      * wants_prompt_logprobs only. */
@@ -176,7 +176,7 @@ size_t ash_core_reset_prefix(struct ash_core *core);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);
-/* What it holds and has done. */
+/* Its load and its counters. */
 struct ash_core_stats ash_core_get_stats(const struct ash_core *core);
 /* Is every page free, cached or held by a sequence, as counts say? For tests; debug builds check after every step. */
 bool ash_core_is_consistent(const struct ash_core *core);

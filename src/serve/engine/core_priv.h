@@ -1,4 +1,4 @@
-/* core_priv - the inside of the engine loop: sequences, the queue, the step at hand. */
+/* core_priv - the inside of the engine loop: sequences, the queue, the current step. */
 #ifndef ASH_SERVE_ENGINE_CORE_PRIV_H
 #define ASH_SERVE_ENGINE_CORE_PRIV_H
 
@@ -45,7 +45,7 @@ struct ash_seq {
     struct ash_token_counts counts; /* with penalties */
     struct ash_drafter drafter;     /* with speculation */
     struct ash_matcher *matcher;    /* with a grammar */
-    size_t prompt_told; /* log-probabilities up to this token of the prompt were handed out, or nobody asked for them */
+    size_t prompt_told; /* log-probabilities up to this token of the prompt were handed out, or were not requested */
     size_t pooled;      /* rows of the prompt that are in request->hidden */
     /* this step: */
     bool is_in_step, is_passed_over; /* the latter: it gets no rows */
@@ -99,7 +99,7 @@ struct ash_queue {
     size_t count;             /* sequences that wait */
 };
 
-/* queue.c: the owner of this id, made where there is none; others that have no work may be forgotten. NULL without
+/* queue.c: the owner of this id, made if there is none; others that have no work may be forgotten. NULL without
  * memory. */
 struct ash_owner *ash_queue_owner(struct ash_queue *queue, uint64_t id);
 /* Room for one more waiting sequence of the owner: a push never fails. Returns 0 or -ENOMEM. */
@@ -151,7 +151,7 @@ struct ash_core {
     atomic_bool has_cancels;
     bool has_answered; /* a token was handed out */
     struct ash_step_ahead ahead;
-    /* the step at hand: */
+    /* the current step: */
     bool is_ahead;             /* it was enqueued ahead: only its tokens are waited for */
     unsigned fetch;            /* as which its tokens come from a device */
     uint64_t end_ns;           /* of the step before */
@@ -177,9 +177,9 @@ struct ash_core {
 
 /* schedule.c: admit what waits, and gather the step's rows. */
 void ash_core_schedule(struct ash_core *core);
-/* Give a sequence's pages back; what is computed goes to the prefix cache. */
+/* Give a sequence's pages back; computed pages go to the prefix cache. */
 void ash_core_release(struct ash_core *core, struct ash_seq *seq);
-/* Nobody waits for what seq would compute any more. */
+/* No sequence waits for seq's pages any more. */
 void ash_core_leave_followers(struct ash_core *core, const struct ash_seq *seq);
 
 /* Pages for the sequence's first `tokens` tokens, without taking any from others. Returns whether it has them. */
@@ -191,22 +191,22 @@ int ash_core_open_ahead(struct ash_core *core, struct ash_err *err);
 void ash_core_close_ahead(struct ash_core *core);
 /* The sequence is over. */
 void ash_core_forget_ahead(struct ash_core *core, const struct ash_seq *seq);
-/* All of the step at hand is enqueued: enqueue the next one too, where its rows are known. */
+/* All of the current step is enqueued: enqueue the next one too, if its rows are known. */
 void ash_core_run_ahead(struct ash_core *core);
-/* Make the step that was enqueued ahead the one at hand. Returns false where there is none. */
+/* Make the step that was enqueued ahead the current one. Returns false if there is none. */
 bool ash_core_take_ahead(struct ash_core *core);
 
 /* choose.c: what the choice of the sequence's token `position` depends on, beside logits and a grammar. */
 struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position);
 /* Of the step's rows after the pass: choose tokens, tell the prompt's log-probabilities. Returns 0 or the
- * error of the head, which is everybody's. */
+ * error of the head, which ends all requests. */
 int ash_core_choose(struct ash_core *core, struct ash_err *err);
 /* States of the prompts' rows, where they are wanted. */
 int ash_core_pool_states(struct ash_core *core, struct ash_err *err);
 
 /* step.c: the sequence is over and runs or waits nowhere: pages back, done(), memory. */
 void ash_core_end(struct ash_core *core, struct ash_seq *seq);
-/* End what was cancelled. */
+/* End cancelled requests. */
 void ash_core_end_cancelled(struct ash_core *core);
 /* core.c: 0, or why the core cannot take the request; reads nothing that changes. */
 int ash_core_check(const struct ash_core *core, const struct ash_request *request, struct ash_err *err);
@@ -215,8 +215,8 @@ int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err 
 /* One request fails; the others do not notice. */
 void ash_seq_fail(struct ash_seq *seq, int rc, const struct ash_err *err);
 
-/* Where a GPU will hold it all: does it fit? *pages of the cache, which become as many as fit where opts leave that
- * open. Elsewhere nothing is asked. Returns 0, or -ENOMEM with what is needed, what is free and what would need less.
+/* On a GPU: does it all fit? *pages of the cache, which become as many as fit where opts leave that
+ * open. On a CPU nothing is checked. Returns 0, or -ENOMEM with the needed and the free memory, and how to need less.
  * */
 int ash_core_foresee(const struct ash_core *core, const struct ash_pass_opts *opts, size_t *pages, struct ash_err *err);
 

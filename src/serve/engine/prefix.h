@@ -46,8 +46,8 @@ void ash_prefix_insert(struct ash_prefix *prefix, const struct ash_prefix_text *
 /* The text ends in a page that is not full: keep it too. All pages before it are nodes, and it is not. */
 void ash_prefix_insert_tail(struct ash_prefix *prefix, const struct ash_prefix_text *text,
                             const struct ash_block_table *table);
-/* Empty the table; pages of the tree that nobody else holds can be evicted from now on. For tables with pages that are
- * no nodes as well. prefix may be NULL. */
+/* Empty the table; pages of the tree without another reference can be evicted from now on. For tables with pages that
+ * are no nodes as well. prefix may be NULL. */
 void ash_prefix_release(struct ash_prefix *prefix, struct ash_cache *cache, struct ash_block_table *table);
 
 /* Make pages free until there are `wanted`, or nothing is left that could be. Returns whether there are. */

@@ -1,5 +1,5 @@
-/* Three rings. A request's record is made when it comes and filled in as it goes on, so that a server that was killed
- * says what it was doing. */
+/* Three rings. A request's record is made when it comes and filled in as it goes on, so that the records survive a
+ * killed server. */
 #include "serve/engine/recorder.h"
 
 #include <errno.h>

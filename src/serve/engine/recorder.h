@@ -23,7 +23,7 @@ void ash_recorder_first(struct ash_recorder *recorder, uint64_t number, uint64_t
 void ash_recorder_end(struct ash_recorder *recorder, uint64_t number, const struct ash_request_record *end);
 /* A pass, without its number. */
 void ash_recorder_pass(struct ash_recorder *recorder, const struct ash_pass_record *pass);
-/* What it did for a request, without its number. Of requests that are not recorded, nothing. */
+/* Its work for a request, without its number. Of requests that are not recorded, nothing. */
 void ash_recorder_piece(struct ash_recorder *recorder, const struct ash_piece_record *piece);
 
 #endif

@@ -7,12 +7,12 @@
 #include "model/place.h"
 #include "serve/engine/core_priv.h"
 
-#define SHARE 0.9                     /* of what is left, for a cache that may be as large as it likes */
+#define SHARE 0.9                     /* of the free memory, for a cache that may be as large as it likes */
 #define OPS_BYTES ((size_t)256 << 20) /* that ops take for products which are no outputs yet, at most */
 #define RESERVED_BYTES                                                                                                 \
     ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */
 
-/* What one op takes beyond its operands: rows of x (and a float32 matrix, in bf16) laid out anew. */
+/* What one op takes beyond its operands: rows of x (and a float32 matrix, in bf16) in another layout. */
 static size_t scratch_bytes(const struct ash_model *model, size_t rows)
 {
     size_t most = 0;

@@ -21,7 +21,7 @@ struct ash_runner {
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
-    _Atomic bool ends_all;               /* cancel what is not done; nothing is accepted any more */
+    _Atomic bool ends_all;               /* cancel unfinished requests and accept no new ones */
     bool has_work;                       /* the core has some, or was about to */
     uint64_t progress_ns;                /* when a step ended, or work began */
     uint64_t resets_wanted, resets_done; /* of the prefix cache */
@@ -69,7 +69,7 @@ static bool is_wanted(const struct ash_runner *runner)
     return runner->has_work || atomic_load(&runner->core->has_cancels) || runner->resets_wanted > runner->resets_done;
 }
 
-/* Move what came to the core, and make a step. Without the lock. Returns whether there is more to do. */
+/* Move new requests to the core, and make a step. Without the lock. Returns whether there is more to do. */
 static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_reset, size_t *pages_out)
 {
     bool more;

@@ -12,7 +12,7 @@ int ash_runner_open(struct ash_core *core, struct ash_runner **runner_out, struc
 /* Requests that are not done end as cancelled; then stop the thread and close the core. NULL is a no-op. */
 void ash_runner_close(struct ash_runner *runner);
 
-/* As ash_core_submit, from any thread; waits for the step at hand only where checks need the core. Checks are the
+/* As ash_core_submit, from any thread; waits for the current step only if checks need the core. Checks are the
  * core's: the request is refused here, before any callback, or accepted. */
 int ash_runner_submit(struct ash_runner *runner, struct ash_request *request, struct ash_err *err);
 /* As ash_core_cancel, from any thread; does not wait. done() is called on the runner's thread, unless it was before.
@@ -28,7 +28,7 @@ void ash_runner_cancel_all(struct ash_runner *runner);
 int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out);
 /* The stats after the last step, with requests that the thread has not seen yet among the waiting. */
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner);
-/* Seconds since the last step ended, where there is work; 0 where there is none. */
+/* Seconds since the last step ended, if there is work; else 0. */
 double ash_runner_stalled_seconds(struct ash_runner *runner);
 /* Prompt and answer together: what a request may have at most. */
 size_t ash_runner_max_tokens(const struct ash_runner *runner);

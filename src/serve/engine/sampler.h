@@ -44,7 +44,7 @@ struct ash_choice {
     const struct ash_sampler_opts *opts;   /* checked */
     const float *logits;                   /* [vocab]; -infinity forbids a token */
     uint64_t position;                     /* the index of the new token in its sequence */
-    const struct ash_token_counts *counts; /* the tokens so far, where there are penalties */
+    const struct ash_token_counts *counts; /* the tokens so far, if there are penalties */
     const struct ash_logit_bias *bias;     /* [bias_count] */
     size_t bias_count;
     const int32_t *allowed; /* [allowed_count]: these alone may be chosen; NULL: all */

@@ -1,5 +1,5 @@
 /* The schedule: which sequences run, and which rows a step has. Running answers come first, one row each and their
- * drafts; parts of prompts get what is left of rows and time, owners in turn. Where pages run out, the sequence that
+ * drafts; parts of prompts get the remaining rows and time, owners in turn. If pages run out, the sequence that
  * matters least gives its own back and is computed again later. */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define LEAST_PREFILL_ROWS 16 /* of a step, whatever they cost: fewer do not use the machine */
 #define PASSED_OVER_MOST 32   /* prompts that turn out to have to wait: the others are asked in the next step */
-#define FIRST_PREFILL_ROWS 64 /* of the first one, when nobody knows what they cost */
+#define FIRST_PREFILL_ROWS 64 /* of the first one, when their cost is unknown */
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 

@@ -67,14 +67,14 @@ static void end_finished(struct ash_core *core)
         if (seq->finish == ASH_FINISH_NOT_YET)
             core->running[kept++] = seq;
         else
-            core->doc_seqs[over++] = seq; /* the step at hand is over */
+            core->doc_seqs[over++] = seq; /* the current step is over */
     }
     core->running_count = kept;
     for (size_t i = 0; i < over; i++)
         ash_core_end(core, core->doc_seqs[i]);
 }
 
-/* Cancelled ones that wait. Ending one may change the owners, so the search starts anew. */
+/* Cancelled ones that wait. Ending one may change the owners, so the search starts again. */
 static struct ash_seq *find_cancelled_waiting(const struct ash_core *core)
 {
     for (const struct ash_owner *owner = core->queue.owners; owner != NULL; owner = owner->next)
@@ -144,7 +144,7 @@ static void hand_out(struct ash_core *core, struct ash_seq *seq, uint64_t now_ns
         core->stats.answer_tokens++;
         core->has_answered = true;
         if (request->take == NULL || request->take(request->ctx, &token) == 0) continue;
-        seq->count -= seq->chosen_count - 1 - i; /* what came after it was never there */
+        seq->count -= seq->chosen_count - 1 - i; /* later tokens are dropped */
         seq->finish = ASH_FINISH_STOP;
         seq->end.stop_id = -1;
         break;

@@ -9,7 +9,7 @@
 
 /* What ends thoughts, and what continues them, as a tokenizer has them. Zeroed: nothing does. */
 struct ash_think_words {
-    int32_t end_id; /* valid where there is more */
+    int32_t end_id; /* valid if there is more */
     struct ash_ids more;
 };
 

@@ -33,7 +33,7 @@ void ash_token_counts_fini(struct ash_token_counts *counts)
     *counts = (struct ash_token_counts){0};
 }
 
-/* The id's entry; a new one where it has none. */
+/* The id's entry; a new one if it has none. */
 static struct ash_token_count *find(struct ash_token_counts *counts, int32_t id)
 {
     size_t slot = ((uint32_t)id * UINT32_C(2654435761)) & counts->slot_mask;

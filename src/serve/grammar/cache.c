@@ -1,6 +1,6 @@
 /* The deterministic automaton of a pushdown automaton, made while answers walk through it. A config is a set of places;
- * equal sets have one number, so that what was found for one answer serves all others of the grammar. Reading what is
- * there takes no lock. */
+ * equal sets have one number, so that transitions found for one answer serve all others of the grammar. Reading them
+ * takes no lock. */
 #include "serve/grammar/pda_priv.h"
 
 #include <errno.h>

@@ -58,7 +58,7 @@ static int grow_names(struct gbnf *gbnf)
     return 0;
 }
 
-/* The name at the cursor, which moves past it; made where it is new. NULL: an error is set. */
+/* The name at the cursor, which moves past it; made if it is new. NULL: an error is set. */
 static struct name *read_name(struct gbnf *gbnf)
 {
     const char *start = gbnf->source.at;
@@ -205,7 +205,7 @@ static int draw_element(struct gbnf *gbnf, uint32_t from, uint32_t to)
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 
-/* What was drawn between first and last, as often as the marks after it say, from `from` to `to`. */
+/* The states drawn between first and last, as often as the marks after it say, from `from` to `to`. */
 static int draw_repeated(struct gbnf *gbnf, uint32_t first, uint32_t last, uint32_t from, uint32_t to)
 {
     struct ash_pda_draft *draft = gbnf->draft;

@@ -16,7 +16,7 @@ struct ash_gbnf_source {
     struct ash_err *err;
 };
 
-/* -EINVAL with the line, what is wrong and the text there. */
+/* -EINVAL with the line, the error and the text there. */
 int ash_gbnf_bad(const struct ash_gbnf_source *source, const char *what);
 /* Is c the next byte? */
 bool ash_gbnf_has(const struct ash_gbnf_source *source, char c);

@@ -25,7 +25,7 @@ struct ash_vocab_token {
 };
 
 /* The trie of a tokenizer, for a model with vocab ids (at least the tokenizer's; more are never allowed). eos_ids end
- * an answer: they are allowed exactly where it is complete. Made once per model. Borrows nothing. -EINVAL for an eos id
+ * an answer: they are allowed only after a complete text. Made once per model. Borrows nothing. -EINVAL for an eos id
  * that does not exist, -ENOMEM. */
 int ash_vocab_trie_open(const struct ash_tokenizer *tokenizer, size_t vocab, const int32_t *eos_ids, size_t eos_count,
                         struct ash_vocab_trie **trie_out, struct ash_err *err);
@@ -71,7 +71,8 @@ struct ash_grammar_opts {
 struct ash_grammar_opts ash_grammar_default_opts(void);
 
 /* JSON of a schema (an object, or true or false). A keyword that is not supported is -ENOTSUP and named by its JSON
- * pointer, unless opts say that it is ignored; what is no schema, or one that nothing fits, is -EINVAL; also -E2BIG and
+ * pointer, unless opts say that it is ignored; an invalid schema, or one that no value fits, is -EINVAL; also -E2BIG
+ * and
  * -ENOMEM. opts NULL: the defaults. The caller owns *grammar_out (ash_grammar_put). */
 int ash_grammar_from_json_schema(const json_t *schema, const struct ash_grammar_opts *opts,
                                  struct ash_grammar **grammar_out, struct ash_err *err);
@@ -139,7 +140,7 @@ int ash_grammar_cache_get(struct ash_grammar_cache *cache, const struct ash_gram
                           const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out, struct ash_err *err);
 /* The grammar that was added under key (any bytes that say everything about it), with a reference, or NULL. */
 struct ash_grammar *ash_grammar_cache_find(struct ash_grammar_cache *cache, const void *key, size_t size_bytes);
-/* Keep grammar under key; takes a reference of its own. Out of memory it is not kept. */
+/* Keep grammar under key; takes its own reference. Out of memory it is not kept. */
 void ash_grammar_cache_add(struct ash_grammar_cache *cache, const void *key, size_t size_bytes,
                            struct ash_grammar *grammar);
 

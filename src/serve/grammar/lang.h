@@ -20,11 +20,11 @@ enum ash_lang_span {
 /* How characters are written. */
 enum ash_lang_form {
     ASH_LANG_RAW, /* as UTF-8 */
-    ASH_LANG_JSON /* as UTF-8 in a JSON string, escaped only where that is necessary */
+    ASH_LANG_JSON /* as UTF-8 in a JSON string, escaped only if necessary */
 };
 
-/* The language of an expression in the dialect of ECMAScript with flag u. What has no automaton (references,
- * assertions but ^ and $) is -ENOTSUP and named; -EINVAL for what is no expression; -E2BIG, -ENOMEM. */
+/* The language of an expression in the dialect of ECMAScript with flag u. Constructs without an automaton (references,
+ * assertions but ^ and $) are -ENOTSUP and named; -EINVAL for an invalid expression; -E2BIG, -ENOMEM. */
 int ash_lang_from_regex(const char *pattern, size_t size_bytes, enum ash_lang_span span,
                         const struct ash_grammar_limits *limits, struct ash_lang **lang_out, struct ash_err *err);
 /* These texts (UTF-8). Sorts texts. -EINVAL where one is not UTF-8. */

@@ -78,7 +78,7 @@ int ash_regex_escape(struct ash_regex_cursor *cursor, bool in_class, struct ash_
                      struct ash_err *err);
 /* The characters of the class at cursor (after its opening bracket). */
 int ash_regex_class(struct ash_regex_cursor *cursor, struct ash_lang_set *set, struct ash_err *err);
-/* The character at cursor, which moves on. -EINVAL at the end or where it is not UTF-8. */
+/* The character at cursor, which moves on. -EINVAL at the end or if it is not UTF-8. */
 int ash_regex_point(struct ash_regex_cursor *cursor, uint32_t *point_out, struct ash_err *err);
 
 #endif

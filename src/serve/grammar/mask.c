@@ -1,4 +1,4 @@
-/* Masks: the tokens whose bytes the automaton can read from a config. Where it can read any plain character, the plain
+/* Masks: the tokens whose bytes the automaton can read from a config. If it can read any plain character, the plain
  * tokens are taken as a whole, and the walk through the trie visits only the others. */
 #include "serve/grammar/pda_priv.h"
 
@@ -10,7 +10,7 @@
 
 #define LOOPS 16 /* configs whose loops a walk remembers */
 
-/* A node on the way down: what is below it, and the configs after it. */
+/* A node on the way down: its children left, and the configs after it. */
 struct level {
     uint32_t end, config;
     const uint32_t *next;

@@ -11,7 +11,7 @@
 
 #define ASH_PDA_UNBOUNDED UINT32_MAX
 
-/* Bytes that somebody else owns. */
+/* Borrowed bytes. */
 struct ash_pda_text {
     const char *bytes;
     size_t size_bytes;
@@ -24,7 +24,7 @@ struct ash_pda_draft; /* being drawn; one owner thread */
 struct ash_pda_draft *ash_pda_draft_open(const struct ash_grammar_limits *limits);
 /* NULL is a no-op. */
 void ash_pda_draft_close(struct ash_pda_draft *draft);
-/* 0, or why drawing stopped: -ENOMEM, or -E2BIG beyond a limit. What is drawn afterwards is lost, so that it is enough
+/* 0, or why drawing stopped: -ENOMEM, or -E2BIG beyond a limit. Later states are lost, so that it is enough
  * to ask now and then, and always before the end; err says it in words. */
 int ash_pda_draft_check(struct ash_pda_draft *draft, struct ash_err *err);
 /* The limits it was opened with. */

@@ -126,7 +126,7 @@ void ash_pda_cache_put(struct ash_pda_cache *cache);
 struct ash_pda_config *ash_pda_cache_config(const struct ash_pda_cache *cache, uint32_t config);
 /* The configs after a byte of each class. NULL: *rc_out is -ENOMEM, -ENOSPC (full) or -E2BIG (too many places). */
 const uint32_t *ash_pda_cache_next(struct ash_pda_cache *cache, uint32_t config, int *rc_out);
-/* The one config that any plain character leads to, or ASH_PDA_DEAD where there is no such. */
+/* The one config that any plain character leads to, or ASH_PDA_DEAD if there is none. */
 uint32_t ash_pda_cache_text_next(struct ash_pda_cache *cache, uint32_t config);
 /* How many plain characters are certainly allowed in a row, up to most; ASH_PDA_TEXT_UNBOUNDED: any number. */
 size_t ash_pda_cache_text_run(struct ash_pda_cache *cache, uint32_t config, size_t most);

@@ -142,7 +142,7 @@ static int parse_atom(struct parser *parser, uint32_t *node_out)
     }
 }
 
-/* A number at *at; false where there is none. */
+/* A number at *at; false if there is none. */
 static bool read_number(const struct ash_regex_cursor *cursor, size_t *at, uint32_t *value_out)
 {
     size_t start = *at;

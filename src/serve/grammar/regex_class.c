@@ -198,7 +198,7 @@ int ash_regex_escape(struct ash_regex_cursor *cursor, bool in_class, struct ash_
 
 /* ---- [classes] --------------------------------------------------------------------------------------------------- */
 
-/* One end of a range, or a class of its own (*single_out UINT32_MAX). */
+/* One end of a range, or a class (*single_out UINT32_MAX). */
 static int class_item(struct ash_regex_cursor *cursor, struct ash_lang_set *set, uint32_t *single_out,
                       struct ash_err *err)
 {

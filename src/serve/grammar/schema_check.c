@@ -1,4 +1,4 @@
-/* Reading the keywords of schemas: what is not known is refused by name, and every message names its place. */
+/* Reading the keywords of schemas: unknown ones are refused by name, and every message names its place. */
 #include "serve/grammar/schema_priv.h"
 
 #include <errno.h>
@@ -146,7 +146,7 @@ static bool is_void(const char *name, const json_t *value)
 {
     if (strcmp(name, "uniqueItems") == 0) return json_is_false(value);
     if (strcmp(name, "unevaluatedProperties") == 0 || strcmp(name, "unevaluatedItems") == 0) return json_is_true(value);
-    return strncmp(name, "x-", 2) == 0; /* somebody's own */
+    return strncmp(name, "x-", 2) == 0; /* an extension */
 }
 
 static bool is_schema(const json_t *value)

@@ -231,7 +231,7 @@ static int multiples(struct ash_schema *schema, uint32_t factor, uint32_t places
 struct conditions {
     struct bound minimum, maximum;
     bool is_plain;         /* a bound that is met by every number of the plain form */
-    struct ash_lang *lang; /* what was joined so far */
+    struct ash_lang *lang; /* the union so far */
 };
 
 static int join(struct ash_schema *schema, struct conditions *conditions, struct ash_lang *own)
@@ -346,7 +346,7 @@ static int gather(struct ash_schema *schema, const struct ash_schema_set *set, u
     return rc < 0 ? rc : join_bound(schema, conditions, &conditions->maximum, -1);
 }
 
-/* A rule of its own for the plain forms, which many places share. */
+/* A separate rule for the plain forms, which many places share. */
 static int plain_rule(struct ash_schema *schema, const char *expression, uint32_t *rule)
 {
     struct ash_lang *lang = NULL;

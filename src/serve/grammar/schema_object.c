@@ -17,7 +17,7 @@ struct property {
 };
 
 struct pattern {
-    const json_t *part, *schema; /* where it stands, and of its values */
+    const json_t *part, *schema; /* the keyword's schema, and its values' one */
     struct ash_lang *lang;
 };
 
@@ -30,7 +30,7 @@ struct object {
     size_t pattern_count;
     uint32_t min, max;
     struct ash_lang *names; /* the keys that propertyNames allows; NULL: all */
-    bool is_open;           /* properties that nobody names are allowed */
+    bool is_open;           /* properties without a name in the schema are allowed */
     bool is_counted;        /* max matters: the number of properties is counted exactly */
     uint32_t extra;         /* the rule of one such property; ASH_PDA_NONE: none */
 };
@@ -114,7 +114,8 @@ static int gather(struct object *object)
     return rc;
 }
 
-/* What one part says of a property by this name, added to own: its schema, the patterns that match, or what is left. */
+/* Add to own the constraints of one part on a property of this name: its schema, matching patterns, or the additional
+ * ones. */
 static int add_part_value(struct object *object, const json_t *part, const char *name, struct ash_schema_set *own)
 {
     const json_t *named = json_object_get(json_object_get(part, "properties"), name);
@@ -149,9 +150,9 @@ static int find_rules(struct object *object)
     return 0;
 }
 
-/* ---- properties that nobody names -------------------------------------------------------------------------------- */
+/* ---- additional properties --------------------------------------------------------------------------------------- */
 
-/* Replace *lang by what it has in common with other, or by what it has and other has not. */
+/* Replace *lang by its intersection with other, or by its difference. */
 static int narrow(struct object *object, struct ash_lang **lang, const struct ash_lang *other, bool wants_minus)
 {
     struct ash_lang *joined = NULL;

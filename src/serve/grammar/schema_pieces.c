@@ -147,7 +147,7 @@ int ash_schema_draw_quoted(struct ash_schema *schema, const char *text, size_t s
     return dump == NULL ? ash_err_set(schema->err, -ENOMEM, "out of memory for a grammar") : 0;
 }
 
-/* A real number in its shortest form, and without a fraction where it has none. */
+/* A real number in its shortest form, and without a fraction if it is integral. */
 static int draw_real(struct ash_schema *schema, double value, struct ash_schema_place place)
 {
     struct ash_str text = {0};

@@ -1,5 +1,5 @@
 /* Inside of JSON schemas. A rule of the automaton stands for a set of schemas that must all hold: references and allOf
- * add to the set, each branch of anyOf makes a set of its own. Equal sets are one rule, so recursion ends. */
+ * add to the set, each branch of anyOf makes another set. Equal sets are one rule, so recursion ends. */
 #ifndef ASH_SERVE_GRAMMAR_SCHEMA_PRIV_H
 #define ASH_SERVE_GRAMMAR_SCHEMA_PRIV_H
 
@@ -59,7 +59,7 @@ struct ash_schema_place {
 
 /* ---- sets -------------------------------------------------------------------------------------------------------- */
 
-/* Add a schema and what it refers to; ref chains and allOf are followed. path_left: how deep to go. */
+/* Add a schema and the ones it refers to; ref chains and allOf are followed. path_left: how deep to go. */
 int ash_schema_set_add(struct ash_schema *schema, struct ash_schema_set *set, const json_t *part);
 /* Free what a set holds. */
 void ash_schema_set_fini(struct ash_schema_set *set);
@@ -73,7 +73,7 @@ int ash_schema_fail(struct ash_schema *schema, int code, const json_t *part, con
     __attribute__((format(printf, 5, 6)));
 /* The same around the sentence that is in err already. */
 int ash_schema_wrap(struct ash_schema *schema, int code, const json_t *part, const char *keyword);
-/* Refuse what is not supported or malformed in one schema object. */
+/* Refuse unsupported or malformed keywords in one schema object. */
 int ash_schema_check(struct ash_schema *schema, const json_t *part);
 /* What `$ref` leads to. */
 int ash_schema_refer(struct ash_schema *schema, const json_t *part, const json_t **target_out);

@@ -26,7 +26,7 @@ static int both(struct ash_schema *schema, struct ash_lang **lang, struct ash_la
     return 0;
 }
 
-/* May a pattern that no automaton can follow be left out? A format that is known says what it is about. */
+/* May a pattern that no automaton can follow be left out? A known format constrains the string instead. */
 static bool can_drop(const struct ash_schema *schema, const json_t *part)
 {
     const char *format = json_string_value(json_object_get(part, "format"));

@@ -87,7 +87,7 @@ static json_t *first_list(const struct ash_schema_set *set)
     return NULL;
 }
 
-/* Strings are most of what is listed: they share beginnings. Others are drawn one by one. */
+/* Most listed values are strings: they share beginnings. Others are drawn one by one. */
 static int draw_strings(struct ash_schema *schema, json_t *const *values, size_t count, struct ash_schema_place place)
 {
     struct ash_pda_text *texts = calloc(count + 1, sizeof(*texts));

@@ -163,7 +163,7 @@ static void set_bit(uint64_t *mask, int32_t id)
     mask[(size_t)id / 64] |= UINT64_C(1) << (size_t)id % 64;
 }
 
-/* Which tokens and which nodes are plain. Nodes last to first: what is below is known. */
+/* Which tokens and which nodes are plain. Nodes last to first: children come before parents. */
 static int find_plain(struct ash_vocab_trie *trie)
 {
     trie->plain = calloc((ASH_TRIE_PLAIN_MAX + 1) * trie->words + 1, sizeof(*trie->plain));

@@ -125,8 +125,8 @@ static int show(struct ash_tool_parser *parser, const char *text, size_t size_by
     return rc;
 }
 
-/* A byte that may be part of mark (or of no mark: NULL). 1: the mark is complete. 0: put is called with what it turned
- * out not to be, which was held. */
+/* A byte that may be part of mark (or of no mark: NULL). 1: the mark is complete. 0: put is called with the held bytes
+ * that turned out to be text. */
 static int watch(struct ash_tool_parser *parser, const char *mark, char c,
                  int (*put)(struct ash_tool_parser *parser, const char *text, size_t size_bytes))
 {

@@ -74,7 +74,7 @@ static uint32_t space(struct builder *builder, uint32_t from)
     return to;
 }
 
-/* Any text from `from` (a state of its own) on up to the end of a mark, which leads to the state that is returned.
+/* Any text from `from` (a new state) on up to the end of a mark, which leads to the state that is returned.
  * may_end: a state that can be reached from everywhere before it, or ASH_PDA_UNBOUNDED. After i bytes of the mark, a
  * wrong byte leads to the longest beginning of the mark that the text ends in. */
 static uint32_t free_until(struct builder *builder, uint32_t from, const char *name, uint32_t may_end)

@@ -78,7 +78,7 @@ int ash_tool_parser_open(const struct ash_tool_parser_opts *opts, struct ash_too
 void ash_tool_parser_close(struct ash_tool_parser *parser);
 /* The next piece. 0, -ENOMEM, or what take returned. */
 int ash_tool_parser_push(struct ash_tool_parser *parser, const char *text, size_t size_bytes);
-/* The answer is over: give out what was held back. A call that has begun ends here; what was to become one is text. */
+/* The answer is over: flush the text held back. A call that has begun ends here; the beginning of a mark is text. */
 int ash_tool_parser_finish(struct ash_tool_parser *parser);
 /* Bytes of the text up to the end of its thoughts, with their tags; while it thinks, all so far; 0: no thoughts. */
 size_t ash_tool_parser_thought_bytes(const struct ash_tool_parser *parser);

@@ -22,11 +22,11 @@ enum ash_tool_step {
     ASH_TOOL_MORE,    /* taken */
     ASH_TOOL_DONE,    /* taken, and it was the last */
     ASH_TOOL_AGAIN,   /* done before it: look at it again */
-    ASH_TOOL_NOT_ONE, /* this is no call: what was read since its mark is text */
+    ASH_TOOL_NOT_ONE, /* this is no call: the text since its mark is content */
     ASH_TOOL_ERROR    /* parser->rc says why */
 };
 
-/* A JSON value, byte by byte: where it ends. What is inside is not checked. */
+/* A JSON value, byte by byte: its end. Its content is not checked. */
 struct ash_tool_value {
     int depth;
     bool has_begun, is_scalar, in_string, is_escaped;
@@ -51,7 +51,7 @@ struct ash_tool_parser;
 struct ash_tool_format_ops {
     const char *name;
     const char *mark; /* begins calls in a text; NULL: only the beginning of an answer can */
-    /* Where there is no mark: may an answer that begins with this character be a call? */
+    /* Without a mark: may an answer that begins with this character be a call? */
     bool (*may_begin)(char c);
     /* Calls begin, after the mark. */
     void (*start)(struct ash_tool_parser *parser);

@@ -1,5 +1,5 @@
-/* Statements are run by walking the tree. A loop's body sees its own names, fresh each time round; `if` has none of its
- * own. */
+/* Statements are run by walking the tree. A loop's body sees its own names, fresh each time round; `if` has none
+ * . */
 #include "text/chat_template/jinja_priv.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static int assign_all(struct ash_jinja_run *run, const struct ash_jinja_node *fi
 
 /* ---- text of a body ---------------------------------------------------------------------------------------------- */
 
-/* Run body and take what it writes as a string. */
+/* Run body and return its output as a string. */
 static int capture(struct ash_jinja_run *run, const struct ash_jinja_node *body, struct ash_jinja_value *out)
 {
     struct ash_str text = {0}, *before = run->out;
@@ -126,7 +126,7 @@ static int exec_generation(struct ash_jinja_run *run, const struct ash_jinja_nod
     return rc;
 }
 
-/* The body is written first; caller() gives what it wrote. */
+/* The body is written first; caller() returns its text. */
 static int exec_call_block(struct ash_jinja_run *run, const struct ash_jinja_node *node)
 {
     struct ash_jinja_node *caller = ash_jinja_alloc(run, sizeof(*caller));
@@ -150,7 +150,7 @@ static int exec_call_block(struct ash_jinja_run *run, const struct ash_jinja_nod
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-/* A loop at work. Its scope and the variable `loop` are emptied and filled anew each time round. */
+/* A running loop. Its scope and the variable `loop` are reset in each iteration. */
 struct loop {
     const struct ash_jinja_node *node;
     const struct ash_jinja_list *list;

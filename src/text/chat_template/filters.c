@@ -81,7 +81,7 @@ static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, con
     return rc;
 }
 
-/* A number from a string of digits (and for float a fraction); what is none becomes the default. */
+/* A number from a string of digits (and for float a fraction); other text becomes the default. */
 static int to_number(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                      bool real, struct ash_jinja_value *out)
 {

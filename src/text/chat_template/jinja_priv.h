@@ -234,8 +234,8 @@ struct ash_jinja_scope {
 struct ash_jinja_run {
     struct ash_arena *arena;
     struct ash_str *out;
-    const struct ash_str *text;   /* what is rendered: where out goes but inside of macros and set blocks */
-    struct ash_chat_spans *spans; /* of generation blocks in text; NULL: nobody asks */
+    const struct ash_str *text;   /* the result: equal to out except inside of macros and set blocks */
+    struct ash_chat_spans *spans; /* of generation blocks in text; NULL: not wanted */
     struct ash_err *err;
     struct ash_jinja_scope *globals, *scope;
     const struct ash_jinja_node *caller; /* for the macro that is called next: the text of a call block */
@@ -287,10 +287,10 @@ int ash_jinja_binary(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash
 /* left op right: equality, order and membership. */
 int ash_jinja_compare(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
                       struct ash_jinja_value right, bool *out);
-/* value.name, undefined where there is none. */
+/* value.name, undefined if there is none. */
 int ash_jinja_attr(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text name,
                    struct ash_jinja_value *out);
-/* value[key], undefined where there is none. */
+/* value[key], undefined if there is none. */
 int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_value key,
                     struct ash_jinja_value *out);
 /* value[start:stop:step] of a list or a string; a bound that is none is left open. */
@@ -365,7 +365,7 @@ struct ash_jinja_value ash_jinja_key_value(struct ash_jinja_text key); /* the ot
 /* JSON as a value; strings stay borrowed from json. */
 int ash_jinja_from_json(struct ash_jinja_run *run, const json_t *json, struct ash_jinja_value *out);
 
-/* Python's truth: false for undefined, none, zero and what is empty. */
+/* Python's truth: false for undefined, none, zero and empty values. */
 bool ash_jinja_truthy(struct ash_jinja_value value);
 /* Python's ==. depth is 0 for callers from outside: beyond a limit values are not equal. */
 bool ash_jinja_equal(struct ash_jinja_value left, struct ash_jinja_value right, int depth);
@@ -386,7 +386,7 @@ int ash_jinja_print_json(struct ash_jinja_run *run, struct ash_str *out, struct 
 int ash_jinja_to_string(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_value *out);
 /* The members of a list, the characters of a string, the keys of a dict, nothing of an undefined value. */
 int ash_jinja_to_list(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_list **out);
-/* Characters, members or keys; -EINVAL for what has no length. */
+/* Characters, members or keys; -EINVAL for a value without length. */
 int ash_jinja_length(struct ash_jinja_run *run, struct ash_jinja_value value, size_t *out);
 
 /* ---- source: a model's template and the special tokens that it may name ------------------------------------------ */

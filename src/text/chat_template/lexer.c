@@ -100,7 +100,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* \xNN, \uNNNN or \UNNNNNNNN at at (the letter): the character, and where it ends; NULL when it is none. */
+/* \xNN, \uNNNN or \UNNNNNNNN at at (the letter): the character, and its end; NULL when it is none. */
 static const char *read_hex(const char *at, const char *end, uint32_t *point_out)
 {
     int digits = *at == 'x' ? 2 : *at == 'u' ? 4 : 8;
@@ -201,7 +201,7 @@ static bool is_digit_at(const struct lexer *lexer, size_t offset)
     return (size_t)(lexer->end - lexer->at) > offset && is_digit(lexer->at[offset]);
 }
 
-/* Characters before the digits of an exponent here: 0 where there is none. */
+/* Characters before the digits of an exponent here: 0 if there is none. */
 static size_t exponent_mark(const struct lexer *lexer)
 {
     bool is_signed =
@@ -364,7 +364,7 @@ static int lex_comment(struct lexer *lexer)
     return 0;
 }
 
-/* A tag that holds just the word name, from its beginning on: where it ends, or NULL. */
+/* A tag that holds just the word name, from its beginning on: its end, or NULL. */
 static const char *match_word_tag(const struct lexer *lexer, const char *at, const char *name)
 {
     size_t size = strlen(name);

@@ -208,7 +208,7 @@ static void token_fini(struct ash_tok_added_token *token)
     ash_str_fini(&token->shape);
 }
 
-/* Take the token over. One that is listed again replaces what was said before. */
+/* Take the token over. One that is listed again replaces the earlier entry. */
 static void keep(struct ash_tok_added *added, struct ash_tok_added_token token)
 {
     int32_t *slot = content_slot(added, token.content.data);

@@ -17,7 +17,7 @@
 
 struct step_state {
     struct ash_str partial; /* a token whose end has not come yet */
-    struct ash_str held;    /* what is not certain yet: the beginning of a character, a run of bytes */
+    struct ash_str held;    /* bytes that may still change: the beginning of a character, a run of bytes */
     size_t prompt_bytes;    /* of held: the beginning of a character that the prompt left unfinished; 0..3 */
     size_t tokens;          /* that were complete */
     size_t stripped;        /* strip: characters taken off the present token */
@@ -44,7 +44,7 @@ static size_t broken_size(const char *text, size_t size_bytes)
     return 1;
 }
 
-/* Pass on the held bytes as text; what is no character becomes U+FFFD. The beginning of a character stays unless all
+/* Pass on the held bytes as text; invalid UTF-8 becomes U+FFFD. The beginning of a character stays unless all
  * must go. */
 static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
 {

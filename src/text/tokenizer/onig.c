@@ -126,7 +126,7 @@ static void translate_group(struct ash_onig_reader *reader)
         reader->at += 2;
         translate_options(reader);
     } else {
-        ash_onig_emit(reader, reader->out, "(?:"); /* nobody asks for the text of a group */
+        ash_onig_emit(reader, reader->out, "(?:"); /* the text of a group is not used */
         reader->at++;
     }
 }

@@ -39,7 +39,7 @@ struct ash_onig_class {
 void ash_onig_emit(struct ash_onig_reader *reader, struct ash_str *out, const char *text);
 /* Append one character by its number. */
 void ash_onig_emit_point(struct ash_onig_reader *reader, struct ash_str *out, uint32_t point);
-/* Note what is wrong at the present place. Always false, for callers that return the same. */
+/* Set the error at the present place. Always false, for callers that return the same. */
 bool ash_onig_refuse(struct ash_onig_reader *reader, int code, const char *what);
 /* Does the rest of the expression begin with text? */
 bool ash_onig_looking_at(const struct ash_onig_reader *reader, const char *text);

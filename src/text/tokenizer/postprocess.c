@@ -1,4 +1,4 @@
-/* Post-processors: what goes around the ids of a text. ByteLevel only trims offsets, which nobody here asks for. */
+/* Post-processors: what goes around the ids of a text. ByteLevel only trims offsets, which are not used here. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The memory that one call works in. The tokenizer keeps what is not in use, so threads that encode at once each get
+/* The memory that one call works in. The tokenizer keeps the unused ones, so threads that encode at once each get
  * their own and later calls find a warm word cache; at rest there are as many as there were calls at the same time. */
 #include "text/tokenizer/tokenizer_priv.h"
 

@@ -165,7 +165,7 @@ struct ash_tok_finder {
     uint32_t step_limit;
 };
 
-/* Compile an expression of the file into a zeroed pattern; on error fini frees what is there. */
+/* Compile an expression of the file into a zeroed pattern; on error fini frees it. */
 int ash_tok_pattern_regex(struct ash_tok_pattern *pattern, const char *expression, struct ash_err *err);
 /* A pattern that is a text, likewise. */
 int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes,
@@ -182,7 +182,7 @@ struct ash_tok_finder ash_tok_finder_make(const struct ash_tok_pattern *pattern,
 int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t *end_out, struct ash_err *err);
 
 /* Rewrite an expression in the dialect that tokenizer files use (Oniguruma's, Ruby flavour) as one for PCRE2 with UTF
- * and UCP. What has no equal is -ENOTSUP and named. */
+ * and UCP. A construct without an equal is -ENOTSUP and named. */
 int ash_tok_onig_translate(const char *expression, struct ash_str *out, struct ash_err *err);
 
 /* Has it Unicode's White_Space? */
@@ -198,7 +198,7 @@ bool ash_tok_is_word(uint32_t point);
 
 enum ash_tok_form { ASH_TOK_NFC, ASH_TOK_NFD, ASH_TOK_NFKC, ASH_TOK_NFKD };
 
-struct ash_tok_former; /* one of Unicode's normalization forms, with a table of what it leaves alone */
+struct ash_tok_former; /* one of Unicode's normalization forms, with a table of the characters it leaves unchanged */
 
 /* NULL when out of memory. */
 struct ash_tok_former *ash_tok_former_open(enum ash_tok_form form);
@@ -223,7 +223,7 @@ struct ash_tok_norms {
     size_t count;
 };
 
-/* Read "normalizer" of root into a zeroed struct. On error fini frees what is there. */
+/* Read "normalizer" of root into a zeroed struct. On error fini frees it. */
 int ash_tok_norms_load(struct ash_tok_norms *norms, const json_t *root, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_norms_fini(struct ash_tok_norms *norms);
@@ -263,7 +263,7 @@ struct ash_tok_pres {
     size_t count;
 };
 
-/* Read "pre_tokenizer" of root into a zeroed struct. On error fini frees what is there. */
+/* Read "pre_tokenizer" of root into a zeroed struct. On error fini frees it. */
 int ash_tok_pres_load(struct ash_tok_pres *pres, const json_t *root, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_pres_fini(struct ash_tok_pres *pres);
@@ -289,7 +289,7 @@ struct ash_tok_added_token {
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
     struct ash_str content;
-    struct ash_str shape; /* what is looked for: the content, normalized where the file says so */
+    struct ash_str shape; /* the text searched for: the content, normalized if the file says so */
 };
 
 struct ash_tok_trie; /* contents as a tree of bytes */
@@ -327,9 +327,9 @@ struct ash_tok_post {
 };
 #define ASH_TOK_SEQUENCE (-1)
 
-/* Read "post_processor" of root into a zeroed struct. On error fini frees what is there. */
+/* Read "post_processor" of root into a zeroed struct. On error fini frees it. */
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
-/* Put id before texts, where there is no template; below 0: nothing. The hash changes. */
+/* Put id before texts, if there is no template; below 0: nothing. The hash changes. */
 int ash_tok_post_begin(struct ash_tokenizer *tokenizer, int32_t id, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_post_fini(struct ash_tok_post *post);
@@ -359,7 +359,7 @@ struct ash_tok_decs {
     size_t count;
 };
 
-/* Read "decoder" of root into a zeroed struct. On error fini frees what is there. */
+/* Read "decoder" of root into a zeroed struct. On error fini frees it. */
 int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_decs_fini(struct ash_tok_decs *decs);
