@@ -4,7 +4,6 @@
 #include "base/prefetcher.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/rng.h"
 #include "train/run/control.h"
 

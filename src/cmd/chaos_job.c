@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/assert.h"
 #include "base/clock.h"
 
 #define LOOK_S 0.005

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/assert.h"
 #include "cmd/cmd.h"
 
 static void name_finding(const struct ash_cluster_probe *cluster, const struct ash_cluster_finding *finding, char *buf,

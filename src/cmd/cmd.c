@@ -8,10 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/assert.h"
-#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/spelling.h"

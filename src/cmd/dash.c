@@ -1,7 +1,6 @@
 /* ashlar dash: one page for runs, ranks and nodes. */
 #include "cmd/cmd.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

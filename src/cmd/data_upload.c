@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "cmd/progress_bar.h"
 #include "cmd/remote.h"

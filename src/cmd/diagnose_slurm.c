@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/command.h"
 #include "orchestrate/slurm/queue.h"
 
@@ -40,14 +41,8 @@ static int add_agent(struct ash_slurm_job *job, const char *name, const char *ad
 {
     size_t count = job->agents.count;
 
-    if (count == job->agent_capacity) {
-        size_t wanted = count == 0 ? 16 : 2 * count;
-        char **texts = realloc(job->agent_texts, wanted * sizeof(*texts));
-
-        if (texts == NULL) return -ENOMEM;
-        job->agent_texts = texts;
-        job->agent_capacity = wanted;
-    }
+    if (ash_array_reserve(&job->agent_texts, &job->agent_capacity, count + 1, sizeof(*job->agent_texts)) < 0)
+        return -ENOMEM;
     if (asprintf(&job->agent_texts[count], "%s=%s:%d", name, address, port) < 0) return -ENOMEM;
     job->agents.items = (const char **)job->agent_texts;
     job->agents.count++;

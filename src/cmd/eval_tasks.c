@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/math.h"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/json.h"
@@ -44,14 +45,8 @@ static int add_message(struct chat *chat, const char *role, const char *content)
 {
     char *copy;
 
-    if (chat->count == chat->capacity) {
-        size_t capacity = chat->capacity == 0 ? 16 : chat->capacity * 2;
-        struct ash_message *messages = realloc(chat->messages, capacity * sizeof(*messages));
-
-        if (messages == NULL) return -ENOMEM;
-        chat->messages = messages;
-        chat->capacity = capacity;
-    }
+    if (ash_array_reserve(&chat->messages, &chat->capacity, chat->count + 1, sizeof(*chat->messages)) < 0)
+        return -ENOMEM;
     copy = strdup(content);
     if (copy == NULL) return -ENOMEM;
     chat->messages[chat->count++] = (struct ash_message){role, copy};

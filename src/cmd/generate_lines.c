@@ -6,20 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "cmd/cmd.h"
 
 #define MESSAGES_MAX 1024
 
 static struct ash_generate_line *add_line(struct ash_generate_lines *lines)
 {
-    if (lines->count == lines->capacity) {
-        size_t capacity = lines->capacity == 0 ? 64 : 2 * lines->capacity;
-        struct ash_generate_line *items = realloc(lines->items, capacity * sizeof(*items));
-
-        if (items == NULL) return NULL;
-        lines->items = items;
-        lines->capacity = capacity;
-    }
+    if (ash_array_reserve(&lines->items, &lines->capacity, lines->count + 1, sizeof(*lines->items)) < 0) return NULL;
     lines->items[lines->count] = (struct ash_generate_line){0};
     return &lines->items[lines->count++];
 }

@@ -7,7 +7,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "cmd/jobs_priv.h"
 
 struct jobs_flags {

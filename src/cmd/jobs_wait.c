@@ -1,7 +1,6 @@
 /* Waiting for a job, with its output as it comes. */
 #include "cmd/jobs_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

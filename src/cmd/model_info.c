@@ -17,7 +17,6 @@
 #include "model/family.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
-#include "model/pass/pass.h"
 #include "serve/defaults.h"
 #include "storage/gguf/gguf.h"
 #include "text/chat_template.h"

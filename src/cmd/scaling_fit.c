@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/assert.h"
-
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar scaling fit RUNS.csv [flags]",
     .about = "Fits loss = E + A / params^alpha + B / tokens^beta to a table with the columns params, tokens and loss:\n"

@@ -2,7 +2,6 @@
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "base/assert.h"

@@ -13,7 +13,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/log.h"
 #include "record/metrics_page.h"
 #include "base/thread.h"

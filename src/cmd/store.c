@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/math.h"
 #include "cmd/units.h"
 
 static const struct ash_cmd *const commands[] = {
@@ -117,18 +117,11 @@ int ash_store_progress_watch(void *ctx, const char *key, uint64_t done_bytes, ui
 
 int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t size_bytes)
 {
-    if (keys->count == keys->capacity) {
-        size_t capacity = ash_max(64, 2 * keys->capacity);
-        char **names = realloc(keys->keys, capacity * sizeof(*names));
-        uint64_t *sizes;
+    size_t capacity = keys->capacity; /* of both arrays */
 
-        if (names == NULL) return -ENOMEM;
-        keys->keys = names;
-        sizes = realloc(keys->sizes, capacity * sizeof(*sizes));
-        if (sizes == NULL) return -ENOMEM;
-        keys->sizes = sizes;
-        keys->capacity = capacity;
-    }
+    if (ash_array_reserve(&keys->sizes, &capacity, keys->count + 1, sizeof(*keys->sizes)) < 0 ||
+        ash_array_reserve(&keys->keys, &keys->capacity, keys->count + 1, sizeof(char *)) < 0)
+        return -ENOMEM;
     keys->keys[keys->count] = strdup(key);
     if (keys->keys[keys->count] == NULL) return -ENOMEM;
     keys->sizes[keys->count++] = size_bytes;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/file.h"
 #include "cmd/jobs_priv.h"
 #include "orchestrate/job/jobs.h"
 #include "orchestrate/job/spec.h"

@@ -5,24 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "record/metrics.h"
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static int make_room(struct ash_fabric *fabric, uint32_t number)
 {
-    size_t room = fabric->peer_room == 0 ? 16 : fabric->peer_room;
-    struct ash_peer **peers;
+    size_t known = fabric->peer_room;
+    int rc = ash_array_reserve(&fabric->peers, &fabric->peer_room, (size_t)number + 1, sizeof(struct ash_peer *));
 
-    if (number < fabric->peer_room) return 0;
-    while (room <= number)
-        room *= 2;
-    peers = realloc(fabric->peers, room * sizeof(struct ash_peer *));
-    if (peers == NULL) return -ENOMEM;
-    memset(peers + fabric->peer_room, 0, (room - fabric->peer_room) * sizeof(struct ash_peer *));
-    fabric->peers = peers;
-    fabric->peer_room = room;
-    return 0;
+    if (rc == 0 && fabric->peer_room > known)
+        memset(fabric->peers + known, 0, (fabric->peer_room - known) * sizeof(struct ash_peer *));
+    return rc;
 }
 
 struct ash_peer *ash_fabric_peer_of(const struct ash_fabric *fabric, uint64_t id)

@@ -2,7 +2,6 @@
  * none the connection is suspended until ash_http_wake. So a slow client delays only itself. */
 #include "http/http_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include "http/http_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -17,8 +16,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/math.h"
-#include "base/socket.h"
 #include "base/thread.h"
 
 #define SCAN_MS 250

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/math.h"
 #include "base/socket.h"
 
 struct address {

@@ -3,7 +3,6 @@
 #include "plan/shape.h"
 
 #include <errno.h>
-#include <math.h>
 
 static double mlp(const struct ash_shape *shape, double width)
 {

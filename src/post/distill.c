@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/math.h"
 #include "model/pass/pass.h"
 #include "post/post_priv.h"
 

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/math.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
 #include "probe/marks.h"

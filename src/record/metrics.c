@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
-#include "base/math.h"
 #include "base/number.h"
 
 /* Sorted by name, then by labels; an instrument is never taken out. */
@@ -70,14 +70,9 @@ static struct ash_metric *at_place(size_t place, const char *name, const char *l
 
 static int insert(size_t place, struct ash_metric *metric)
 {
-    if (instruments.count == instruments.capacity) {
-        size_t capacity = ash_max(64, 2 * instruments.capacity);
-        struct ash_metric **items = realloc(instruments.items, capacity * sizeof(*items));
-
-        if (items == NULL) return -ENOMEM;
-        instruments.items = items;
-        instruments.capacity = capacity;
-    }
+    if (ash_array_reserve(&instruments.items, &instruments.capacity, instruments.count + 1,
+                          sizeof(*instruments.items)) < 0)
+        return -ENOMEM;
     memmove(instruments.items + place + 1, instruments.items + place,
             (instruments.count - place) * sizeof(*instruments.items));
     instruments.items[place] = metric;

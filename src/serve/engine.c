@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/str.h"
 #include "compute/backends.h"
 #include "model/lora.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -177,14 +178,9 @@ static void write_id(struct ash_generator *generator, int32_t id)
 
 static int add_logprob(struct ash_generator *generator, float logprob)
 {
-    if (generator->logprob_count == generator->logprob_capacity) {
-        size_t capacity = generator->logprob_capacity == 0 ? 256 : 2 * generator->logprob_capacity;
-        float *logprobs = realloc(generator->logprobs, capacity * sizeof(*logprobs));
-
-        if (logprobs == NULL) return ash_err_set(&generator->decode_err, -ENOMEM, "no memory for another token");
-        generator->logprobs = logprobs;
-        generator->logprob_capacity = capacity;
-    }
+    if (ash_array_reserve(&generator->logprobs, &generator->logprob_capacity, generator->logprob_count + 1,
+                          sizeof(*generator->logprobs)) < 0)
+        return ash_err_set(&generator->decode_err, -ENOMEM, "no memory for another token");
     generator->logprobs[generator->logprob_count++] = logprob;
     return 0;
 }

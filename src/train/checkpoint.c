@@ -10,10 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/math.h"
 #include "base/file.h"
 #include "storage/commit/commit.h"
-#include "storage/safetensors/safetensors.h"
 #include "train/save/place.h"
 #include "train/save/saver.h"
 

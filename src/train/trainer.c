@@ -2,7 +2,6 @@
 #include "train/trainer_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/assert.h"

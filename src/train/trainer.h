@@ -5,6 +5,7 @@
 #define ASH_TRAIN_TRAINER_H
 
 #include <jansson.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"

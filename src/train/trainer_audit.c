@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/math.h"
 #include "train/recover/grain_audit.h"
 

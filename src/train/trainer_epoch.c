@@ -2,7 +2,6 @@
  * live longer. */
 #include "train/trainer_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

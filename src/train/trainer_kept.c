@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "train/recover/grain_plan.h"
 #include "train/recover/range_index.h"
 #include "train/recover/rank_lists.h"

@@ -4,7 +4,6 @@
 #include "train/trainer_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/assert.h"
 #include "base/thread.h"
 #include "train/recover/exchange.h"
 

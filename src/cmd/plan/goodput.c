@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "base/assert.h"
 #include "cmd/plan/goodput_priv.h"
 
 #define SIM_FAILURES 20000.0

@@ -1,5 +1,4 @@
 /* ashlar plan goodput --ledger: the cost of a run's failures, and of predicted ones. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

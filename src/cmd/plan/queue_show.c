@@ -1,7 +1,6 @@
 /* What `ashlar plan queue` found: tables for people, JSON for programs. */
 #include "cmd/plan/queue_priv.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

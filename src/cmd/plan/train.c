@@ -2,7 +2,6 @@
 #include "cmd/plan/train_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* ashlar plan validate: how far the planner is from published measurements. */
 #include "cmd/plan/plan_priv.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "base/assert.h"

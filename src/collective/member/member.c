@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/math.h"
 
@@ -42,14 +43,7 @@ void ash_member_ids_remove(struct ash_member_ids *ids, uint64_t id)
 void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id)
 {
     if (ash_member_ids_has(ids, id)) return;
-    if (ids->count == ids->room) {
-        size_t room = ids->room > 0 ? 2 * ids->room : 4;
-        uint64_t *more = realloc(ids->ids, room * sizeof(*more));
-
-        if (more == NULL) return;
-        ids->ids = more;
-        ids->room = room;
-    }
+    if (ash_array_reserve(&ids->ids, &ids->room, ids->count + 1, sizeof(*ids->ids)) < 0) return;
     ids->ids[ids->count++] = id;
 }
 

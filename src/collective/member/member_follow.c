@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include "base/assert.h"
-#include "base/math.h"
 
 #define LIMIT_SILENCES 6 /* coordinators that fall silent one after the other before a process gives up */
 

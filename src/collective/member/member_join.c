@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 
 #define FORGET_HEARTBEATS 10
@@ -19,14 +20,9 @@ static void drop(struct ash_member *member, size_t i)
 static struct ash_member_joiner *add(struct ash_member *member, uint64_t id)
 {
     if (member->joiner_count == JOINERS_MAX) return NULL;
-    if (member->joiner_count == member->joiner_room) {
-        size_t room = member->joiner_room > 0 ? 2 * member->joiner_room : 4;
-        struct ash_member_joiner *more = realloc(member->joiners, room * sizeof(*more));
-
-        if (more == NULL) return NULL;
-        member->joiners = more;
-        member->joiner_room = room;
-    }
+    if (ash_array_reserve(&member->joiners, &member->joiner_room, member->joiner_count + 1, sizeof(*member->joiners)) <
+        0)
+        return NULL;
     member->joiners[member->joiner_count] = (struct ash_member_joiner){.id = id};
     if (member->opts.card_bytes > 0) {
         member->joiners[member->joiner_count].card = malloc(member->opts.card_bytes);

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/math.h"
 #include "collective/member/member_wire.h"
 
 #define STRANGER_BYTES 65536 /* of a frame whose sender has proved nothing yet */
@@ -28,16 +28,8 @@ void ash_membership_drop_inlet(struct ash_membership *agent, size_t i)
 /* Room for one more. Returns false where there is none. */
 static bool make_room(struct ash_membership *agent)
 {
-    size_t room = ash_max(2 * agent->inlet_room, 8);
-    struct ash_membership_inlet *more;
-
-    if (agent->inlet_count < agent->inlet_room) return true;
-    if (agent->inlet_count >= INLETS_MAX) return false;
-    more = realloc(agent->inlets, room * sizeof(*more));
-    if (more == NULL) return false;
-    agent->inlets = more;
-    agent->inlet_room = room;
-    return true;
+    return agent->inlet_count < INLETS_MAX &&
+           ash_array_reserve(&agent->inlets, &agent->inlet_room, agent->inlet_count + 1, sizeof(*agent->inlets)) == 0;
 }
 
 void ash_membership_accept(struct ash_membership *agent, int listen_fd)

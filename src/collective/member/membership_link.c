@@ -15,9 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/math.h"
 #include "collective/member/member_wire.h"
 
 #define MS 1000000ull
@@ -43,14 +43,7 @@ void ash_membership_learn(struct ash_membership *agent, uint64_t id, const void 
     for (size_t i = 0; i < agent->book_count && entry == NULL; i++)
         if (agent->book[i].id == id) entry = &agent->book[i];
     if (entry == NULL) {
-        if (agent->book_count == agent->book_room) {
-            size_t room = ash_max(2 * agent->book_room, 16);
-            struct ash_membership_entry *more = realloc(agent->book, room * sizeof(*more));
-
-            if (more == NULL) return;
-            agent->book = more;
-            agent->book_room = room;
-        }
+        if (ash_array_reserve(&agent->book, &agent->book_room, agent->book_count + 1, sizeof(*agent->book)) < 0) return;
         entry = &agent->book[agent->book_count++];
     }
     entry->id = id;
@@ -115,14 +108,8 @@ static struct ash_membership_link *get_link(struct ash_membership *agent, uint64
     for (size_t i = 0; i < agent->link_count && id != 0; i++)
         if (agent->links[i].id == id) return &agent->links[i];
     if (id != 0 && known == NULL) return NULL;
-    if (agent->link_count == agent->link_room) {
-        size_t room = ash_max(2 * agent->link_room, 8);
-        struct ash_membership_link *more = realloc(agent->links, room * sizeof(*more));
-
-        if (more == NULL) return NULL;
-        agent->links = more;
-        agent->link_room = room;
-    }
+    if (ash_array_reserve(&agent->links, &agent->link_room, agent->link_count + 1, sizeof(*agent->links)) < 0)
+        return NULL;
     if (id == 0) {
         ash_membership_next_contact(agent, &contact);
         known = &contact;

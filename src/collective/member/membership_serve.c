@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 
@@ -16,13 +17,7 @@ static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inle
 {
     size_t count = OWN_POLLS + links + inlets;
 
-    if (count > agent->poll_room) {
-        struct pollfd *more = realloc(agent->polls, 2 * count * sizeof(*more));
-
-        if (more == NULL) return 0;
-        agent->polls = more;
-        agent->poll_room = 2 * count;
-    }
+    if (ash_array_reserve(&agent->polls, &agent->poll_room, count, sizeof(*agent->polls)) < 0) return 0;
     ash_assert(links <= agent->link_count && inlets <= agent->inlet_count && count <= agent->poll_room);
     agent->polls[0] = (struct pollfd){.fd = agent->wake_fd, .events = POLLIN};
     agent->polls[1] = (struct pollfd){.fd = agent->opts.listen_fd, .events = POLLIN};

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 
 #define GRACE_NS 500000000ull /* between the ends of the kinds of waits */
 #define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "fabric/ofi/ofi_priv.h"
 
@@ -74,16 +75,9 @@ static void accept_watchers(struct ash_ofi *ofi)
     int fd;
 
     while ((fd = accept4(ofi->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        if (ofi->watcher_count == ofi->watcher_room) {
-            size_t room = ofi->watcher_room == 0 ? 16 : 2 * ofi->watcher_room;
-            int *watchers = realloc(ofi->watchers, room * sizeof(*watchers));
-
-            if (watchers == NULL) {
-                close(fd);
-                return;
-            }
-            ofi->watchers = watchers;
-            ofi->watcher_room = room;
+        if (ash_array_reserve(&ofi->watchers, &ofi->watcher_room, ofi->watcher_count + 1, sizeof(int)) < 0) {
+            close(fd);
+            return;
         }
         ofi->watchers[ofi->watcher_count++] = fd;
     }

@@ -1,10 +1,10 @@
 /* What the network has for this process: completions, and notifications, some of them from senders that are not known
  * here yet; those are kept until they are. */
-#include <errno.h>
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "fabric/ofi/ofi_priv.h"
 
 #define BATCH ((size_t)16)
@@ -56,14 +56,7 @@ static void keep(struct ash_ofi *ofi, const struct ash_ofi_message *message)
         ofi->early_count -= ASH_OFI_EARLY / 4;
         memmove(ofi->early, ofi->early + ASH_OFI_EARLY / 4, ofi->early_count * sizeof(*ofi->early));
     }
-    if (ofi->early_count == ofi->early_room) {
-        size_t room = ofi->early_room == 0 ? 256 : 2 * ofi->early_room;
-        struct ash_ofi_message *early = realloc(ofi->early, room * sizeof(*early));
-
-        if (early == NULL) return;
-        ofi->early = early;
-        ofi->early_room = room;
-    }
+    if (ash_array_reserve(&ofi->early, &ofi->early_room, ofi->early_count + 1, sizeof(*ofi->early)) < 0) return;
     ofi->early[ofi->early_count++] = *message;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "fabric/ofi/ofi_priv.h"
 
@@ -134,17 +135,10 @@ static void ofi_describe(const struct ash_transport *transport, struct ash_wire_
 
 static int make_room(struct ash_ofi *ofi)
 {
-    size_t room = ofi->link_room == 0 ? 16 : 2 * ofi->link_room;
-    struct ash_ofi_link **links, **busy;
+    size_t room = ofi->link_room, wanted = ofi->link_count + 1; /* of both lists */
 
-    if (ofi->link_count < ofi->link_room) return 0;
-    links = realloc(ofi->links, room * sizeof(struct ash_ofi_link *));
-    if (links != NULL) ofi->links = links;
-    busy = realloc(ofi->busy, room * sizeof(struct ash_ofi_link *));
-    if (busy != NULL) ofi->busy = busy;
-    if (links == NULL || busy == NULL) return -ENOMEM;
-    ofi->link_room = room;
-    return 0;
+    if (ash_array_reserve(&ofi->busy, &room, wanted, sizeof(struct ash_ofi_link *)) < 0) return -ENOMEM;
+    return ash_array_reserve(&ofi->links, &ofi->link_room, wanted, sizeof(struct ash_ofi_link *));
 }
 
 static bool is_loopback(const uint8_t ip[16])

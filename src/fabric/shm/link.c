@@ -13,6 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/array.h"
+
 bool ash_shm_alive(const struct ash_shm_link *link)
 {
     struct pollfd pidfd = {.fd = link->pidfd, .events = POLLIN};
@@ -63,14 +65,7 @@ static int map_box(struct ash_shm_link *link, const struct ash_segment_key *key,
 
 static int add_link(struct ash_shm *shm, struct ash_shm_link *link)
 {
-    if (shm->link_count == shm->link_room) {
-        size_t room = shm->link_room == 0 ? 16 : 2 * shm->link_room;
-        struct ash_shm_link **links = realloc(shm->links, room * sizeof(struct ash_shm_link *));
-
-        if (links == NULL) return -ENOMEM;
-        shm->links = links;
-        shm->link_room = room;
-    }
+    if (ash_array_reserve(&shm->links, &shm->link_room, shm->link_count + 1, sizeof(*shm->links)) < 0) return -ENOMEM;
     shm->links[shm->link_count++] = link;
     return 0;
 }

@@ -1,7 +1,6 @@
 /* The tree itself: nodes by name, heights and counts once all is read, and the questions that placement asks of it. */
 #include "infra/topology/topology_priv.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

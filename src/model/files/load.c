@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/math.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"

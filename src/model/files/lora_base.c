@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
 #include "base/workers.h"

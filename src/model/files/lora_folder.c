@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "model/lora_priv.h"
-#include "model/weight.h"
 #include "storage/gguf/gguf.h"
 #include "storage/safetensors/safetensors.h"
 

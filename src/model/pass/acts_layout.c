@@ -1,7 +1,6 @@
 /* acts_layout: places the batch, the layers and the head. */
 #include "model/pass/acts_layout.h"
 
-#include "base/assert.h"
 #include "base/math.h"
 #include "model/pass/split.h"
 

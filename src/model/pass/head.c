@@ -8,9 +8,7 @@
 #include "base/math.h"
 #include "model/pass/head_priv.h"
 #include "model/pass/kept.h"
-#include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
-#include "model/pass/split.h"
 #include "model/pass/stream.h"
 
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)

@@ -1,5 +1,4 @@
 /* The judge: one thread that waits for the kernel log and looks at the machine's own metrics now and then. */
-#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>

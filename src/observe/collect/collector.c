@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -41,14 +42,7 @@ void ash_collector_close_plain(void *state)
 int ash_names_add(struct ash_names *names, const char *name)
 {
     if (names->count >= NAMES_MAX) return -E2BIG;
-    if (names->count == names->capacity) {
-        size_t capacity = ash_max(16, 2 * names->capacity);
-        char **items = realloc(names->items, capacity * sizeof(*items));
-
-        if (items == NULL) return -ENOMEM;
-        names->items = items;
-        names->capacity = capacity;
-    }
+    if (ash_array_reserve(&names->items, &names->capacity, names->count + 1, sizeof(*names->items)) < 0) return -ENOMEM;
     names->items[names->count] = strdup(name);
     if (names->items[names->count] == NULL) return -ENOMEM;
     names->count++;

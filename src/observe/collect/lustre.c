@@ -1,6 +1,5 @@
 /* Lustre clients: bytes, operations and their time, and evictions by servers. */
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

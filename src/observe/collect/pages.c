@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/math.h"
 #include "observe/collect/collector.h"
@@ -80,14 +81,8 @@ static char *join_labels(const char *process, const struct ash_metrics_page_metr
 static int keep_series(struct all *all, const struct series *series)
 {
     if (all->series_count >= SERIES_MAX) return -1;
-    if (all->series_count == all->series_capacity) {
-        size_t capacity = ash_max(256, 2 * all->series_capacity);
-        struct series *list = realloc(all->series, capacity * sizeof(*list));
-
-        if (list == NULL) return -1;
-        all->series = list;
-        all->series_capacity = capacity;
-    }
+    if (ash_array_reserve(&all->series, &all->series_capacity, all->series_count + 1, sizeof(*all->series)) < 0)
+        return -1;
     all->series[all->series_count++] = *series;
     return 0;
 }

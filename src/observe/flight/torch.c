@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "observe/flight/flight.h"
 
@@ -104,14 +105,7 @@ static int compare_members(const void *left, const void *right)
 static int add_member(struct ash_flight_torch *torch, const struct member *member, size_t *capacity)
 {
     ash_assert(torch->count <= *capacity);
-    if (torch->count == *capacity) {
-        size_t more = *capacity > 0 ? 2 * *capacity : 64;
-        struct member *members = realloc(torch->members, more * sizeof(*members));
-
-        if (members == NULL) return -ENOMEM;
-        torch->members = members;
-        *capacity = more;
-    }
+    if (ash_array_reserve(&torch->members, &*capacity, torch->count + 1, sizeof(*torch->members)) < 0) return -ENOMEM;
     torch->members[torch->count++] = *member;
     return 0;
 }

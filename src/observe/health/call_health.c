@@ -1,7 +1,6 @@
 /* Collective calls as findings: the results of `ashlar flight`, in a line each. */
 #include "observe/health/rank_health.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #include "base/assert.h"

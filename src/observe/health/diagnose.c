@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/utf8.h"
 
@@ -249,14 +250,9 @@ static void make_printable(char *text)
 
 int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding)
 {
-    if (diagnose->finding_count == diagnose->finding_capacity) {
-        size_t wanted = diagnose->finding_capacity == 0 ? 16 : 2 * diagnose->finding_capacity;
-        struct ash_finding *findings = realloc(diagnose->findings, wanted * sizeof(findings[0]));
-
-        if (findings == NULL) return -ENOMEM;
-        diagnose->findings = findings;
-        diagnose->finding_capacity = wanted;
-    }
+    if (ash_array_reserve(&diagnose->findings, &diagnose->finding_capacity, diagnose->finding_count + 1,
+                          sizeof(*diagnose->findings)) < 0)
+        return -ENOMEM;
     diagnose->findings[diagnose->finding_count] = *finding;
     make_printable(diagnose->findings[diagnose->finding_count].where);
     make_printable(diagnose->findings[diagnose->finding_count].value);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/assert.h"
 #include "observe/health/xid.h"
 
 #define CODES_MAX 10000

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/math.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define WINDOW_S 600.0 /* of rates */

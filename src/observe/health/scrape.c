@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/number.h"
@@ -64,37 +65,20 @@ static bool cut_value(char **at)
     return true;
 }
 
-/* Make room for one more item. Returns the items, perhaps moved, or NULL without memory (then they
- * are as they were). */
-static void *grow(void *items, size_t count, size_t *capacity, size_t item_bytes)
-{
-    size_t wanted = *capacity == 0 ? 64 : 2 * *capacity;
-    void *bigger;
-
-    if (count < *capacity) return items;
-    bigger = realloc(items, wanted * item_bytes);
-    if (bigger != NULL) *capacity = wanted;
-    return bigger;
-}
-
 static int add_label(struct ash_scrape *scrape, const char *name, const char *value)
 {
-    struct ash_scrape_label *labels =
-        grow(scrape->labels, scrape->label_count, &scrape->label_capacity, sizeof(labels[0]));
+    struct ash_scrape_label label = {name, value};
 
-    if (labels == NULL) return -ENOMEM;
-    scrape->labels = labels;
-    labels[scrape->label_count++] = (struct ash_scrape_label){name, value};
+    if (ash_array_reserve(&scrape->labels, &scrape->label_capacity, scrape->label_count + 1, sizeof(label)) < 0)
+        return -ENOMEM;
+    scrape->labels[scrape->label_count++] = label;
     return 0;
 }
 
 static int add_sample(struct ash_scrape *scrape, struct ash_scrape_sample sample)
 {
-    struct ash_scrape_sample *samples = grow(scrape->samples, scrape->count, &scrape->capacity, sizeof(samples[0]));
-
-    if (samples == NULL) return -ENOMEM;
-    scrape->samples = samples;
-    samples[scrape->count++] = sample;
+    if (ash_array_reserve(&scrape->samples, &scrape->capacity, scrape->count + 1, sizeof(sample)) < 0) return -ENOMEM;
+    scrape->samples[scrape->count++] = sample;
     return 0;
 }
 

@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/assert.h"
 #include "base/clock.h"
 
 #define READ_BYTES_MAX ((size_t)1 << 20)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 
 /* In the order in which one is chosen. */
@@ -45,14 +46,7 @@ int ash_jobs_use_namespace(const struct ash_jobs_ops *ops, const char *space, st
 
 int ash_jobs_add(struct ash_jobs_list *list, const struct ash_jobs_entry *entry)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
-        struct ash_jobs_entry *entries = realloc(list->entries, capacity * sizeof(*entries));
-
-        if (entries == NULL) return -ENOMEM;
-        list->entries = entries;
-        list->capacity = capacity;
-    }
+    if (ash_array_reserve(&list->entries, &list->capacity, list->count + 1, sizeof(*list->entries)) < 0) return -ENOMEM;
     list->entries[list->count++] = *entry;
     return 0;
 }

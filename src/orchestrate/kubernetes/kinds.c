@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/assert.h"
 #include "orchestrate/kubernetes/manifest_priv.h"
 
 #define HOST_BYTES 256

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "orchestrate/kubernetes/manifest_priv.h"
 
 static bool has_level(const struct ash_spec *spec)

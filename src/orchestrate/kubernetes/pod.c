@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/assert.h"
-
 #define INSTANCE_LABEL "app.kubernetes.io/instance"
 
 json_t *ash_kube_labels(const struct ash_kube_job *job)

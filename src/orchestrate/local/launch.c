@@ -2,8 +2,6 @@
 #include "orchestrate/local/launch.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

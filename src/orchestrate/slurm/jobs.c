@@ -7,11 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/command.h"
 #include "base/file.h"
-#include "base/opts.h"
 #include "orchestrate/job/jobs.h"
 #include "orchestrate/slurm/queue.h"
 #include "orchestrate/slurm/script.h"

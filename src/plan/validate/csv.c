@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/number.h"
@@ -101,14 +102,7 @@ static int read_field(struct cursor *cursor, const char **field_out, bool *last_
 
 static int add_field(struct ash_csv *csv, size_t index, const char *field)
 {
-    if (index >= csv->capacity) {
-        size_t capacity = csv->capacity > 0 ? csv->capacity * 2 : 256;
-        const char **fields = realloc(csv->fields, capacity * sizeof(*fields));
-
-        if (fields == NULL) return -ENOMEM;
-        csv->fields = fields;
-        csv->capacity = capacity;
-    }
+    if (ash_array_reserve(&csv->fields, &csv->capacity, index + 1, sizeof(char *)) < 0) return -ENOMEM;
     ash_assert(index < csv->capacity);
     csv->fields[index] = field;
     return 0;

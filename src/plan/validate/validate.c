@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "plan/validate/infer_row.h"
 
@@ -90,13 +91,7 @@ static int add_group(struct ash_validate *v, enum group_kind kind, const char *v
     static const char *const prefixes[GROUP_KINDS] = {"", "", "", "primary ", "source ", "gpu "};
     struct ash_validate_group group = {0};
 
-    if (v->group_count == v->group_capacity) {
-        size_t capacity = v->group_capacity * 2 + 16;
-        struct ash_validate_group *grown = realloc(v->groups, capacity * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
-        v->groups = grown;
-        v->group_capacity = capacity;
-    }
+    if (ash_array_reserve(&v->groups, &v->group_capacity, v->group_count + 1, sizeof(*v->groups)) < 0) return -ENOMEM;
     snprintf(group.name, sizeof(group.name), "%s%s", prefixes[kind], value);
     for (size_t i = 0; i < v->row_count; i++) {
         const char *own = group_value(&v->rows[i], kind);

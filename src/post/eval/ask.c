@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -54,18 +55,10 @@ static void clear_list(struct asked_list *list)
 
 static struct asked *add_asked(struct asked_list *list, struct ash_err *err)
 {
-    struct asked *asked = calloc(1, sizeof(*asked)), **items = list->items;
+    struct asked *asked = calloc(1, sizeof(*asked));
 
-    if (list->count == list->capacity) {
-        size_t capacity = ash_max(64, 2 * list->capacity);
-
-        items = realloc(items, capacity * sizeof(*items));
-        if (items != NULL) {
-            list->items = items;
-            list->capacity = capacity;
-        }
-    }
-    if (asked == NULL || items == NULL) {
+    if (asked == NULL ||
+        ash_array_reserve(&list->items, &list->capacity, list->count + 1, sizeof(struct asked *)) < 0) {
         free(asked);
         ash_err_set(err, -ENOMEM, "out of memory for a request");
         return NULL;

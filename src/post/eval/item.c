@@ -1,11 +1,8 @@
 /* item: a document as text, target and choices; contexts with examples before them. */
-#include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/math.h"
 #include "base/rng.h"
 #include "post/eval/task.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "post/eval/filter.h"
 #include "post/eval/task.h"
 

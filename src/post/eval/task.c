@@ -1,7 +1,6 @@
 /* task: the file, its includes, its keys. */
 #include "post/eval/task.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/range.h"
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"
 #include "train/checkpoint.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/range.h"
 #include "post/objective/advantages.h"
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/json.h"
-#include "base/math.h"
 #include "post/rl/rl_priv.h"
 
 void ash_rl_kept_clear(struct ash_answer_row *row)
@@ -16,15 +16,7 @@ void ash_rl_kept_clear(struct ash_answer_row *row)
 
 static int reserve(struct ash_kept_ids *kept, size_t count)
 {
-    size_t room = ash_max(count, 2 * kept->room);
-    int32_t *ids;
-
-    if (count <= kept->room) return 0;
-    ids = realloc(kept->ids, room * sizeof(*ids));
-    if (ids == NULL) return -ENOMEM;
-    kept->ids = ids;
-    kept->room = room;
-    return 0;
+    return ash_array_reserve(&kept->ids, &kept->room, count, sizeof(*kept->ids));
 }
 
 int ash_rl_kept_add(struct ash_answer_row *row, size_t token, const int32_t *ids, size_t count)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/range.h"

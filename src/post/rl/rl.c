@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
-#include "base/math.h"
 #include "model/lora.h"
 #include "model/pass/pass.h"
 #include "post/rl/rl_priv.h"

@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/math.h"
 #include "serve/api/metrics.h"
 #include "serve/api/take.h"
 #include "serve/grammar/grammar.h"

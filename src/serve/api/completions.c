@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/math.h"
-#include "base/utf8.h"
 #include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
 #include "serve/api/strategy.h"

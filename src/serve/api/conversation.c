@@ -2,7 +2,6 @@
  * templates were written for texts and objects, as transformers and vLLM give them. */
 #include "serve/api/conversation.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

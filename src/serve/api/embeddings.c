@@ -1,7 +1,6 @@
 /* POST /v1/embeddings: the states of prompts after the last layer, pooled and of length 1. */
 #include "serve/api/call.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

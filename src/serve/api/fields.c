@@ -2,7 +2,6 @@
  * question. */
 #include "serve/api/fields.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,12 +4,9 @@
 #include "serve/api/openai.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "serve/api/grammars.h"
 #include "serve/api/write.h"
 
 static void free_state(struct ash_api_call *call)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
 #include "serve/api/write.h"
 

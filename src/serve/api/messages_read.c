@@ -1,11 +1,8 @@
 /* Anthropic's messages: blocks become contents, tool_use becomes tool_calls, tool_result its own message. */
 #include "serve/api/messages_read.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "serve/api/write.h"
 
 static void wrong(struct ash_api_request *request, const char *param, const char *text)
 {

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "observe/exporter/process.h"
 #include "record/metrics.h"
 
 static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,

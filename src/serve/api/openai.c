@@ -1,7 +1,6 @@
 /* Pieces of OpenAI's JSON that completions and chat share. */
 #include "serve/api/openai.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 #include "base/hash.h"

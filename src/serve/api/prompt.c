@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/math.h"
+#include "base/array.h"
 
 static void no_memory(struct ash_api_request *request)
 {
@@ -14,14 +14,8 @@ static void no_memory(struct ash_api_request *request)
 
 int ash_prompts_add_ids(struct ash_prompts *prompts, struct ash_ids *ids)
 {
-    if (prompts->count == prompts->capacity) {
-        size_t capacity = ash_max(4, 2 * prompts->capacity);
-        struct ash_ids *items = realloc(prompts->items, capacity * sizeof(*items));
-
-        if (items == NULL) return -ENOMEM;
-        prompts->items = items;
-        prompts->capacity = capacity;
-    }
+    if (ash_array_reserve(&prompts->items, &prompts->capacity, prompts->count + 1, sizeof(*prompts->items)) < 0)
+        return -ENOMEM;
     prompts->items[prompts->count++] = *ids;
     *ids = (struct ash_ids){0};
     return 0;

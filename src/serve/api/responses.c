@@ -3,12 +3,10 @@
 #include "serve/api/responses_read.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
 #include "serve/api/write.h"
 

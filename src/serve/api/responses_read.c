@@ -1,7 +1,6 @@
 /* The items of a response's input: messages, calls and their outputs. */
 #include "serve/api/responses_read.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

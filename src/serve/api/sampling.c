@@ -2,7 +2,6 @@
  * counts. */
 #include "serve/api/sampling.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,10 +2,8 @@
  * completes it. Everything else that a form does with text is left to the thread that writes. */
 #include "serve/api/take.h"
 
-#include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "serve/api/metrics.h"
 
 /* The length of the stop string that begins at text and ends first; *index_out is its number. */

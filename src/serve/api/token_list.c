@@ -5,39 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/math.h"
+#include "base/array.h"
 
-static int grow_items(struct ash_token_list *list)
+static int reserve(struct ash_token_list *list, size_t tops)
 {
-    size_t capacity = ash_max(32, 2 * list->capacity);
-    struct ash_token *items = realloc(list->items, capacity * sizeof(*items));
-    size_t *firsts;
+    size_t capacity = list->capacity; /* of both arrays */
 
-    if (items == NULL) return -ENOMEM;
-    list->items = items;
-    firsts = realloc(list->tops_first, capacity * sizeof(*firsts));
-    if (firsts == NULL) return -ENOMEM;
-    list->tops_first = firsts;
-    list->capacity = capacity;
-    return 0;
-}
-
-static int grow_tops(struct ash_token_list *list, size_t more)
-{
-    size_t capacity = ash_max(list->top_count + more, 2 * list->top_capacity);
-    struct ash_top_logprob *tops = realloc(list->tops, capacity * sizeof(*tops));
-
-    if (tops == NULL) return -ENOMEM;
-    list->tops = tops;
-    list->top_capacity = capacity;
-    return 0;
+    if (ash_array_reserve(&list->tops_first, &capacity, list->count + 1, sizeof(*list->tops_first)) < 0 ||
+        ash_array_reserve(&list->items, &list->capacity, list->count + 1, sizeof(*list->items)) < 0)
+        return -ENOMEM;
+    return ash_array_reserve(&list->tops, &list->top_capacity, list->top_count + tops, sizeof(*list->tops));
 }
 
 int ash_token_list_add(struct ash_token_list *list, const struct ash_token *token)
 {
-    if (list->count == list->capacity && grow_items(list) < 0) return -ENOMEM;
-    if (list->top_count + token->top_count > list->top_capacity && grow_tops(list, token->top_count) < 0)
-        return -ENOMEM;
+    if (reserve(list, token->top_count) < 0) return -ENOMEM;
     if (token->top_count > 0) memcpy(list->tops + list->top_count, token->top, token->top_count * sizeof(*token->top));
     list->items[list->count] = *token;
     list->items[list->count].top = NULL;

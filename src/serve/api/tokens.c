@@ -1,7 +1,6 @@
 /* POST /tokenize, /detokenize and /apply-template: what vLLM and llama.cpp both have, with the fields of both. */
 #include "serve/api/openai.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "serve/api/conversation.h"

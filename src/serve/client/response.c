@@ -7,8 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/math.h"
-
 void ash_response_init(struct ash_response *response, ash_response_event_fn see, void *ctx)
 {
     *response = (struct ash_response){.see = see, .ctx = ctx};

@@ -4,18 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "serve/client/load_priv.h"
 
 static int add_gap(struct ash_load_results *results, double gap_s)
 {
-    if (results->gap_count == results->gap_capacity) {
-        size_t capacity = results->gap_capacity > 0 ? 2 * results->gap_capacity : 4096;
-        float *grown = realloc(results->gaps_s, capacity * sizeof(*grown));
-
-        if (grown == NULL) return -ENOMEM;
-        results->gaps_s = grown;
-        results->gap_capacity = capacity;
-    }
+    if (ash_array_reserve(&results->gaps_s, &results->gap_capacity, results->gap_count + 1, sizeof(*results->gaps_s)) <
+        0)
+        return -ENOMEM;
     results->gaps_s[results->gap_count++] = (float)gap_s;
     return 0;
 }

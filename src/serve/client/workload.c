@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
@@ -29,14 +30,9 @@ static uint64_t block_name(enum space space, uint64_t index)
 static int add_block(struct ash_workload *workload, uint64_t name, size_t tokens)
 {
     if (tokens == 0) return 0;
-    if (workload->block_count == workload->block_capacity) {
-        size_t capacity = workload->block_capacity > 0 ? 2 * workload->block_capacity : 256;
-        void *grown = realloc(workload->blocks, capacity * sizeof(*workload->blocks));
-
-        if (grown == NULL) return -ENOMEM;
-        workload->blocks = grown;
-        workload->block_capacity = capacity;
-    }
+    if (ash_array_reserve(&workload->blocks, &workload->block_capacity, workload->block_count + 1,
+                          sizeof(*workload->blocks)) < 0)
+        return -ENOMEM;
     workload->blocks[workload->block_count++] = (struct ash_workload_block){name, tokens};
     return 0;
 }
@@ -46,14 +42,8 @@ static int add_item(struct ash_workload *workload, double at_s, size_t first_blo
 {
     struct ash_workload_item item = {.at_s = at_s, .first_block = first_block, .answer_tokens = answer_tokens};
 
-    if (workload->count == workload->capacity) {
-        size_t capacity = workload->capacity > 0 ? 2 * workload->capacity : 256;
-        void *grown = realloc(workload->items, capacity * sizeof(*workload->items));
-
-        if (grown == NULL) return -ENOMEM;
-        workload->items = grown;
-        workload->capacity = capacity;
-    }
+    if (ash_array_reserve(&workload->items, &workload->capacity, workload->count + 1, sizeof(*workload->items)) < 0)
+        return -ENOMEM;
     item.block_count = workload->block_count - first_block;
     for (size_t i = first_block; i < workload->block_count; i++)
         item.prompt_tokens += workload->blocks[i].tokens;

@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/assert.h"
-
 int ash_core_open_ahead(struct ash_core *core, struct ash_err *err)
 {
     core->ahead.seqs = calloc(core->opts.max_seqs, sizeof(struct ash_seq *));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
@@ -201,13 +202,7 @@ static int keep_set(const struct piece *piece, size_t i, const struct ash_sample
 
     seq->kept_count = count;
     if (count == 0) return 0;
-    if (count > seq->kept_room) {
-        int32_t *more = realloc(seq->kept, count * sizeof(*more));
-
-        if (more == NULL) return -ENOMEM;
-        seq->kept = more;
-        seq->kept_room = count;
-    }
+    if (ash_array_reserve(&seq->kept, &seq->kept_room, count, sizeof(*seq->kept)) < 0) return -ENOMEM;
     ash_sampler_get_kept(sampler, seq->kept);
     kept.ids = seq->kept;
     ash_kept_mask_row(&kept, 0, piece->core->vocab, piece->core->logits + i * piece->core->vocab);

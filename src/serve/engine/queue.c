@@ -1,11 +1,10 @@
 /* What waits: a heap per owner, and the owners in a list. The next sequence is found by looking at the first of each
  * heap, so it costs the owners and not the requests. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/assert.h"
-#include "base/math.h"
 #include "serve/engine/core_priv.h"
 
 /* Served rows of the owner that has got least, among those with work. */
@@ -55,15 +54,8 @@ struct ash_owner *ash_queue_owner(struct ash_queue *queue, uint64_t id)
 
 int ash_queue_reserve(struct ash_owner *owner)
 {
-    size_t capacity = ash_max(16, 2 * owner->capacity);
-    struct ash_seq **heap;
-
-    if (owner->alive < owner->capacity) return 0; /* all of them may have to wait again */
-    heap = realloc(owner->heap, capacity * sizeof(struct ash_seq *));
-    if (heap == NULL) return -ENOMEM;
-    owner->heap = heap;
-    owner->capacity = capacity;
-    return 0;
+    /* all that are alive may have to wait again */
+    return ash_array_reserve(&owner->heap, &owner->capacity, owner->alive + 1, sizeof(struct ash_seq *));
 }
 
 static bool is_before(const struct ash_seq *a, const struct ash_seq *b)

@@ -1,5 +1,4 @@
 /* A step: schedule, pass, choose, hand out. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 
@@ -17,7 +18,7 @@
 
 static int list_add(struct ash_pda_list *list, uint32_t item)
 {
-    if (ash_pda_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof(item)) < 0) return -ENOMEM;
+    if (ash_array_reserve(&list->items, &list->capacity, list->count + 1, sizeof(item)) < 0) return -ENOMEM;
     list->items[list->count++] = item;
     return 0;
 }
@@ -61,8 +62,8 @@ static int find_place(struct ash_pda_cache *cache, struct ash_pda_place place, u
     }
     if (cache->used_bytes > cache->limit_bytes) return -ENOSPC;
     number = (uint32_t)cache->place_count;
-    if (ash_pda_reserve((void **)&cache->places, &cache->place_capacity, number + 1u, sizeof(place)) < 0 ||
-        ash_pda_reserve((void **)&cache->stamps, &cache->stamp_capacity, number + 1u, sizeof(uint32_t)) < 0)
+    if (ash_array_reserve(&cache->places, &cache->place_capacity, number + 1u, sizeof(place)) < 0 ||
+        ash_array_reserve(&cache->stamps, &cache->stamp_capacity, number + 1u, sizeof(uint32_t)) < 0)
         return -ENOMEM;
     cache->places[number] = place;
     cache->stamps[number] = 0;
@@ -388,8 +389,8 @@ static int fill_start(struct ash_pda_cache *cache)
     int rc = grow_place_slots(cache);
 
     if (rc == 0) rc = grow_config_slots(cache);
-    if (rc == 0) rc = ash_pda_reserve((void **)&cache->places, &cache->place_capacity, 1, sizeof(*cache->places));
-    if (rc == 0) rc = ash_pda_reserve((void **)&cache->stamps, &cache->stamp_capacity, 1, sizeof(uint32_t));
+    if (rc == 0) rc = ash_array_reserve(&cache->places, &cache->place_capacity, 1, sizeof(*cache->places));
+    if (rc == 0) rc = ash_array_reserve(&cache->stamps, &cache->stamp_capacity, 1, sizeof(uint32_t));
     if (rc < 0) return rc;
     cache->places[0] = (struct ash_pda_place){0};
     cache->stamps[0] = 0;

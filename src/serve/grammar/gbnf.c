@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -72,7 +73,7 @@ static struct name *read_name(struct gbnf *gbnf)
         return NULL;
     }
     if ((2 * (gbnf->count + 1) > gbnf->slot_count && grow_names(gbnf) < 0) ||
-        ash_pda_reserve((void **)&gbnf->names, &gbnf->capacity, gbnf->count + 1, sizeof(*gbnf->names)) < 0) {
+        ash_array_reserve(&gbnf->names, &gbnf->capacity, gbnf->count + 1, sizeof(*gbnf->names)) < 0) {
         ash_err_set(gbnf->source.err, -ENOMEM, "out of memory for a grammar");
         return NULL;
     }

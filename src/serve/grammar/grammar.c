@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "serve/grammar/grammar_priv.h"
 
 struct ash_grammar_limits ash_grammar_default_limits(void)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -219,7 +220,7 @@ static int find_pair(struct product *product, uint32_t left, uint32_t right, siz
     count = product->lang->state_count;
     if (count >= limit) return -E2BIG;
     if (ash_lang_reserve(product->lang, &product->capacity, count + 1) < 0 ||
-        ash_pda_reserve((void **)&product->pairs, &product->pair_capacity, count + 1, sizeof(*product->pairs)) < 0)
+        ash_array_reserve(&product->pairs, &product->pair_capacity, count + 1, sizeof(*product->pairs)) < 0)
         return -ENOMEM;
     product->pairs[count][0] = left;
     product->pairs[count][1] = right;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/math.h"
 #include "serve/grammar/pda_priv.h"
 
 enum { EMPTY, SET, BEGIN, END };
@@ -36,7 +36,7 @@ static uint32_t add_state(struct nfa *nfa)
 {
     if (nfa->rc == 0 && nfa->state_count >= nfa->limits->states) nfa->rc = -E2BIG;
     if (nfa->rc == 0 &&
-        ash_pda_reserve((void **)&nfa->heads, &nfa->state_capacity, nfa->state_count + 1, sizeof(*nfa->heads)) < 0)
+        ash_array_reserve(&nfa->heads, &nfa->state_capacity, nfa->state_count + 1, sizeof(*nfa->heads)) < 0)
         nfa->rc = -ENOMEM;
     if (nfa->rc < 0) return 0;
     nfa->heads[nfa->state_count] = ASH_PDA_NONE;
@@ -46,8 +46,7 @@ static uint32_t add_state(struct nfa *nfa)
 static void add_edge(struct nfa *nfa, uint32_t from, struct edge edge)
 {
     if (nfa->rc == 0 && nfa->edge_count >= 8 * nfa->limits->states) nfa->rc = -E2BIG;
-    if (nfa->rc == 0 &&
-        ash_pda_reserve((void **)&nfa->edges, &nfa->edge_capacity, nfa->edge_count + 1, sizeof(edge)) < 0)
+    if (nfa->rc == 0 && ash_array_reserve(&nfa->edges, &nfa->edge_capacity, nfa->edge_count + 1, sizeof(edge)) < 0)
         nfa->rc = -ENOMEM;
     if (nfa->rc < 0) return;
     edge.next = nfa->heads[from];
@@ -169,8 +168,8 @@ static int close_member(struct subsets *subsets, uint32_t member)
     subsets->stack[depth++] = member;
     while (depth > 0) {
         uint32_t at = subsets->stack[--depth], phase = at % PHASES;
-        if (ash_pda_reserve((void **)&subsets->members, &subsets->member_capacity, subsets->member_count + 1,
-                            sizeof(uint32_t)) < 0)
+        if (ash_array_reserve(&subsets->members, &subsets->member_capacity, subsets->member_count + 1,
+                              sizeof(uint32_t)) < 0)
             return -ENOMEM;
         subsets->members[subsets->member_count++] = at;
         for (uint32_t e = nfa->heads[at / PHASES]; e != ASH_PDA_NONE; e = nfa->edges[e].next) {
@@ -236,7 +235,7 @@ static int find_subset(struct subsets *subsets, uint32_t *state_out)
         (states % 64 == 0 && ash_clock_ns() > subsets->end_ns))
         return -E2BIG;
     if (ash_lang_reserve(subsets->lang, &subsets->capacity, states + 1) < 0 ||
-        ash_pda_reserve((void **)&subsets->firsts, &subsets->first_capacity, states + 2, sizeof(uint32_t)) < 0)
+        ash_array_reserve(&subsets->firsts, &subsets->first_capacity, states + 2, sizeof(uint32_t)) < 0)
         return -ENOMEM;
     subsets->firsts[subsets->first_count++] = (uint32_t)subsets->member_count;
     subsets->slots[at] = (uint32_t)states;
@@ -272,7 +271,7 @@ static int determinise(struct subsets *subsets)
     subsets->stamps = calloc(members, sizeof(uint32_t));
     subsets->stack = calloc(members, sizeof(uint32_t));
     if (rc < 0 || subsets->stamps == NULL || subsets->stack == NULL ||
-        ash_pda_reserve((void **)&subsets->firsts, &subsets->first_capacity, 2, sizeof(uint32_t)) < 0)
+        ash_array_reserve(&subsets->firsts, &subsets->first_capacity, 2, sizeof(uint32_t)) < 0)
         return -ENOMEM;
     subsets->firsts[0] = subsets->firsts[1] = 0; /* state 0 has no members */
     subsets->first_count = 2;
@@ -321,7 +320,7 @@ static int add_any(struct ash_regex *regex)
     struct ash_lang_set any = {0};
 
     if (ash_lang_set_add(&any, 0, ASH_LANG_POINTS - 1) < 0) return -ENOMEM;
-    if (ash_pda_reserve((void **)&regex->sets, &regex->set_capacity, regex->set_count + 1, sizeof(any)) < 0) {
+    if (ash_array_reserve(&regex->sets, &regex->set_capacity, regex->set_count + 1, sizeof(any)) < 0) {
         free(any.ranges);
         return -ENOMEM;
     }

@@ -6,26 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "serve/grammar/pda_priv.h"
 
 #define CHECK_EVERY 1024 /* edges between two looks at the clock */
-
-int ash_pda_reserve(void **items, size_t *capacity, size_t count, size_t item_bytes)
-{
-    size_t wanted = *capacity > 0 ? *capacity : 64;
-    void *grown;
-
-    if (count <= *capacity) return 0;
-    while (wanted < count)
-        wanted *= 2;
-    grown = realloc(*items, wanted * item_bytes);
-    if (grown == NULL) return -ENOMEM;
-    *items = grown;
-    *capacity = wanted;
-    return 0;
-}
 
 struct ash_pda_draft *ash_pda_draft_open(const struct ash_grammar_limits *limits)
 {
@@ -81,8 +67,7 @@ uint32_t ash_pda_add_state(struct ash_pda_draft *draft)
 {
     if (draft->state_count >= draft->limits.states) stop(draft, -E2BIG, "the grammar has too many states");
     if (draft->rc < 0) return 0;
-    if (ash_pda_reserve((void **)&draft->heads, &draft->state_capacity, draft->state_count + 1, sizeof(*draft->heads)) <
-        0) {
+    if (ash_array_reserve(&draft->heads, &draft->state_capacity, draft->state_count + 1, sizeof(*draft->heads)) < 0) {
         stop(draft, -ENOMEM, NULL);
         return 0;
     }
@@ -96,7 +81,7 @@ uint32_t ash_pda_add_rule(struct ash_pda_draft *draft)
 
     rule.end = ash_pda_add_state(draft);
     if (draft->rc < 0) return 0;
-    if (ash_pda_reserve((void **)&draft->rules, &draft->rule_capacity, draft->rule_count + 1, sizeof(rule)) < 0) {
+    if (ash_array_reserve(&draft->rules, &draft->rule_capacity, draft->rule_count + 1, sizeof(rule)) < 0) {
         stop(draft, -ENOMEM, NULL);
         return 0;
     }
@@ -121,7 +106,7 @@ static void add_edge(struct ash_pda_draft *draft, uint32_t from, struct ash_pda_
         stop(draft, -E2BIG, "it takes too long to compile");
     if (draft->rc < 0) return;
     ash_assert(from < draft->state_count && edge.to < draft->state_count);
-    if (ash_pda_reserve((void **)&draft->edges, &draft->edge_capacity, draft->edge_count + 1, sizeof(edge)) < 0) {
+    if (ash_array_reserve(&draft->edges, &draft->edge_capacity, draft->edge_count + 1, sizeof(edge)) < 0) {
         stop(draft, -ENOMEM, NULL);
         return;
     }

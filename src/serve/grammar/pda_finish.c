@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 
 #define EMPTY_REPEATS_MAX 256
@@ -138,9 +139,8 @@ static int leftmost_rule(struct leftmost *left, uint32_t rule)
             const struct ash_pda_edge *edge = &pda->edges[state->first + i];
             if (edge->kind == ASH_PDA_BYTES) continue;
             if (edge->kind != ASH_PDA_EMPTY) {
-                if (ash_pda_reserve((void **)&left->from, &left->from_capacity, left->count + 1, sizeof(uint32_t)) <
-                        0 ||
-                    ash_pda_reserve((void **)&left->to, &left->to_capacity, left->count + 1, sizeof(uint32_t)) < 0)
+                if (ash_array_reserve(&left->from, &left->from_capacity, left->count + 1, sizeof(uint32_t)) < 0 ||
+                    ash_array_reserve(&left->to, &left->to_capacity, left->count + 1, sizeof(uint32_t)) < 0)
                     return -ENOMEM;
                 left->from[left->count] = rule;
                 left->to[left->count++] = edge->rule;

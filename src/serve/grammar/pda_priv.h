@@ -64,8 +64,6 @@ struct ash_pda_draft {
 
 /* Nothing can be drawn any more: rc is -ENOMEM or -E2BIG. */
 void ash_pda_draft_stop(struct ash_pda_draft *draft, int rc);
-/* Make room for count items of item_bytes each in *items. 0 or -ENOMEM. */
-int ash_pda_reserve(void **items, size_t *capacity, size_t count, size_t item_bytes);
 
 /* ---- cache: the deterministic automaton, as far as answers walked through it ------------------------------------- */
 

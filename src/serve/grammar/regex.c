@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "serve/grammar/pda_priv.h"
 
 #define REPEAT_MAX 100000
@@ -39,7 +40,7 @@ static int add_node(struct parser *parser, struct ash_regex_node node, uint32_t 
 {
     struct ash_regex *regex = parser->regex;
 
-    if (ash_pda_reserve((void **)&regex->nodes, &regex->capacity, regex->count + 1, sizeof(node)) < 0)
+    if (ash_array_reserve(&regex->nodes, &regex->capacity, regex->count + 1, sizeof(node)) < 0)
         return no_memory(parser);
     regex->nodes[regex->count] = node;
     *node_out = (uint32_t)regex->count++;
@@ -51,7 +52,7 @@ static int add_set(struct parser *parser, struct ash_lang_set set, uint32_t *nod
 {
     struct ash_regex *regex = parser->regex;
 
-    if (ash_pda_reserve((void **)&regex->sets, &regex->set_capacity, regex->set_count + 1, sizeof(set)) < 0) {
+    if (ash_array_reserve(&regex->sets, &regex->set_capacity, regex->set_count + 1, sizeof(set)) < 0) {
         free(set.ranges);
         return no_memory(parser);
     }

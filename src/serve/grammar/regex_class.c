@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/utf8.h"
 #include "serve/grammar/pda_priv.h"
@@ -13,8 +14,7 @@
 
 int ash_lang_set_add(struct ash_lang_set *set, uint32_t first, uint32_t last)
 {
-    if (ash_pda_reserve((void **)&set->ranges, &set->capacity, set->count + 1, sizeof(*set->ranges)) < 0)
-        return -ENOMEM;
+    if (ash_array_reserve(&set->ranges, &set->capacity, set->count + 1, sizeof(*set->ranges)) < 0) return -ENOMEM;
     set->ranges[set->count][0] = first;
     set->ranges[set->count++][1] = last;
     return 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -20,7 +21,7 @@ void ash_schema_set_fini(struct ash_schema_set *set)
 
 static int set_put(struct ash_schema *schema, struct ash_schema_set *set, struct ash_schema_part part)
 {
-    if (ash_pda_reserve((void **)&set->parts, &set->capacity, set->count + 1, sizeof(part)) < 0)
+    if (ash_array_reserve(&set->parts, &set->capacity, set->count + 1, sizeof(part)) < 0)
         return ash_err_set(schema->err, -ENOMEM, "out of memory for a grammar");
     set->parts[set->count++] = part;
     return 0;
@@ -136,8 +137,7 @@ int ash_schema_find_rule(struct ash_schema *schema, struct ash_schema_set *set, 
 
     if (2 * (schema->rule_count + 1) > schema->slot_count) rc = grow_slots(schema);
     if (rc == 0)
-        rc = ash_pda_reserve((void **)&schema->rules, &schema->rule_capacity, schema->rule_count + 1,
-                             sizeof(*schema->rules));
+        rc = ash_array_reserve(&schema->rules, &schema->rule_capacity, schema->rule_count + 1, sizeof(*schema->rules));
     if (rc < 0) {
         ash_schema_set_fini(set);
         return ash_err_set(schema->err, rc, "out of memory for a grammar");

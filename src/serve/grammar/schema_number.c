@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/math.h"
-#include "base/number.h"
 #include "base/str.h"
 #include "serve/grammar/pda_priv.h"
 

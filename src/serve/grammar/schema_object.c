@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "serve/grammar/pda_priv.h"
 
 #define PATTERNS_MAX 6  /* of patternProperties: keys are told apart by which of them they match */
@@ -62,8 +63,7 @@ static int add_property(struct object *object, const char *name, bool is_require
         object->properties[i].is_required |= is_required;
         return 0;
     }
-    if (ash_pda_reserve((void **)&object->properties, &object->capacity, object->count + 1,
-                        sizeof(*object->properties)) < 0)
+    if (ash_array_reserve(&object->properties, &object->capacity, object->count + 1, sizeof(*object->properties)) < 0)
         return ash_err_set(object->schema->err, -ENOMEM, "out of memory for a grammar");
     object->properties[object->count++] = (struct property){.name = name, .is_required = is_required};
     return 0;

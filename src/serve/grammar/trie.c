@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/math.h"
 #include "base/str.h"
 #include "base/utf8.h"

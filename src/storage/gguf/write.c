@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/math.h"
@@ -69,16 +70,9 @@ struct head {
 
 static void put_bytes(struct head *head, const void *data, size_t bytes)
 {
-    if (head->used + bytes > head->capacity) {
-        size_t capacity = 2 * (head->used + bytes);
-        uint8_t *grown = head->has_failed ? NULL : realloc(head->data, capacity);
-
-        if (grown == NULL) {
-            head->has_failed = true;
-            return;
-        }
-        head->data = grown;
-        head->capacity = capacity;
+    if (head->has_failed || ash_array_reserve(&head->data, &head->capacity, head->used + bytes, 1) < 0) {
+        head->has_failed = true;
+        return;
     }
     ash_assert(head->used + bytes <= head->capacity);
     memcpy(head->data + head->used, data, bytes);

@@ -10,7 +10,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/math.h"
 #include "base/thread.h"
 
 #define BATCH_MAX 32 /* ranges that are fetched together */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -70,14 +71,8 @@ static int put_extent(struct ash_extents *extents, const struct ash_extent *exte
     for (size_t i = 0; i < bucket->count; i++)
         if (bucket->entries[i].extent.offset == extent->offset) entry = &bucket->entries[i];
     if (entry != NULL && entry->extent.size_bytes > extent->size_bytes) return 0;
-    if (entry == NULL && bucket->count == bucket->capacity) {
-        size_t capacity = ash_max(4, 2 * bucket->capacity);
-        struct extent_entry *entries = realloc(bucket->entries, capacity * sizeof(*entries));
-
-        if (entries == NULL) return -ENOMEM;
-        bucket->entries = entries;
-        bucket->capacity = capacity;
-    }
+    if (entry == NULL && ash_array_reserve(&bucket->entries, &bucket->capacity, bucket->count + 1, sizeof(*entry)) < 0)
+        return -ENOMEM;
     if (entry == NULL)
         entry = &bucket->entries[bucket->count++];
     else

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -80,14 +80,9 @@ static int add_entry(struct ash_journal *journal, const struct ash_journal_entry
     struct ash_journal_entry copy = *entry;
 
     if (index < journal->entry_count) remove_entry(journal, index);
-    if (journal->entry_count == journal->entry_capacity) {
-        size_t capacity = ash_max(16, 2 * journal->entry_capacity);
-        struct ash_journal_entry *entries = realloc(journal->entries, capacity * sizeof(*entries));
-
-        if (entries == NULL) return -ENOMEM;
-        journal->entries = entries;
-        journal->entry_capacity = capacity;
-    }
+    if (ash_array_reserve(&journal->entries, &journal->entry_capacity, journal->entry_count + 1,
+                          sizeof(*journal->entries)) < 0)
+        return -ENOMEM;
     copy.key = strdup(entry->key);
     copy.file = strdup(entry->file);
     if (copy.key == NULL || copy.file == NULL) {
@@ -117,14 +112,8 @@ static int set_pin(struct ash_journal *journal, const char *key, bool is_pinned)
         journal->pins[index] = journal->pins[--journal->pin_count];
         return 0;
     }
-    if (journal->pin_count == journal->pin_capacity) {
-        size_t capacity = ash_max(16, 2 * journal->pin_capacity);
-        char **pins = realloc(journal->pins, capacity * sizeof(*pins));
-
-        if (pins == NULL) return -ENOMEM;
-        journal->pins = pins;
-        journal->pin_capacity = capacity;
-    }
+    if (ash_array_reserve(&journal->pins, &journal->pin_capacity, journal->pin_count + 1, sizeof(*journal->pins)) < 0)
+        return -ENOMEM;
     journal->pins[journal->pin_count] = strdup(key);
     if (journal->pins[journal->pin_count] == NULL) return -ENOMEM;
     journal->pin_count++;

@@ -14,7 +14,6 @@
 #include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/thread.h"
 #include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/math.h"
 #include "record/metrics.h"
 #include "storage/io/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
@@ -173,14 +173,8 @@ struct misses {
 
 static int add_miss(struct misses *misses, const struct ash_object_range *range)
 {
-    if (misses->count == misses->capacity) {
-        size_t capacity = ash_max(16, 2 * misses->capacity);
-        struct ash_object_range *ranges = realloc(misses->ranges, capacity * sizeof(*ranges));
-
-        if (ranges == NULL) return -ENOMEM;
-        misses->ranges = ranges;
-        misses->capacity = capacity;
-    }
+    if (ash_array_reserve(&misses->ranges, &misses->capacity, misses->count + 1, sizeof(*misses->ranges)) < 0)
+        return -ENOMEM;
     misses->ranges[misses->count++] = *range;
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/assert.h"
+#include "base/array.h"
 #include "base/file.h"
 #include "base/math.h"
 #include "record/metrics.h"
@@ -59,14 +59,8 @@ static int add_candidate(struct ash_namespace *space, struct candidates *all, co
     item.log_path = strdup(path);
     item.key = strdup(ash_extents_get_head(extents)->key);
     ash_extents_close(extents);
-    if (all->count == all->capacity) {
-        size_t capacity = ash_max(64, 2 * all->capacity);
-        struct candidate *items = realloc(all->items, capacity * sizeof(*items));
-
-        if (items != NULL) all->items = items;
-        if (items != NULL) all->capacity = capacity;
-    }
-    if (item.log_path == NULL || item.key == NULL || all->count == all->capacity) {
+    if (item.log_path == NULL || item.key == NULL ||
+        ash_array_reserve(&all->items, &all->capacity, all->count + 1, sizeof(item)) < 0) {
         free(item.log_path);
         free(item.key);
         return -ENOMEM;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 
 #define INDEX_BITS_MAX 32
@@ -54,13 +55,8 @@ int ash_parquet_dictionary_fill(struct ash_parquet_dictionary *dictionary, struc
 {
     dictionary->count = 0;
     if (count > (uint64_t)(bytes.end - bytes.at) / LENGTH_BYTES) return -EBADMSG;
-    if (count > dictionary->capacity) {
-        struct ash_parquet_text *texts = realloc(dictionary->texts, (size_t)count * sizeof(*texts));
-
-        if (texts == NULL) return -ENOMEM;
-        dictionary->texts = texts;
-        dictionary->capacity = (size_t)count;
-    }
+    if (ash_array_reserve(&dictionary->texts, &dictionary->capacity, (size_t)count, sizeof(*dictionary->texts)) < 0)
+        return -ENOMEM;
     for (uint64_t i = 0; i < count; i++) {
         int rc = take_plain(&bytes, &dictionary->texts[i]);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/assert.h"
-#include "base/math.h"
 #include "base/str.h"
 
 #define DEPTH_MAX 16
@@ -51,16 +51,9 @@ static void begin_item(struct reader *reader, const char *name)
         refuse(reader, -EBADMSG, "it lists too many things");
         return;
     }
-    if (doc->item_count == doc->item_capacity) {
-        size_t capacity = ash_max(64, 2 * doc->item_capacity);
-        struct ash_s3_item *items = realloc(doc->items, capacity * sizeof(*items));
-
-        if (items == NULL) {
-            refuse(reader, -ENOMEM, "out of memory");
-            return;
-        }
-        doc->items = items;
-        doc->item_capacity = capacity;
+    if (ash_array_reserve(&doc->items, &doc->item_capacity, doc->item_count + 1, sizeof(*doc->items)) < 0) {
+        refuse(reader, -ENOMEM, "out of memory");
+        return;
     }
     doc->items[doc->item_count] = (struct ash_s3_item){.is_prefix = strcmp(name, "CommonPrefixes") == 0};
     doc->item_count++;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "storage/s3/doc_priv.h"
 #include "storage/s3/s3_priv.h"

@@ -2,7 +2,6 @@
  * derived from date, region and service. Pairs are few, so that sorting them by insertion is the plainest way. */
 #include "storage/s3/sigv4_priv.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -9,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
-#include "base/math.h"
-#include "base/utf8.h"
 #include "storage/io/io_priv.h"
 #include "storage/tier/dir_priv.h"
 
@@ -44,14 +43,7 @@ static int names_add(struct names *names, const char *name, const char *suffix)
     size_t bytes = strlen(name) + strlen(suffix) + 1;
     char *copy;
 
-    if (names->count == names->capacity) {
-        size_t capacity = ash_max(16, 2 * names->capacity);
-        char **items = realloc(names->items, capacity * sizeof(*items));
-
-        if (items == NULL) return -ENOMEM;
-        names->items = items;
-        names->capacity = capacity;
-    }
+    if (ash_array_reserve(&names->items, &names->capacity, names->count + 1, sizeof(*names->items)) < 0) return -ENOMEM;
     copy = malloc(bytes);
     if (copy == NULL) return -ENOMEM;
     snprintf(copy, bytes, "%s%s", name, suffix);

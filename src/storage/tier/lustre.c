@@ -1,7 +1,6 @@
 /* `lfs`, run as a program: its library is not in Debian, and its output has been the same for a decade. */
 #include "storage/tier/lustre_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>

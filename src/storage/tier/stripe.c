@@ -12,7 +12,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/math.h"
 #include "storage/tier/stripe_priv.h"
 
 #define FORMAT "ashlar-stripe-1"

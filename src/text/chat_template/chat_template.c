@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 #include "text/chat_template/jinja_priv.h"
 
@@ -227,14 +228,7 @@ int ash_chat_template_render(const struct ash_chat_template *template, const str
 
 int ash_chat_spans_add(struct ash_chat_spans *spans, size_t start, size_t end)
 {
-    if (spans->count == spans->capacity) {
-        size_t capacity = spans->capacity == 0 ? 8 : 2 * spans->capacity;
-        struct ash_chat_span *items = realloc(spans->items, capacity * sizeof(*items));
-
-        if (items == NULL) return -ENOMEM;
-        spans->items = items;
-        spans->capacity = capacity;
-    }
+    if (ash_array_reserve(&spans->items, &spans->capacity, spans->count + 1, sizeof(*spans->items)) < 0) return -ENOMEM;
     spans->items[spans->count++] = (struct ash_chat_span){start, end};
     return 0;
 }

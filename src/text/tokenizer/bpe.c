@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
 #define SHORT_SYMBOLS 64 /* up to here scanning beats a heap */
@@ -42,13 +43,8 @@ static int heap_push(struct ash_tok_scratch *scratch, struct ash_tok_candidate c
 {
     size_t at;
 
-    if (scratch->heap_count == scratch->heap_capacity) {
-        size_t capacity = scratch->heap_capacity > 0 ? scratch->heap_capacity * 2 : 256;
-        struct ash_tok_candidate *grown = realloc(scratch->heap, capacity * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
-        scratch->heap = grown;
-        scratch->heap_capacity = capacity;
-    }
+    if (ash_array_reserve(&scratch->heap, &scratch->heap_capacity, scratch->heap_count + 1, sizeof(*scratch->heap)) < 0)
+        return -ENOMEM;
     at = scratch->heap_count++;
     while (at > 0 && scratch->heap[(at - 1) / 2].key > candidate.key) {
         scratch->heap[at] = scratch->heap[(at - 1) / 2];
@@ -87,12 +83,8 @@ static int heap_offer(struct ash_tok_scratch *scratch, const struct ash_tok_merg
 
 static int symbols_set(struct ash_tok_scratch *scratch, const int32_t *ids, size_t count)
 {
-    if (count > scratch->symbol_capacity) {
-        struct ash_tok_symbol *grown = realloc(scratch->symbols, count * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
-        scratch->symbols = grown;
-        scratch->symbol_capacity = count;
-    }
+    if (ash_array_reserve(&scratch->symbols, &scratch->symbol_capacity, count, sizeof(*scratch->symbols)) < 0)
+        return -ENOMEM;
     for (size_t i = 0; i < count; i++)
         scratch->symbols[i] = (struct ash_tok_symbol){ids[i], (uint32_t)i - 1, i + 1 < count ? (uint32_t)i + 1 : NONE};
     return 0;

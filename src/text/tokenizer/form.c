@@ -9,6 +9,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
 #define TABLE_POINTS 0x10000u
@@ -78,20 +79,10 @@ void ash_tok_former_close(struct ash_tok_former *former)
 
 static int points_reserve(struct points *points, size_t more)
 {
-    size_t capacity = points->capacity > 0 ? points->capacity : 64;
-    utf8proc_int32_t *data, *spare;
+    size_t capacity = points->capacity, wanted = points->count + more; /* of both arrays */
 
-    if (points->count + more <= points->capacity) return 0;
-    while (capacity < points->count + more)
-        capacity *= 2;
-    data = realloc(points->data, capacity * sizeof(*data));
-    if (data == NULL) return -ENOMEM;
-    points->data = data;
-    spare = realloc(points->spare, capacity * sizeof(*spare));
-    if (spare == NULL) return -ENOMEM;
-    points->spare = spare;
-    points->capacity = capacity;
-    return 0;
+    if (ash_array_reserve(&points->spare, &capacity, wanted, sizeof(*points->spare)) < 0) return -ENOMEM;
+    return ash_array_reserve(&points->data, &points->capacity, wanted, sizeof(*points->data));
 }
 
 static void points_fini(struct points *points)

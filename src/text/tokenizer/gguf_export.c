@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
-
 #define NAME_BYTES 32
 #define SCORE_NEVER (-1e6f) /* of a token that no merge makes */
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
 #define SCORED_BYTES_MAX ((size_t)1024) /* of a token that merges make: all its splits are looked at */
@@ -218,14 +219,7 @@ struct merge_list {
 
 static int list_add(struct merge_list *list, struct ash_tok_merge merge)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity > 0 ? 2 * list->capacity : 1024;
-        struct ash_tok_merge *grown = realloc(list->data, capacity * sizeof(*grown));
-
-        if (grown == NULL) return -ENOMEM;
-        list->data = grown;
-        list->capacity = capacity;
-    }
+    if (ash_array_reserve(&list->data, &list->capacity, list->count + 1, sizeof(*list->data)) < 0) return -ENOMEM;
     list->data[list->count++] = merge;
     return 0;
 }

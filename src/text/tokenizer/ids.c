@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 
 void ash_ids_fini(struct ash_ids *ids)
@@ -15,13 +16,7 @@ void ash_ids_fini(struct ash_ids *ids)
 int ash_ids_add(struct ash_ids *ids, int32_t id)
 {
     ash_assert(ids->count <= ids->capacity);
-    if (ids->count == ids->capacity) {
-        size_t capacity = ids->capacity > 0 ? ids->capacity * 2 : 64;
-        int32_t *grown = realloc(ids->data, capacity * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
-        ids->data = grown;
-        ids->capacity = capacity;
-    }
+    if (ash_array_reserve(&ids->data, &ids->capacity, ids->count + 1, sizeof(*ids->data)) < 0) return -ENOMEM;
     ids->data[ids->count++] = id;
     return 0;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/number.h"
 #include "base/rng.h"
 #include "base/file.h"
 #include "base/json.h"

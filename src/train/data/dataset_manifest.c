@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
+#include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "train/data/examples.h"
@@ -23,14 +23,9 @@ void ash_data_manifest_fini(struct ash_data_manifest *manifest)
 
 static struct ash_folder_shard *new_shard(struct ash_data_manifest *manifest)
 {
-    if (manifest->shard_count == manifest->shard_capacity) {
-        size_t capacity = manifest->shard_capacity == 0 ? 16 : 2 * manifest->shard_capacity;
-        struct ash_folder_shard *shards = realloc(manifest->shards, capacity * sizeof(*shards));
-
-        if (shards == NULL) return NULL;
-        manifest->shards = shards;
-        manifest->shard_capacity = capacity;
-    }
+    if (ash_array_reserve(&manifest->shards, &manifest->shard_capacity, manifest->shard_count + 1,
+                          sizeof(*manifest->shards)) < 0)
+        return NULL;
     return &manifest->shards[manifest->shard_count++];
 }
 

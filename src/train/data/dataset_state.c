@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "train/data/tokenizer_files.h"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -192,14 +193,9 @@ static int remember(struct ash_dedup *dedup, const uint32_t *signature)
 {
     int rc = 0;
 
-    if (dedup->count == dedup->capacity) {
-        size_t capacity = ash_max(64, 2 * dedup->capacity);
-        uint32_t *more = realloc(dedup->signatures, capacity * ASH_DEDUP_HASHES * sizeof(*more));
-
-        if (more == NULL) return -ENOMEM;
-        dedup->signatures = more;
-        dedup->capacity = capacity;
-    }
+    if (ash_array_reserve(&dedup->signatures, &dedup->capacity, dedup->count + 1,
+                          ASH_DEDUP_HASHES * sizeof(*signature)) < 0)
+        return -ENOMEM;
     memcpy(dedup->signatures + dedup->count * ASH_DEDUP_HASHES, signature, ASH_DEDUP_HASHES * sizeof(*signature));
     for (size_t band = 0; rc == 0 && band < dedup->bands; band++)
         rc = table_add(&dedup->alike, band_key(dedup, signature, band), 0, dedup->count);

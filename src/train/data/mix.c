@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/math.h"
 #include "base/rng.h"
 #include "train/data/dataset_folder.h"
 #include "train/data/tokenizer_files.h"
@@ -80,13 +80,8 @@ static ssize_t read_document(struct mix *mix, const struct source *source, uint6
     ash_assert(shard < source->manifest.shard_count && document < source->manifest.shards[shard].documents);
     first = document > 0 ? ash_shard_doc_end(source->shards[shard], document - 1) : 0;
     count = ash_shard_doc_end(source->shards[shard], document) - first;
-    if (count > mix->capacity) {
-        int32_t *ids = realloc(mix->ids, 2 * count * sizeof(*ids));
-
-        if (ids == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a document of %zu tokens", count);
-        mix->ids = ids;
-        mix->capacity = 2 * count;
-    }
+    if (ash_array_reserve(&mix->ids, &mix->capacity, count, sizeof(*mix->ids)) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a document of %zu tokens", count);
     rc = ash_shard_read(source->shards[shard], first, count, mix->ids, err);
     return rc < 0 ? rc : (ssize_t)count;
 }

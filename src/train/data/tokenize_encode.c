@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/utf8.h"
@@ -155,17 +156,13 @@ static void encode_chunks(void *ctx, size_t begin, size_t end, int worker)
 
 static struct chunk *new_chunk(struct ash_encoder *encoder)
 {
+    size_t old = encoder->chunk_capacity;
     struct chunk *chunk;
 
-    if (encoder->chunk_count == encoder->chunk_capacity) {
-        size_t capacity = encoder->chunk_capacity == 0 ? 64 : 2 * encoder->chunk_capacity;
-        struct chunk *chunks = realloc(encoder->chunks, capacity * sizeof(*chunks));
-
-        if (chunks == NULL) return NULL;
-        memset(chunks + encoder->chunk_capacity, 0, (capacity - encoder->chunk_capacity) * sizeof(*chunks));
-        encoder->chunks = chunks;
-        encoder->chunk_capacity = capacity;
-    }
+    if (ash_array_reserve(&encoder->chunks, &encoder->chunk_capacity, encoder->chunk_count + 1, sizeof(*chunk)) < 0)
+        return NULL;
+    if (encoder->chunk_capacity > old)
+        memset(encoder->chunks + old, 0, (encoder->chunk_capacity - old) * sizeof(*chunk));
     chunk = &encoder->chunks[encoder->chunk_count++];
     *chunk = (struct chunk){.ids = chunk->ids};
     chunk->ids.count = 0;
@@ -212,13 +209,8 @@ int ash_encoder_run(struct ash_encoder *encoder, const struct ash_input *input, 
 {
     int rc = cut_chunks(encoder, batch);
 
-    if (rc == 0 && encoder->result_capacity < batch->count) {
-        struct result *results = realloc(encoder->results, batch->capacity * sizeof(*results));
-
-        if (results == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-        encoder->results = results;
-        encoder->result_capacity = batch->capacity;
-    }
+    if (rc == 0)
+        rc = ash_array_reserve(&encoder->results, &encoder->result_capacity, batch->count, sizeof(*encoder->results));
     if (rc < 0) return ash_err_set(err, rc, "out of memory");
     encoder->input = input;
     encoder->batch = batch;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -173,14 +174,8 @@ static int add_file(struct ash_input_files *files, const char *path, const struc
 {
     struct ash_input_file *file;
 
-    if (files->count == files->capacity) {
-        size_t capacity = files->capacity == 0 ? 16 : 2 * files->capacity;
-        struct ash_input_file *items = realloc(files->items, capacity * sizeof(*items));
-
-        if (items == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of files");
-        files->items = items;
-        files->capacity = capacity;
-    }
+    if (ash_array_reserve(&files->items, &files->capacity, files->count + 1, sizeof(*files->items)) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for the list of files");
     file = &files->items[files->count];
     *file = (struct ash_input_file){.path = strdup(path)};
     if (file->path == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of files");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "storage/parquet/parquet.h"
 #include "train/data/text_source.h"
@@ -292,14 +293,8 @@ static int append(const struct ash_input *input, const char *text, size_t size_b
     struct ash_input_doc doc = {.start = batch->text.size_bytes, .size_bytes = size_bytes};
 
     if (size_bytes > input->opts.document_bytes_max) return refuse_size(input, err);
-    if (batch->count == batch->capacity) {
-        size_t capacity = batch->capacity == 0 ? 256 : 2 * batch->capacity;
-        struct ash_input_doc *docs = realloc(batch->docs, capacity * sizeof(*docs));
-
-        if (docs == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-        batch->docs = docs;
-        batch->capacity = capacity;
-    }
+    if (ash_array_reserve(&batch->docs, &batch->capacity, batch->count + 1, sizeof(*batch->docs)) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory");
     if (ash_str_add(&batch->text, text, size_bytes) < 0) return ash_err_set(err, -ENOMEM, "out of memory");
     batch->docs[batch->count++] = doc;
     return 0;

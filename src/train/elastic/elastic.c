@@ -3,7 +3,6 @@
 #include "train/elastic/elastic_priv.h"
 
 #include "base/assert.h"
-#include "base/math.h"
 
 static void go(struct ash_elastic *machine, enum ash_elastic_state state, enum ash_elastic_do todo)
 {

@@ -1,7 +1,6 @@
 /* fsdp: weights, gathered from the shards of all ranks. */
 #include "train/layout/fsdp_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/math.h"
 #include "model/shards.h"
 #include "train/layout/mesh.h"
 

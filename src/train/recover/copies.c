@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "infra/memory.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

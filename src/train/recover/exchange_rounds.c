@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -128,13 +129,8 @@ static int cut_rounds(struct mover *mover, struct ash_err *err)
     size_t moves = mover->exchange->move_count, room = 0;
 
     for (size_t begin = 0; begin < moves; mover->round_count++) {
-        if (mover->round_count + 1 >= room) {
-            size_t *rounds = realloc(mover->rounds, (2 * room + 64) * sizeof(*rounds));
-
-            if (rounds == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the rounds of an exchange");
-            mover->rounds = rounds;
-            room = 2 * room + 64;
-        }
+        if (ash_array_reserve(&mover->rounds, &room, mover->round_count + 2, sizeof(*mover->rounds)) < 0)
+            return ash_err_set(err, -ENOMEM, "out of memory for the rounds of an exchange");
         mover->rounds[mover->round_count] = begin;
         begin = cut_round(mover, begin);
         mover->rounds[mover->round_count + 1] = begin;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/math.h"
 #include "train/recover/range_index.h"
@@ -130,14 +131,7 @@ static size_t source_end(const struct plan *plan, const struct source *source, c
 
 static int add_move(struct plan *plan, const struct ash_move *move)
 {
-    if (plan->count == plan->room) {
-        size_t room = 2 * plan->room + 256;
-        struct ash_move *moves = realloc(plan->moves, room * sizeof(*moves));
-
-        if (moves == NULL) return -ENOMEM;
-        plan->moves = moves;
-        plan->room = room;
-    }
+    if (ash_array_reserve(&plan->moves, &plan->room, plan->count + 1, sizeof(*plan->moves)) < 0) return -ENOMEM;
     plan->moves[plan->count++] = *move;
     return 0;
 }

@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
-#include "base/math.h"
-
-#define FIRST_ROOM ((size_t)256)
 
 void ash_patches_fini(struct ash_patches *patches)
 {
@@ -18,14 +16,8 @@ void ash_patches_fini(struct ash_patches *patches)
 
 int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, struct ash_err *err)
 {
-    if (patches->count == patches->room) {
-        size_t room = ash_max(2 * patches->room, FIRST_ROOM);
-        struct ash_patch *items = realloc(patches->items, room * sizeof(*items));
-
-        if (items == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a list of %zu tensors", room);
-        patches->items = items;
-        patches->room = room;
-    }
+    if (ash_array_reserve(&patches->items, &patches->room, patches->count + 1, sizeof(*patches->items)) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a list of %zu tensors", patches->count + 1);
     patches->items[patches->count++] = *patch;
     return 0;
 }

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-
 void ash_seals_fini(struct ash_seals *seals)
 {
     ash_patches_fini(&seals->patches);

@@ -2,7 +2,6 @@
  * rank has its own stop request. All get the same sum, so all decide the same. */
 #include "train/run/run_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 

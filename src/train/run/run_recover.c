@@ -8,14 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "collective/epoch.h"
 #include "record/metrics.h"
 #include "train/checkpoint.h"
-#include "train/run/control.h"
 
 ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training continued after ranks were lost.");
 ASH_COUNTER(damage_metric, "ashlar_train_damages_total",

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "record/metrics.h"
 #include "base/log.h"
-#include "base/math.h"
 #include "storage/commit/commit.h"
 #include "train/checkpoint.h"
 

@@ -1,7 +1,6 @@
 /* run: a step and its follow-up. A step is logged before it is saved. */
 #include "train/run/run_priv.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <time.h>

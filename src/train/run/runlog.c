@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
@@ -28,13 +28,7 @@ struct ash_runlog {
 
 static int remember(struct ash_runlog *log, const struct ash_log_record *record)
 {
-    if (log->count == log->capacity) {
-        size_t capacity = log->capacity == 0 ? 1024 : 2 * log->capacity;
-        void *grown = realloc(log->records, capacity * sizeof(*log->records));
-        if (grown == NULL) return -ENOMEM;
-        log->records = grown;
-        log->capacity = capacity;
-    }
+    if (ash_array_reserve(&log->records, &log->capacity, log->count + 1, sizeof(*log->records)) < 0) return -ENOMEM;
     log->records[log->count++] = *record;
     return 0;
 }

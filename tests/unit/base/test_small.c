@@ -8,11 +8,13 @@
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -237,12 +239,44 @@ static void test_spelling(void **state)
     assert_true(ash_spelling_nearness("x", "y") < SIZE_MAX);
 }
 
+static void test_array(void **state)
+{
+    uint32_t *items = NULL;
+    size_t capacity = 0, moves = 0;
+    (void)state;
+
+    for (uint32_t i = 0; i < 5000; i++) {
+        size_t before = capacity;
+
+        assert_int_equal(ash_array_reserve(&items, &capacity, i + 1, sizeof(*items)), 0);
+        assert_true(capacity > i);
+        moves += capacity != before;
+        items[i] = i;
+    }
+    for (uint32_t i = 0; i < 5000; i++)
+        assert_int_equal(items[i], i);
+    assert_in_range(moves, 1, 13); /* each doubles it */
+    assert_int_equal(ash_array_reserve(&items, &capacity, 100000, sizeof(*items)), 0);
+    assert_true(capacity >= 100000);
+    capacity = 8;
+    assert_int_equal(ash_array_reserve(&items, &capacity, SIZE_MAX / 2, sizeof(*items)), -ENOMEM);
+    assert_int_equal(capacity, 8);
+    assert_int_equal(items[4999], 4999);
+    free(items);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_log),       cmocka_unit_test(test_pool),     cmocka_unit_test(test_assertions_abort),
-        cmocka_unit_test(test_interrupt), cmocka_unit_test(test_spelling),
+        cmocka_unit_test(test_array),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_assertions_abort),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_spelling),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,6 @@
  * beginning at the preferred height, never above the required one; groups inside their own domains. */
 #include "queue/policy/policy_priv.h"
 
-#include <errno.h>
-
 #include "base/assert.h"
 
 int ash_policy_wanted(const struct ash_policy_job *job)

@@ -2,7 +2,6 @@
 #include "queue/policy/policy_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"

@@ -3,7 +3,6 @@
  * are; the first of equals is taken. */
 #include "queue/policy/score_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

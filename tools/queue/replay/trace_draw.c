@@ -2,7 +2,6 @@
  * limits as people write them. Figures of the clusters: Acme's cluster_summary.csv (CC BY 4.0). */
 #include "queue/replay/trace_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

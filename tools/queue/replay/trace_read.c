@@ -2,9 +2,7 @@
  * Every table is a row of column names; missing columns are left out. */
 #include "queue/replay/trace_priv.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
