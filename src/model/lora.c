@@ -14,6 +14,10 @@
 
 #define A_NAME ".lora_A.weight"
 #define B_NAME ".lora_B.weight"
+#define BIAS ".bias"
+#define BASE_LAYER ".base_layer" /* PEFT's name of what an adapter wraps */
+
+const char *const ash_lora_bias_names[] = {"none", "lora_only", "all", NULL};
 
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight)
 {
@@ -26,16 +30,30 @@ const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-static const struct ash_lora_module *find_module(const struct ash_lora *lora, const char *name)
+/* The module of a weight or a bias (end), or NULL. */
+static const struct ash_lora_module *find_module(const struct ash_lora *lora, const char *name, const char *end)
 {
-    size_t length = strlen(name), suffix = strlen(".weight");
+    const char *dot = strrchr(name, '.');
+    size_t length = dot != NULL ? (size_t)(dot - name) : 0;
 
-    if (length <= suffix || strcmp(name + length - suffix, ".weight") != 0) return NULL;
+    if (dot == NULL || strcmp(dot, end) != 0) return NULL;
     for (size_t i = 0; i < lora->count; i++)
-        if (strlen(lora->modules[i].name) == length - suffix &&
-            strncmp(lora->modules[i].name, name, length - suffix) == 0)
+        if (strlen(lora->modules[i].name) == length && strncmp(lora->modules[i].name, name, length) == 0)
             return &lora->modules[i];
     return NULL;
+}
+
+/* What PEFT calls a parameter of the base that is trained whole, after its module's name; NULL: it is not. */
+static const char *whole_suffix(const struct ash_lora *lora, const char *name)
+{
+    const struct ash_lora_module *module = find_module(lora, name, ".weight");
+    const char *dot = strrchr(name, '.');
+
+    if (module != NULL) return module->rank == 0 ? ".weight" : NULL;
+    if (dot == NULL || strcmp(dot, BIAS) != 0) return NULL;
+    module = find_module(lora, name, BIAS);
+    if (module != NULL && module->rank > 0) return lora->bias != ASH_LORA_BIAS_NONE ? BASE_LAYER BIAS : NULL;
+    return module != NULL || lora->bias == ASH_LORA_BIAS_ALL ? BIAS : NULL;
 }
 
 /* The local part of a tensor, and its whole size. */
@@ -49,17 +67,17 @@ static void add_param(struct ash_model *model, const struct ash_param *base, con
                       const struct part *part)
 {
     struct ash_param *param = &model->params[model->param_count++];
-    int module = (int)(strlen(base->name) - strlen(".weight"));
+    int module = (int)(strrchr(base->name, '.') - base->name);
 
     *param = *base;
     snprintf(param->name, sizeof(param->name), "%s%.*s%s", ASH_LORA_PREFIX, module, base->name, suffix);
     memcpy(param->dims, part->dims, sizeof(param->dims));
     memcpy(param->full, part->full, sizeof(param->full));
-    param->count = part->dims[0] * part->dims[1];
+    param->count = part->dims[0] * (base->dim_count == 2 ? part->dims[1] : 1);
     param->cut = part->cut;
     if (part->cut < 0) param->run_count = 0;
     param->is_counted = part->cut >= 0 || model->slice.tp_rank == 0;
-    param->is_adapter = strcmp(suffix, ".weight") != 0;
+    param->is_adapter = strcmp(suffix, A_NAME) == 0 || strcmp(suffix, B_NAME) == 0;
     param->is_trained = true;
     param->data = NULL;
     param->dtype = ASH_F32;
@@ -68,27 +86,39 @@ static void add_param(struct ash_model *model, const struct ash_param *base, con
     model->weight_count += param->count;
 }
 
-/* The base's parameter i (before they were moved) gets an adapter, or is trained whole. */
+/* The base's matrix (before it was moved) gets an adapter. */
 static void adapt(struct ash_model *model, const struct ash_param *base, struct ash_adapter *adapter,
                   const struct ash_lora_module *module)
 {
     int in = model->config.transposed && base->layer >= 0 ? 0 : 1, out = 1 - in;
     size_t rank = module->rank;
-    struct part whole = {{base->dims[0], base->dims[1]}, {base->full[0], base->full[1]}, base->cut};
     struct part a = {{rank, base->dims[in]}, {rank, base->full[in]}, base->cut == in ? 1 : -1};
     struct part b = {{base->dims[out], rank}, {base->full[out], rank}, base->cut == out ? 0 : -1};
 
-    if (rank == 0) {
-        add_param(model, base, ".weight", &whole);
-        return;
-    }
     *adapter =
         (struct ash_adapter){(int32_t)model->param_count, (int32_t)model->param_count + 1, module->scale, module->rank};
     add_param(model, base, A_NAME, &a);
     add_param(model, base, B_NAME, &b);
 }
 
-/* Roles point behind the adapters, but for modules that are trained whole. */
+/* Trained whole, or with an adapter, or frozen. Returns the index of the parameter that takes the base's place; -1: it
+ * stays. */
+static int32_t add_trained(struct ash_model *model, const struct ash_param *base, struct ash_adapter *adapter)
+{
+    const struct ash_lora *lora = model->config.lora;
+    const struct ash_lora_module *module = find_module(lora, base->name, ".weight");
+    const char *suffix = whole_suffix(lora, base->name);
+    struct part whole = {{base->dims[0], base->dims[1]}, {base->full[0], base->full[1]}, base->cut};
+
+    if (suffix != NULL) {
+        add_param(model, base, suffix, &whole);
+        return (int32_t)model->param_count - 1;
+    }
+    if (module != NULL) adapt(model, base, adapter, module);
+    return -1;
+}
+
+/* Roles point behind the adapters, but for what is trained whole. */
 static void move_roles(struct ash_model *model, struct ash_layer *layer, const int32_t *saved_as)
 {
     for (int role = 0; role < ASH_ROLE_COUNT; role++) {
@@ -102,7 +132,7 @@ static void move_roles(struct ash_model *model, struct ash_layer *layer, const i
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
 {
     const struct ash_lora *lora = model->config.lora;
-    size_t base_count = model->param_count, capacity = 2 * lora->count + base_count;
+    size_t base_count = model->param_count, capacity = 2 * lora->count + 2 * base_count;
     struct ash_param *base = model->params;
     int32_t *saved_as;
 
@@ -119,12 +149,8 @@ int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
     }
     model->param_capacity = capacity;
     model->param_count = model->size = model->weight_count = 0;
-    for (size_t i = 0; i < base_count; i++) {
-        const struct ash_lora_module *module = find_module(lora, base[i].name);
-
-        saved_as[i] = module != NULL && module->rank == 0 ? (int32_t)model->param_count : -1;
-        if (module != NULL) adapt(model, &base[i], &model->adapters[i], module);
-    }
+    for (size_t i = 0; i < base_count; i++)
+        saved_as[i] = add_trained(model, &base[i], &model->adapters[i]);
     memcpy(model->params + model->param_count, base, base_count * sizeof(*base));
     model->base_count = base_count;
     model->dense_size = model->size;
@@ -169,11 +195,28 @@ int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exe
     return ash_buffer_init(&model->dropout_scratch, exec->memory, bytes, "inputs of adapters", err);
 }
 
-static const struct ash_param *base_of(const struct ash_model *model, const struct ash_param *param)
+void ash_lora_base_name(const struct ash_param *param, char name[96])
 {
-    const char *name = param->name + strlen(ASH_LORA_PREFIX);
+    static const char wrapped[] = BASE_LAYER BIAS;
+    size_t length;
 
-    return ash_model_find(model->base, name);
+    snprintf(name, 96, "%s", param->name + strlen(ASH_LORA_PREFIX));
+    length = strlen(name);
+    if (length > strlen(wrapped) && strcmp(name + length - strlen(wrapped), wrapped) == 0)
+        snprintf(name + length - strlen(wrapped), sizeof(wrapped), "%s", BIAS);
+}
+
+int ash_lora_take_base(struct ash_model *model, const struct ash_param *param, struct ash_err *err)
+{
+    const struct ash_param *base;
+    char name[96];
+
+    ash_lora_base_name(param, name);
+    base = ash_model_find(model->base, name);
+    if (base == NULL || ash_dtype_block(base->dtype) > 1)
+        return ash_err_set(err, -ENOTSUP, "'%s' cannot be trained whole: the base is quantised", param->name);
+    ash_param_take(param, base->data, base->dtype, (float *)model->values.data + param->offset);
+    return 0;
 }
 
 void ash_param_take(const struct ash_param *param, const void *data, enum ash_dtype dtype, float *values)
@@ -202,18 +245,17 @@ static void draw_a(const struct ash_param *param, uint64_t seed, float *values)
 int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err)
 {
     for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i], *base;
+        const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
+        int rc;
 
         if (param->is_adapter) {
             memset(values, 0, param->count * sizeof(*values));
             if (strstr(param->name, A_NAME) != NULL) draw_a(param, seed, values);
             continue;
         }
-        base = base_of(model, param);
-        if (base == NULL || ash_dtype_block(base->dtype) > 1)
-            return ash_err_set(err, -ENOTSUP, "'%s' cannot be trained whole: the base is quantised", param->name);
-        ash_param_take(param, base->data, base->dtype, values);
+        rc = ash_lora_take_base(model, param, err);
+        if (rc < 0) return rc;
     }
     ash_model_refresh(model);
     return 0;
@@ -261,15 +303,16 @@ void ash_lora_merge(const struct ash_model *adapted, const char *name, float *va
 {
     for (size_t i = 0; i < adapted->base_count; i++) {
         const struct ash_param *base = &adapted->params[adapted->param_count + i];
-        const struct ash_lora_module *module;
 
-        if (strcmp(base->name, name) != 0) continue;
-        module = find_module(adapted->config.lora, name);
-        if (adapted->adapters[i].rank > 0) add_product(adapted, &adapted->adapters[i], base, values);
-        for (size_t k = 0; module != NULL && module->rank == 0 && k < adapted->param_count; k++)
-            if (strcmp(adapted->params[k].name + strlen(ASH_LORA_PREFIX), name) == 0)
-                memcpy(values, (const float *)adapted->values.data + adapted->params[k].offset,
-                       base->count * sizeof(float));
-        return;
+        if (strcmp(base->name, name) == 0 && adapted->adapters[i].rank > 0)
+            add_product(adapted, &adapted->adapters[i], base, values);
+    }
+    for (size_t i = 0; i < adapted->param_count; i++) {
+        const struct ash_param *param = &adapted->params[i];
+        char whole[96];
+
+        ash_lora_base_name(param, whole);
+        if (!param->is_adapter && strcmp(whole, name) == 0)
+            memcpy(values, (const float *)adapted->values.data + param->offset, param->count * sizeof(float));
     }
 }

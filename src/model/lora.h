@@ -14,6 +14,10 @@
 struct ash_exec;
 struct ash_model;
 
+/* Which biases of the base are trained: none, those of modules with adapters, or all. */
+enum ash_lora_bias { ASH_LORA_BIAS_NONE, ASH_LORA_BIAS_ADAPTED, ASH_LORA_BIAS_ALL };
+extern const char *const ash_lora_bias_names[]; /* PEFT's, by that enum; NULL ends them */
+
 #define ASH_LORA_CONFIG_FILE "adapter_config.json"
 #define ASH_LORA_WEIGHTS_FILE "adapter_model.safetensors"
 #define ASH_LORA_PREFIX "base_model.model."
@@ -30,6 +34,7 @@ struct ash_lora_opts {
     size_t rank_pattern_count;
     const char *const *saved; /* modules that are trained whole */
     size_t saved_count;
+    enum ash_lora_bias bias;
     enum ash_dtype quant; /* as in struct ash_lora, and so is dropout */
     double dropout;
 };
@@ -48,6 +53,7 @@ struct ash_lora {
     bool base_is_gguf;            /* base_dir is a GGUF file */
     enum ash_dtype quant;         /* what models hold the base's matrices as; ASH_F32: as its files have them */
     double dropout;               /* share of an adapter's inputs that training batches leave out */
+    enum ash_lora_bias bias;
     struct ash_lora_module *modules;
     size_t count;
     json_t *config; /* adapter_config.json, to be written */
@@ -66,10 +72,11 @@ void ash_lora_close(struct ash_lora *lora);
 size_t ash_lora_group(const struct ash_lora *lora);
 /* Is dir a PEFT folder? */
 bool ash_lora_exists(const char *dir);
-/* Give the adapters of a model made of such a config new values: A uniform, B zero, modules that are trained whole the
- * base's; functions of (seed, name, element). */
+/* Give the adapters of a model made of such a config new values: A uniform, B zero, modules and biases that are trained
+ * whole the base's; functions of (seed, name, element). */
 int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err);
-/* The same from the adapter_model.safetensors of dir. -EINVAL names a tensor that is missing or has another shape. */
+/* The same from the adapter_model.safetensors of dir. -EINVAL names a tensor that is missing or has another shape.
+ * Biases of modules with adapters may be missing (PEFT leaves them out with lora_only): they are the base's. */
 int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err);
 /* A model with the adapters of a PEFT folder, ready to compute and to be trained. Closes with ash_model_close, which
  * leaves *lora_out (the caller's) alone. base_dir as in ash_lora_load. */
@@ -84,7 +91,8 @@ struct ash_lora_set {
     struct ash_model *adapters;
 };
 /* Those of a PEFT folder for passes of exec over model, which stays as it is, with batches of max_rows rows at most.
- * Borrows model until detached. -ENOTSUP for modules_to_save; else as ash_lora_load and ash_lora_read. Any thread. */
+ * Borrows model until detached. -ENOTSUP if modules or biases were trained whole; else as ash_lora_load and
+ * ash_lora_read. Any thread. */
 int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
                     struct ash_lora_set *set_out, struct ash_err *err);
 /* Free them; no batch has them any more. A zeroed set is a no-op. */
@@ -92,7 +100,7 @@ void ash_lora_detach(struct ash_lora_set *set);
 /* Write adapter_config.json into dir. */
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err);
 /* values [count of parameter index of the base's outline, as its file has it] += the adapter of the base's tensor of
- * this name; nothing if it has none. Values of a module that was trained whole replace it. */
+ * this name; nothing if it has none. Values that were trained whole replace it. */
 void ash_lora_merge(const struct ash_model *adapted, const char *name, float *values);
 
 #endif

@@ -18,6 +18,10 @@ struct ash_adapter {
 
 /* values: the local part of a parameter whose whole tensor is data. */
 void ash_param_take(const struct ash_param *param, const void *data, enum ash_dtype dtype, float *values);
+/* The name in the base of a parameter that is trained whole: without PEFT's words. */
+void ash_lora_base_name(const struct ash_param *param, char name[96]);
+/* Give a parameter that is trained whole the base's values. Returns 0 or -ENOTSUP: the base is quantised. */
+int ash_lora_take_base(struct ash_model *model, const struct ash_param *param, struct ash_err *err);
 /* As ash_lora_load, over a base that is open: borrowed until the adapters are closed. */
 int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err);
 /* The adapter of a weight, or NULL. */
@@ -32,17 +36,6 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */
 int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);
-/* files/lora_names.c: is end the end of a module's name, from a dot on? */
-bool ash_lora_name_ends(const char *name, const char *end);
-/* Does a regular expression fit the whole name? */
-bool ash_lora_name_fits(const char *pattern, const char *name);
-/* -EINVAL with the name where no module of lora is saved whole, or has the rank, that these ask for. saved: names or
- * NULL; ranks: an object by name, or NULL. */
-int ash_lora_check_names(const struct ash_lora *lora, const json_t *saved, const json_t *ranks, struct ash_err *err);
-/* -EINVAL with the name where a user's list of targets has one that no module with an adapter is called. */
-int ash_lora_check_targets(const struct ash_lora *lora, const json_t *targets, struct ash_err *err);
-/* The modules with adapters as PEFT lists them: ends of names that mean no other matrix of base, or whole names. */
-json_t *ash_lora_list_targets(const struct ash_lora *lora, const struct ash_model *base);
 /* files/lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 /* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */

@@ -8,6 +8,7 @@
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {
     static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W}; /* by enum ash_job_quant */
+    static const char *const biases[] = {"", "; their biases are trained, too", "; all biases are trained, too"};
     const struct ash_job *job = post->job;
     const struct ash_job_lora *lora = &job->lora;
     struct ash_lora_opts opts = {.base_dir = job->model.from,
@@ -20,6 +21,7 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
                                  .rank_pattern_count = lora->rank_pattern.count,
                                  .saved = (const char *const *)lora->modules_to_save.items,
                                  .saved_count = lora->modules_to_save.count,
+                                 .bias = (enum ash_lora_bias)lora->bias,
                                  .quant = quants[job->model.quant],
                                  .dropout = lora->dropout};
     int rc;
@@ -38,7 +40,8 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     post->lora->dropout = opts.dropout;
     post->parts.lora = post->lora;
     if (post->screen != NULL)
-        fprintf(post->screen, "adapters  of %zu modules of %s\n", post->lora->count, job->model.from);
+        fprintf(post->screen, "adapters  of %zu modules of %s%s\n", post->lora->count, job->model.from,
+                biases[post->lora->bias]);
     return 0;
 }
 

@@ -113,6 +113,18 @@ expect 0 "adapters as a model"
 try "$ASHLAR" model merge "$SCRATCH/start" "$SCRATCH/one/model" "$SCRATCH/merged"
 expect 0 "merge"
 grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
+post sft gpt sft.yaml model.type=gpt2 model.tied=true train.steps=2
+expect 0 "a model with biases"
+sed "s|model: .*|model: {from: $SCRATCH/gpt/model}|" "$SCRATCH/sft.yaml" > "$SCRATCH/gpt.yaml"
+alike sft gpt.yaml lora.rank=2 lora.targets=c_attn lora.bias=all
+grep -q 'c_attn.base_layer.bias.*ln_f.bias' "$SCRATCH/one/model/adapter_model.safetensors" || fail "PEFT's names of biases"
+grep -q '"bias": "all"' "$SCRATCH/one/model/adapter_config.json" || fail "bias in adapter_config.json"
+try "$ASHLAR" model merge "$SCRATCH/gpt/model" "$SCRATCH/one/model" "$SCRATCH/merged_gpt"
+expect 0 "merge of biases"
+post sft more gpt.yaml lora.adapter="$SCRATCH/one/model" train.steps=1
+expect 0 "adapters with biases to start from"
+try "$ASHLAR" sft "$SCRATCH/gpt.yaml" --out "$SCRATCH/none" lora.bias=all
+expect_error 2 "biases without a rank" "lora.bias is given" "set lora.rank"
 meshes="mesh.dp=2"
 alike reward dpo.yaml
 [ -e "$SCRATCH/one/model/tokenizer.json" ] || fail "a new model of pairs has no tokenizer"

@@ -45,7 +45,7 @@ draw_base() {
 }
 # draw_job [METHOD]
 draw_job() {
-    local precision quant
+    local precision quant bias
     draw method rl rl sft dpo reward distill
     method=${1:-$method}
     draw precision fp32 fp32 bf16
@@ -54,7 +54,8 @@ draw_job() {
         train.precision=$precision)
     draw quant none none q8
     case $type in gpt2 | mixtral) quant=none ;; esac
-    [ "$rank" -eq 0 ] || job+=(lora.rank=$rank model.quant=$quant)
+    draw bias none lora_only all
+    [ "$rank" -eq 0 ] || job+=(lora.rank=$rank model.quant=$quant lora.bias=$bias)
     case $method in
         rl)
             local lag epochs minibatches kl algorithm top_k top_p

@@ -6,14 +6,15 @@
 #include "base/assert.h"
 #include "model/lora_priv.h"
 
-static int refuse_whole_modules(const struct ash_lora *lora, struct ash_err *err)
+static int refuse_whole(const struct ash_model *adapters, struct ash_err *err)
 {
-    for (size_t i = 0; i < lora->count; i++)
-        if (lora->modules[i].rank == 0)
-            return ash_err_set(err, -ENOTSUP,
-                               "modules_to_save: '%s' was trained whole, so these adapters cannot share a base: "
-                               "`ashlar model merge` makes a model of its own",
-                               lora->modules[i].name);
+    for (size_t i = 0; i < adapters->param_count; i++)
+        if (!adapters->params[i].is_adapter)
+            return ash_err_set(
+                err, -ENOTSUP,
+                "%s: '%s' was trained whole, so these adapters cannot share a base: `ashlar model merge` "
+                "makes a model of its own",
+                adapters->params[i].is_matrix ? "modules_to_save" : "bias", adapters->params[i].name);
     return 0;
 }
 
@@ -57,13 +58,13 @@ int ash_lora_attach(const char *dir, const struct ash_model *model, const struct
     struct ash_model_config config = *ash_model_get_config(model);
     int rc = ash_lora_load_over(dir, model, &set.lora, err);
 
-    if (rc == 0) rc = refuse_whole_modules(set.lora, err);
     if (rc == 0) {
         config.lora = set.lora;
         json_incref(config.source); /* the new model's */
         rc = ash_model_blank_slice(&config, NULL, &set.adapters, err);
         if (rc < 0) json_decref(config.source);
     }
+    if (rc == 0) rc = refuse_whole(set.adapters, err);
     if (rc == 0) rc = ash_lora_read(set.adapters, dir, err);
     if (rc == 0) rc = follow_row_order(set.adapters, model, err);
     if (rc == 0) {

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "model/files/lora_names.h"
 #include "model/lora_priv.h"
 #include "storage/gguf/gguf.h"
 #include "storage/safetensors/safetensors.h"
@@ -24,64 +25,9 @@ struct request {
     const json_t *saved;
     enum ash_dtype quant;
     double dropout;
+    enum ash_lora_bias bias;
     bool is_users; /* not read from a folder */
 };
-
-/* ---- names ------------------------------------------------------------------------------------------------------- */
-
-/* The value of the first key of a pattern that fits the end of the name, or NULL. */
-static const json_t *pattern_value(const json_t *patterns, const char *name)
-{
-    const char *key;
-    json_t *value;
-    char pattern[512];
-
-    json_object_foreach((json_t *)(uintptr_t)patterns, key, value) {
-        snprintf(pattern, sizeof(pattern), "(.*\\.)?(%s)", key);
-        if (ash_lora_name_fits(pattern, name)) return value;
-    }
-    return NULL;
-}
-
-static bool names_layer(const json_t *layers, int layer)
-{
-    size_t i;
-    json_t *item;
-
-    if (layers == NULL || json_is_null(layers)) return true;
-    if (json_is_integer(layers)) return json_integer_value(layers) == layer;
-    json_array_foreach((json_t *)(uintptr_t)layers, i, item)
-        if (json_integer_value(item) == layer) return true;
-    return false;
-}
-
-static bool is_target(const struct request *request, const char *name, int layer)
-{
-    const char *text = json_string_value(request->targets);
-    size_t i;
-    json_t *item;
-
-    if (!names_layer(request->layers, layer)) return false;
-    if (text != NULL) return strcmp(text, "all-linear") == 0 ? layer >= 0 : ash_lora_name_fits(text, name);
-    json_array_foreach((json_t *)(uintptr_t)request->targets, i, item) {
-        const char *target = json_string_value(item);
-
-        if (target == NULL) continue;
-        if (strcmp(target, "all-linear") == 0 ? layer >= 0 : ash_lora_name_ends(name, target)) return true;
-    }
-    return json_array_size(request->targets) == 1 && layer >= 0 &&
-           ash_lora_name_fits(json_string_value(json_array_get(request->targets, 0)), name);
-}
-
-static bool is_saved(const struct request *request, const char *name)
-{
-    size_t i;
-    json_t *item;
-
-    json_array_foreach((json_t *)(uintptr_t)request->saved, i, item)
-        if (json_is_string(item) && ash_lora_name_ends(name, json_string_value(item))) return true;
-    return false;
-}
 
 /* ---- modules ----------------------------------------------------------------------------------------------------- */
 
@@ -98,17 +44,17 @@ static int add_module(const struct request *request, const struct ash_param *par
     double rank, alpha;
 
     snprintf(module.name, sizeof(module.name), "%.*s", length, param->name);
-    if (is_saved(request, module.name)) {
+    if (ash_lora_is_listed(request->saved, module.name)) {
         if (request->base->config.tied && param->layer < 0)
             return ash_err_set(err, -ENOTSUP, "modules_to_save: '%s' is tied to the embedding", module.name);
-    } else if (is_target(request, module.name, param->layer)) {
+    } else if (ash_lora_is_target(request->targets, request->layers, module.name, param->layer)) {
         if (param->is_expert || strstr(module.name, ".mlp.gate.") != NULL)
             return ash_err_set(err, -ENOTSUP, "'%s': experts have no adapters", module.name);
         if (param->layer < 0)
             return ash_err_set(err, -ENOTSUP,
                                "'%s': embeddings and heads have no adapters: modules_to_save trains them", module.name);
-        rank = number_or(pattern_value(request->rank_pattern, module.name), (double)request->rank);
-        alpha = number_or(pattern_value(request->alpha_pattern, module.name), request->alpha);
+        rank = number_or(ash_lora_pattern_value(request->rank_pattern, module.name), (double)request->rank);
+        alpha = number_or(ash_lora_pattern_value(request->alpha_pattern, module.name), request->alpha);
         if (!(rank >= 1 && rank <= 65536))
             return ash_err_set(err, -EINVAL, "'%s' would have an adapter of rank %g", module.name, rank);
         module.rank = (size_t)rank;
@@ -191,6 +137,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
         lora->base_is_gguf = ash_gguf_locate(base_dir, path);
         lora->quant = request->quant;
         lora->dropout = request->dropout;
+        lora->bias = request->bias;
     }
     if (rc == 0 && request->base == NULL) {
         rc = open_outline(base_dir, &outline, err);
@@ -249,17 +196,18 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
                               .saved = saved,
                               .quant = opts->quant,
                               .dropout = opts->dropout,
+                              .bias = opts->bias,
                               .is_users = true};
     json_t *config;
     int rc = pattern_object(opts->rank_pattern, opts->rank_pattern_count, ranks, err);
 
     config = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:f, s:f, s:O, s:O, s:O, s:{}, s:b, s:n, s:n, s:b}",
                        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", opts->base_dir, "bias",
-                       "none", "inference_mode", 1, "use_rslora", (int)opts->rslora, "use_dora", 0, "r",
-                       (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout", opts->dropout,
-                       "target_modules", targets, "modules_to_save", json_array_size(saved) > 0 ? saved : json_null(),
-                       "rank_pattern", ranks, "alpha_pattern", "fan_in_fan_out", 0, "layers_to_transform",
-                       "layers_pattern", "init_lora_weights", 1);
+                       ash_lora_bias_names[opts->bias], "inference_mode", 1, "use_rslora", (int)opts->rslora,
+                       "use_dora", 0, "r", (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout",
+                       opts->dropout, "target_modules", targets, "modules_to_save",
+                       json_array_size(saved) > 0 ? saved : json_null(), "rank_pattern", ranks, "alpha_pattern",
+                       "fan_in_fan_out", 0, "layers_to_transform", "layers_pattern", "init_lora_weights", 1);
     if (rc == 0 && config == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for adapters");
     if (rc == 0)
         rc = open_lora(&request, opts->base_dir, config, lora_out, err);
@@ -283,12 +231,9 @@ static int refuse_others(const json_t *config, struct ash_err *err)
                                         "trainable_token_indices",
                                         "megatron_config"};
     const char *type = json_string_value(json_object_get(config, "peft_type"));
-    const char *bias = json_string_value(json_object_get(config, "bias"));
 
     if (type == NULL || strcmp(type, "LORA") != 0)
         return ash_err_set(err, -ENOTSUP, "peft_type '%.40s' is not supported, only LORA is", type != NULL ? type : "");
-    if (bias != NULL && strcmp(bias, "none") != 0)
-        return ash_err_set(err, -ENOTSUP, "bias '%.40s' is not supported, only none is", bias);
     if (json_array_size(json_object_get(config, "target_parameters")) > 0)
         return ash_err_set(err, -ENOTSUP, "target_parameters is not supported");
     for (size_t i = 0; i < ASH_COUNT(kinds); i++) {
@@ -312,6 +257,20 @@ static int find_base(const char *dir, const json_t *config, char path[PATH_MAX],
     return ash_err_set(err, -ENOENT, "its base '%s' is not there: name the folder", name);
 }
 
+static int read_bias(const json_t *config, enum ash_lora_bias *bias, struct ash_err *err)
+{
+    const char *name = json_string_value(json_object_get(config, "bias"));
+
+    *bias = ASH_LORA_BIAS_NONE;
+    for (size_t i = 0; name != NULL; i++) {
+        if (ash_lora_bias_names[i] == NULL)
+            return ash_err_set(err, -ENOTSUP, "bias '%.40s' is not supported, only none, lora_only and all are", name);
+        *bias = (enum ash_lora_bias)i;
+        if (strcmp(name, ash_lora_bias_names[i]) == 0) break;
+    }
+    return 0;
+}
+
 /* base: one that is open already; else base_dir, or what the config names. */
 static int read_config(const char *dir, const struct ash_model *base, const char *base_dir, json_t *config,
                        struct ash_lora **lora_out, struct ash_err *err)
@@ -329,6 +288,7 @@ static int read_config(const char *dir, const struct ash_model *base, const char
     if (rc >= 0) rc = ash_json_int(config, "r", 1, 65536, &rank, err);
     if (rc >= 0) rc = ash_json_double(config, "lora_alpha", 0, 1e9, &request.alpha, err);
     if (rc >= 0) rc = ash_json_bool(config, "use_rslora", &request.rslora, err);
+    if (rc >= 0) rc = read_bias(config, &request.bias, err);
     if (rc >= 0 && base_dir == NULL) rc = find_base(dir, config, found, err);
     if (rc < 0) return rc;
     if (rank == 0) return ash_err_set(err, -EINVAL, "'r' is missing: the adapters' rank");
@@ -374,6 +334,29 @@ int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct as
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+/* Is this what PEFT calls the parameter? Before it wrapped modules, their biases were called as in the base. */
+static bool is_called(const struct ash_param *param, const char *name)
+{
+    char base[sizeof(param->name)];
+
+    if (strcmp(param->name, name) == 0) return true;
+    if (param->is_adapter || strncmp(name, ASH_LORA_PREFIX, strlen(ASH_LORA_PREFIX)) != 0) return false;
+    ash_lora_base_name(param, base);
+    return strcmp(base, name + strlen(ASH_LORA_PREFIX)) == 0;
+}
+
+/* A constant of the base that PEFT saves with all biases, as "bias" is in its name. */
+static bool is_constant(const struct ash_model *model, const char *name)
+{
+    if (strncmp(name, ASH_LORA_PREFIX, strlen(ASH_LORA_PREFIX)) != 0) return false;
+    for (size_t i = 0; i < model->base_count; i++) {
+        const struct ash_param *base = &model->params[model->param_count + i];
+
+        if (!base->is_trained && strcmp(base->name, name + strlen(ASH_LORA_PREFIX)) == 0) return true;
+    }
+    return false;
+}
+
 /* A tensor that belongs to no module: the adapter was made for another base. */
 static int check_tensors(const struct ash_model *model, const struct ash_safetensors *file, struct ash_err *err)
 {
@@ -381,9 +364,9 @@ static int check_tensors(const struct ash_model *model, const struct ash_safeten
         const char *name = ash_safetensors_at(file, i)->name;
         size_t at = 0;
 
-        while (at < model->param_count && strcmp(model->params[at].name, name) != 0)
+        while (at < model->param_count && !is_called(&model->params[at], name))
             at++;
-        if (at == model->param_count)
+        if (at == model->param_count && !is_constant(model, name))
             return ash_err_set(err, -EINVAL,
                                "tensor '%s' belongs to no module of the base: the adapter is of another base or config",
                                name);
@@ -391,22 +374,39 @@ static int check_tensors(const struct ash_model *model, const struct ash_safeten
     return 0;
 }
 
+static const struct ash_tensor_view *find_tensor(const struct ash_safetensors *file, const struct ash_param *param)
+{
+    for (size_t i = 0; i < ash_safetensors_size(file); i++)
+        if (is_called(param, ash_safetensors_at(file, i)->name)) return ash_safetensors_at(file, i);
+    return NULL;
+}
+
+static int read_tensor(struct ash_model *model, const struct ash_param *param, const struct ash_safetensors *file,
+                       struct ash_err *err)
+{
+    const struct ash_tensor_view *view = find_tensor(file, param);
+
+    if (view == NULL && !param->is_matrix && model->config.lora->bias == ASH_LORA_BIAS_ADAPTED)
+        return ash_lora_take_base(model, param, err);
+    if (view == NULL)
+        return ash_err_set(err, -EINVAL, "there is no tensor '%s': the adapter is of another base or config",
+                           param->name);
+    if (view->dim_count != param->dim_count || view->dims[0] != param->full[0] ||
+        (param->dim_count == 2 && view->dims[1] != param->full[1]) ||
+        (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16))
+        return ash_err_set(err, -EINVAL, "tensor '%s' has another shape or type than [%zu%s%.0zu] of numbers",
+                           param->name, param->full[0], param->dim_count == 2 ? ", " : "", param->full[1]);
+    ash_param_take(param, view->data, view->dtype, (float *)model->values.data + param->offset);
+    return 0;
+}
+
 static int read_tensors(struct ash_model *model, const struct ash_safetensors *file, struct ash_err *err)
 {
-    for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
-        const struct ash_tensor_view *view = ash_safetensors_find(file, param->name);
+    int rc = 0;
 
-        if (view == NULL)
-            return ash_err_set(err, -EINVAL, "there is no tensor '%s': the adapter is of another base or config",
-                               param->name);
-        if (view->dim_count != 2 || view->dims[0] != param->full[0] || view->dims[1] != param->full[1] ||
-            (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16))
-            return ash_err_set(err, -EINVAL, "tensor '%s' has another shape or type than [%zu, %zu] of numbers",
-                               param->name, param->full[0], param->full[1]);
-        ash_param_take(param, view->data, view->dtype, (float *)model->values.data + param->offset);
-    }
-    return check_tensors(model, file, err);
+    for (size_t i = 0; rc == 0 && i < model->param_count; i++)
+        rc = read_tensor(model, &model->params[i], file, err);
+    return rc < 0 ? rc : check_tensors(model, file, err);
 }
 
 int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)

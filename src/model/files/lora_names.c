@@ -1,10 +1,12 @@
 /* lora_names: what users call the modules of adapters, and what PEFT calls them. */
+#include "model/files/lora_names.h"
+
 #include <errno.h>
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "model/lora_priv.h"
+#include "model/model_priv.h"
 
 bool ash_lora_name_ends(const char *name, const char *end)
 {
@@ -14,7 +16,8 @@ bool ash_lora_name_ends(const char *name, const char *end)
     return length == size || name[length - size - 1] == '.';
 }
 
-bool ash_lora_name_fits(const char *pattern, const char *name)
+/* Does a regular expression fit the whole name? */
+static bool name_fits(const char *pattern, const char *name)
 {
     regex_t regex;
     regmatch_t match;
@@ -26,6 +29,61 @@ bool ash_lora_name_fits(const char *pattern, const char *name)
     is_fit = regexec(&regex, name, 1, &match, 0) == 0;
     regfree(&regex);
     return is_fit;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+const json_t *ash_lora_pattern_value(const json_t *patterns, const char *name)
+{
+    const char *key;
+    json_t *value;
+    char pattern[512];
+
+    json_object_foreach((json_t *)(uintptr_t)patterns, key, value) {
+        snprintf(pattern, sizeof(pattern), "(.*\\.)?(%s)", key);
+        if (name_fits(pattern, name)) return value;
+    }
+    return NULL;
+}
+
+static bool names_layer(const json_t *layers, int layer)
+{
+    size_t i;
+    json_t *item;
+
+    if (layers == NULL || json_is_null(layers)) return true;
+    if (json_is_integer(layers)) return json_integer_value(layers) == layer;
+    json_array_foreach((json_t *)(uintptr_t)layers, i, item)
+        if (json_integer_value(item) == layer) return true;
+    return false;
+}
+
+bool ash_lora_is_target(const json_t *targets, const json_t *layers, const char *name, int layer)
+{
+    const char *text = json_string_value(targets);
+    size_t i;
+    json_t *item;
+
+    if (!names_layer(layers, layer)) return false;
+    if (text != NULL) return strcmp(text, "all-linear") == 0 ? layer >= 0 : name_fits(text, name);
+    json_array_foreach((json_t *)(uintptr_t)targets, i, item) {
+        const char *target = json_string_value(item);
+
+        if (target == NULL) continue;
+        if (strcmp(target, "all-linear") == 0 ? layer >= 0 : ash_lora_name_ends(name, target)) return true;
+    }
+    return json_array_size(targets) == 1 && layer >= 0 &&
+           name_fits(json_string_value(json_array_get(targets, 0)), name);
+}
+
+bool ash_lora_is_listed(const json_t *list, const char *name)
+{
+    size_t i;
+    json_t *item;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, item)
+        if (json_is_string(item) && ash_lora_name_ends(name, json_string_value(item))) return true;
+    return false;
 }
 
 /* ---- what a user named and nothing has --------------------------------------------------------------------------- */
@@ -43,7 +101,7 @@ static bool is_ranked_here(const struct ash_lora *lora, const char *key)
 
     snprintf(pattern, sizeof(pattern), "(.*\\.)?(%s)", key);
     for (size_t i = 0; i < lora->count; i++)
-        if (lora->modules[i].rank > 0 && ash_lora_name_fits(pattern, lora->modules[i].name)) return true;
+        if (lora->modules[i].rank > 0 && name_fits(pattern, lora->modules[i].name)) return true;
     return false;
 }
 

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/assert.h"
+#include "model/lora.h"
 
 #define MAX_COUNT 1e15
 
@@ -79,6 +80,9 @@ static const struct ash_opt lora_opts[] = {
     {"rank_pattern", ASH_OPT_LIST, LORA(rank_pattern), "", "ranks of some matrices: NAME:RANK", 0, 0, NULL},
     {"modules_to_save", ASH_OPT_LIST, LORA(modules_to_save), "", "modules that are trained whole", 0, 0, NULL},
     {"dropout", ASH_OPT_DOUBLE, LORA(dropout), "0", "share of an adapter's inputs that is left out", 0, 0.999, NULL},
+    {"bias", ASH_OPT_CHOICE, LORA(bias), "none",
+     "biases that are trained, too: lora_only: of matrices with adapters; all: of the whole model", 0, 0,
+     ash_lora_bias_names},
     {"adapter", ASH_OPT_STRING, LORA(adapter), NULL, "PEFT folder to start from", 0, 0, NULL},
 };
 const struct ash_opt_table ash_job_lora_table = {"lora", "adapters instead of whole weights", lora_opts,

@@ -60,6 +60,7 @@ struct ash_job_lora {
     double alpha, dropout;
     struct ash_opt_list targets, modules_to_save, rank_pattern;
     bool rslora;
+    int bias;            /* enum ash_lora_bias */
     const char *adapter; /* a PEFT folder to start from */
 };
 

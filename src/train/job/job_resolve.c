@@ -165,6 +165,7 @@ static int check_lora(const struct ash_job_lora *lora, struct ash_err *err)
                         : lora->rank_pattern.count > 0    ? "rank_pattern"
                         : lora->modules_to_save.count > 0 ? "modules_to_save"
                         : lora->dropout > 0               ? "dropout"
+                        : lora->bias != 0                 ? "bias"
                         : lora->rslora                    ? "rslora"
                         : lora->alpha != 16               ? "alpha"
                                                           : NULL;
