@@ -1,8 +1,8 @@
 /* call - collectives that overlap with their owner's work. A call that is started runs on a thread of the group's own,
  * in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
  * pass each other: two ranks can start what they send to each other and then what they receive, and who passes a
- * message on waits for it before. What a call reads and writes (arrays of sizes and of parts, too) belongs to it until
- * it is done. A call that is made instead has the same place in the order: it waits for what was started before. The
+ * message on waits for it before. A call's operands and results (arrays of sizes and of parts, too) belong to it until
+ * it is done. A call that is made instead has the same place in the order: it waits for all calls started before. The
  * threads exist once something has been started. */
 #ifndef ASH_COLLECTIVE_CALL_H
 #define ASH_COLLECTIVE_CALL_H
@@ -49,7 +49,7 @@ bool ash_call_done(const struct ash_call *call);
  * group has been closed. The group's owner thread. NULL is a no-op: 0. */
 int ash_call_wait(struct ash_call *call, struct ash_err *err);
 
-/* Started calls that this thread has waited for: overlapped with work of its own, or exposed. */
+/* Started calls that this thread has waited for: overlapped with its own work, or exposed. */
 struct ash_call_counts {
     uint64_t overlapped, exposed;
 };

@@ -1,4 +1,4 @@
-/* Channels: what is the same for every kind, and messages in pieces. */
+/* Channels: the part common to all kinds, and messages in pieces. */
 #include "collective/channel.h"
 
 #include <errno.h>
@@ -194,7 +194,7 @@ static int send_pieces(struct ash_channel *channel, const void *data, size_t siz
         if (rc < 0) return rc;
         if (piece > 0) memcpy(slot, (const char *)data + at, piece);
         rc = post_piece(channel, piece, size_bytes, err);
-        channel->filling = false; /* nobody else has seen the slot: the next message fails by itself */
+        channel->filling = false; /* no peer has seen the slot: the next message fails by itself */
         if (rc < 0) return rc;
         at += piece;
     } while (at < size_bytes);

@@ -1,6 +1,6 @@
 /* channel - a one-way p2p channel from one rank of a group to another: between the stages of a pipeline, or for
  * pipelined reductions. The sender computes into a slot of the channel and posts it; the receiver takes it, uses it
- * where it lies and releases it. Up to `slots` messages are under way, in order.
+ * in place and releases it. Up to `slots` messages are under way, in order.
  *
  * Every wait is bounded by the group's call_timeout and ends at once with the group's error when a rank is lost or
  * aborts; the error names rank, host, process, message and how long. A channel is independent of the group's calls:

@@ -29,14 +29,14 @@
 struct ash_epoch_news {
     size_t joiners; /* processes that have proved the job's key and wait */
     size_t leavers; /* ranks that want to leave */
-    bool is_over;   /* a rank is lost, or somebody re-forms already: every call on the group fails */
+    bool is_over;   /* a rank is lost, or another rank re-forms already: every call on the group fails */
 };
 
 /* How a rank comes to the next epoch. All zero is a survivor that waits for no joiner. */
 struct ash_epoch_opts {
     bool leaves;      /* this rank does not come along: it ends in good order */
     double wait_s;    /* once all survivors have come: for joiners, until there are want_size ranks */
-    size_t want_size; /* 0: whoever waits already comes along */
+    size_t want_size; /* 0: waiting joiners are admitted */
     size_t min_size;  /* with fewer ranks after wait_s there is no use to continue */
 };
 
@@ -46,13 +46,13 @@ struct ash_epoch_opts {
  * closed before. Returns 0 (*group_out is the caller's; NULL where opts->leaves, unless only joiners would be left: one
  * stays to feed them), -EHOSTUNREACH (this side of a cut
  * network has no right to continue), -ESTALE (the job continued without this rank, which was silent too long: end, or
- * join anew), -ENODATA (fewer than min_size ranks are left after wait_s), -EINTR or another negative errno. */
+ * join again), -ENODATA (fewer than min_size ranks are left after wait_s), -EINTR or another negative errno. */
 int ash_epoch_reform(struct ash_group *old, const struct ash_epoch_opts *opts, struct ash_group **group_out,
                      struct ash_err *err);
 /* What waits, without waiting. Any thread. */
 void ash_epoch_get_news(struct ash_group *group, struct ash_epoch_news *news_out);
-/* 0, or the error that all calls of the group return from now on, since a rank is lost. Waits for nothing: for whoever
- * computes for long between two calls. */
+/* 0, or the error that all calls of the group return from now on, since a rank is lost. Waits for nothing: for long
+ * computations between two calls. */
 int ash_epoch_check(const struct ash_group *group, struct ash_err *err);
 /* This rank wants to leave at a step's edge: rank 0 will see one more leaver. Returns at once. Any thread. */
 void ash_epoch_want_leave(struct ash_group *group);

@@ -291,7 +291,7 @@ int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts
     return rc;
 }
 
-/* One try: the meeting, then the groups of what it gave. */
+/* One try: the view change, then the groups of the new view. */
 static int reform_once(struct ash_group_root *old, const struct ash_epoch_opts *opts, struct ash_group_root **root_out,
                        struct ash_group **group_out, struct ash_err *err)
 {

@@ -36,7 +36,7 @@ extern const struct ash_opt_table ash_group_table;
 
 struct ash_group;
 
-/* In the error of a group that is over because others form the next epoch, though nobody was lost. */
+/* In the error of a group that is over because others form the next epoch, though no rank was lost. */
 #define ASH_GROUP_FORMED_AGAIN "the group is formed again"
 
 /* One rank, for messages and placement. */
@@ -123,7 +123,7 @@ int ash_group_window_show(struct ash_group *group, const struct ash_window *show
 /* Wait until another rank of the node has signalled at least `value` on a counter (ash_window_signal). */
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err);
-/* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0]. */
+/* All ranks pass their windows and equal shares; the sum is then in windows[0] of each. */
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err);
@@ -138,7 +138,7 @@ int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *w
  * Small ones do not wait for the receiver; large ones wait until it has taken most of them, so two ranks that both send
  * first and receive afterwards wait for each other (collective/channel.h has slots for that). Data are copied. */
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err);
-/* Receive the next message of a rank. -EPROTO where it does not have size_bytes. */
+/* Receive the next message of a rank. -EPROTO if it does not have size_bytes. */
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err);
 
 #endif

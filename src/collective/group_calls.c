@@ -15,7 +15,7 @@ struct call {
     struct ash_flight_call what;
 };
 
-/* Before a call: what was started before it comes first. `what` says what it is. */
+/* Before a call: started calls complete first. `what` describes it. */
 static struct call begin(struct ash_group *group, struct ash_flight_call what)
 {
     struct call call = {.ops = group->ops, .what = what};

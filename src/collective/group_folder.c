@@ -8,7 +8,7 @@
 
 void ash_group_check_folder(struct ash_group_root *root)
 {
-    if (root->opts.job_dir == NULL || root->infos[0].folder == 0) return; /* the first rank says what is wrong */
+    if (root->opts.job_dir == NULL || root->infos[0].folder == 0) return; /* the first rank reports the error */
     for (size_t r = 0; r < root->size; r++) {
         if (root->infos[r].folder == root->infos[0].folder) continue;
         if (root->rank == 0)

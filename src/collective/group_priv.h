@@ -44,10 +44,10 @@ struct ash_group_root {
     struct ash_member_info *infos;      /* [size] */
     uint32_t *ranks_before;             /* [size] the same */
     int listen_fd, net_fd;              /* of the agent; of the second rendezvous */
-    struct ash_membership *membership;  /* NULL: a group of one that nobody can join */
+    struct ash_membership *membership;  /* NULL: a group of one that cannot be joined */
     struct ash_progress *progress;      /* NULL where all ranks are on one node */
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
-    struct ash_net_address *addresses;  /* [size] and everyone's */
+    struct ash_net_address *addresses;  /* [size], of all ranks */
     pthread_mutex_t lock;               /* of what follows */
     struct ash_group *groups;           /* all that are open, through next */
     bool lost;
@@ -64,7 +64,7 @@ struct ash_group {
     uint32_t *members; /* [size] ranks in the root */
     struct ash_node_map nodes;
     const struct ash_coll_ops *ops;         /* of the calls, on */
-    void *comm;                             /* local, or net where there are several nodes */
+    void *comm;                             /* local, or net if there are several nodes */
     struct ash_local *local;                /* the ranks of this node */
     struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
@@ -135,8 +135,8 @@ void ash_group_messages_fini(struct ash_group *group);
 /* A folder that not all ranks see is none: after the first meeting, root->opts.job_dir may be NULL. All have the same
  * infos, and come to the same. */
 void ash_group_check_folder(struct ash_group_root *root);
-/* The address of this process as those that run see it: towards the job's own, or towards them where that one is not
- * known any more, or is this host's own. */
+/* The address of this process as those that run see it: towards the job's own, or towards them if that one is no longer
+ * known, or is this host's own. */
 void ash_group_find_address(const struct ash_group_root *root, char address[ASH_SOCKET_ADDR_BYTES]);
 
 #endif

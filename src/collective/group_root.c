@@ -14,8 +14,8 @@
 #include "collective/net/join.h"
 #include "collective/member/rendezvous.h"
 
-/* What has ended a rank's calls is in its control block before it leaves: whatever is seen of it later follows from
- * that. Returns the error, or 0 where no rank of this node has one. */
+/* A rank writes the error that ended its calls to its control block before it leaves: later symptoms follow from that
+ * error. Returns the error, or 0 if no rank of this node has one. */
 static int find_cause(struct ash_group_root *root, size_t *rank_out, struct ash_err *err)
 {
     for (struct ash_group *group = root->groups; group != NULL; group = group->next) {
@@ -143,8 +143,8 @@ static int join_net(struct ash_group_root *root, size_t known, struct ash_err *e
     return ash_net_join(&join, &root->progress, &root->mailboxes, &root->addresses, err);
 }
 
-/* Close the progress engine of an earlier epoch. Its peers are forgotten first: what was sent to a lost one last
- * would be waited for. */
+/* Close the progress engine of an earlier epoch. Its peers are forgotten first: else it would wait for the last
+ * messages to a lost one. */
 static void leave_net(struct ash_group_root *root, size_t known)
 {
     for (size_t r = 0; root->progress != NULL && r < known; r++)
@@ -254,8 +254,8 @@ static const char *numeric(const char *address)
     return strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "";
 }
 
-/* Ask a running job for a place. Whoever may have to wait opens its endpoint before, because that takes longer than all
- * the rest. */
+/* Ask to join a running job. A process that may have to wait opens its endpoint before, because that is the slowest
+ * part. */
 static int join_running(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
 {
     struct ash_member_info card;

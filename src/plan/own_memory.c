@@ -1,4 +1,4 @@
-/* The trainer's memory by formula: state, partial sums of gradients, activations by what is recomputed, the program. */
+/* The trainer's memory by formula: state, partial sums of gradients, activations by recomputation, the program. */
 #include "plan/own_memory.h"
 
 #include <math.h>

@@ -101,7 +101,7 @@ static bool within(double value, double min, double max)
     return value >= min && value <= max; /* false for NaN too */
 }
 
-/* What is 0 and follows from the rest. */
+/* Derive fields that are 0 from the rest. */
 static void fill(struct ash_shape *s)
 {
     if (s->kv_heads == 0) s->kv_heads = s->heads;

@@ -22,7 +22,7 @@ struct ash_shape {
     double groups, group_choices;        /* a token's experts come from group_choices of the groups; 0: from anywhere */
     bool expert_bias;                    /* experts add biases and cut off their gates (GPT-OSS) */
     double shared_ffn;                   /* experts that every token visits, as one block; 0: none */
-    /* latent attention (kv_rank > 0): what is cached per token is kv_rank + rope_dim */
+    /* latent attention (kv_rank > 0): the cache of a token has kv_rank + rope_dim */
     double q_rank, kv_rank, rope_dim, nope_dim, v_dim;
     double window, window_layers; /* layers whose attention sees only window tokens back */
     double ssm_inner, ssm_state;  /* state-space layers: inner width, and width of B and C over all groups */
@@ -40,7 +40,7 @@ double ash_shape_context(const char *name);
 size_t ash_shape_count(void);
 /* One of them, in the order of the table, with context 0; NULL from ash_shape_count on. */
 const struct ash_shape *ash_shape_at(size_t index);
-/* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
+/* Derive fields that are 0 from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
  * be (zero, not finite, experts without choices). */
 int ash_shape_complete(struct ash_shape *shape, struct ash_err *err);
 /* A dense model of about so many parameters in the proportions of Llama 3: 128 times as wide as deep, grouped queries,
@@ -64,11 +64,11 @@ double ash_shape_expert_params(const struct ash_shape *shape);
 double ash_shape_ssm_params(const struct ash_shape *shape);
 /* Of the embedding and learned positions. */
 double ash_shape_embed_params(const struct ash_shape *shape);
-/* Of the output matrix; 0 where it is tied to the embedding. */
+/* Of the output matrix; 0 if it is tied to the embedding. */
 double ash_shape_head_params(const struct ash_shape *shape);
 
-/* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is
- * computed (half), output matrix included. seq_tokens is the length of a sequence. */
+/* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by its
+ * computed half, output matrix included. seq_tokens is the length of a sequence. */
 double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens);
 /* Bytes of key/value cache per token with this many bytes per element, over all layers (windows ignored). */
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes);

@@ -1,5 +1,5 @@
 /* How long sequences of well-known models may be: max_position_embeddings of their public config.json files, of the
- * longest variant where there are several. */
+ * longest variant. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,4 @@
-/* The shape of a model that nobody has made yet, from its number of parameters. */
+/* The shape of a model that does not exist yet, from its number of parameters. */
 #include "plan/shape.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@ struct ash_tier_rate {
 };
 
 /* Rates of tib TiB of the tier called name (by its name in `ashlar catalog ls storage`) that the machines of a cluster
- * use together. -ENOENT lists the tiers; -EINVAL: the tier needs a size and tib is 0, or nobody publishes its rate. */
+ * use together. -ENOENT lists the tiers; -EINVAL: the tier needs a size and tib is 0, or its rate is not published. */
 int ash_tier_rate_of(const struct ash_catalog *catalog, const char *name, double tib, const struct ash_machine *machine,
                      double machines, struct ash_tier_rate *rate_out, struct ash_err *err);
 

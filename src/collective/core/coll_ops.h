@@ -28,7 +28,8 @@ struct ash_coll_ops {
     int (*broadcast)(void *comm, void *data, size_t size_bytes, size_t root, struct ash_err *err);
     int (*all_to_all)(void *comm, const void *in, const size_t *send_bytes, void *out, const size_t *recv_bytes,
                       struct ash_err *err);
-    /* Sums where the data lie: the sum is in everyone's windows[0], or (reduce) a rank's own runs of it in its own. */
+    /* Sums where the data lie: the sum is in windows[0] of all ranks, or (reduce) a rank's own runs of it in its own
+     * windows. */
     int (*window_all_reduce)(void *comm, struct ash_window *const *windows, const struct ash_shares *shares,
                              size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
     int (*window_reduce)(void *comm, struct ash_window *const *windows, const struct ash_shares *shares, size_t count,

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-/* Inside a node. One-shot: everyone reads and reduces all operands (one synchronization, ranks * bytes). Two-shot:
- * everyone reduces its share and gathers the others' (three synchronizations, bytes). */
+/* Inside a node. One-shot: every rank reads and reduces all operands (one synchronization, ranks * bytes). Two-shot:
+ * every rank reduces its share and gathers the others' (three synchronizations, bytes). */
 enum ash_cost_intra_node { ASH_COST_ONE_SHOT, ASH_COST_TWO_SHOT, ASH_COST_INTRA_NODE_COUNT };
 
 /* Between nodes. */
@@ -21,8 +21,8 @@ enum ash_cost_collective {
     ASH_COST_ALL_TO_ALL,
     ASH_COST_COLLECTIVES
 };
-/* Flat: every rank exchanges with every other one. Hierarchical: a node does first what it can by itself, and every
- * byte crosses once. An all-reduce, moreover, is one-shot (everyone is sent and reduces the whole) or two-shot (its
+/* Flat: every rank exchanges with every other one. Hierarchical: a node first reduces by itself, and every byte
+ * crosses once. An all-reduce, moreover, is one-shot (every rank receives and reduces the whole) or two-shot (its
  * share, whose sum it then sends to the others). */
 enum ash_cost_inter_node {
     ASH_COST_FLAT,
@@ -82,10 +82,10 @@ enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost,
 /* The line through count (at least two) measurements that lies closest in relative terms; latency is at least 0. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count);
 
-/* Read a model from a JSON file. Returns 0, -ENOENT, or -EINVAL for what is not one, naming the key; a file without
+/* Read a model from a JSON file. Returns 0, -ENOENT, or -EINVAL for an invalid one, naming the key; a file without
  * `inter_node`, or without all_to_all in it, has the default there. */
 int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *err);
-/* Write the file anew. Returns 0 or a negative errno. */
+/* Replace the file. Returns 0 or a negative errno. */
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err);
 
 #endif

@@ -45,7 +45,7 @@ void ash_futex_wake(struct ash_futex *futex)
     syscall(SYS_futex, &futex->sequence, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Sleep until someone wakes us or a slice of time has passed. */
+/* Sleep until woken or a slice of time has passed. */
 static void sleep_on(struct ash_futex *futex, const _Atomic uint64_t *counter, uint64_t value)
 {
     const struct timespec slice = {.tv_nsec = SLICE_NS};
@@ -67,7 +67,7 @@ static int wait_long(struct ash_futex *futex, const _Atomic uint64_t *counter, u
 
         waited_ns = ash_clock_ns() - since_ns;
         rc = progress(ctx, waited_ns, err);
-        if (rc < 0 && atomic_load(counter) < value) return rc; /* what has come meanwhile counts: the next wait fails */
+        if (rc < 0 && atomic_load(counter) < value) return rc; /* arrived data counts: the next wait fails */
         if (waited_ns < YIELD_NS)
             sched_yield();
         else

@@ -1,4 +1,4 @@
-/* Signals and waits between control blocks. Whoever waits checks meanwhile whether the peer is in the same call at all,
+/* Signals and waits between control blocks. A wait also checks whether the peer is in the same call at all,
  * whether it counts as lost, and the clock. */
 #include "collective/host/control.h"
 
@@ -31,7 +31,7 @@ const char *ash_coll_call_text(const struct ash_coll_call *call, char *buf, size
     return buf;
 }
 
-/* Whoever waits on this node sees an error in the control block, even where the tree of watches has lost a branch. */
+/* All waits on this node see an error in the control block, even if the tree of watches has lost a branch. */
 static void publish_failure(struct ash_local *local, int code, size_t failed_rank)
 {
     struct ash_control *control = local->controls[local->rank];

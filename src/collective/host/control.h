@@ -24,7 +24,7 @@ struct ash_control_offer {
 
 #define ASH_CONTROL_CHECK_BITS 24 /* of a flag; the number is above them */
 
-/* Counters only grow, over all calls; each has a line of its own. */
+/* Counters only grow, over all calls; each has its own cache line. */
 struct ash_control {
     struct {
         _Alignas(64) _Atomic uint64_t flag; /* number and check of the call that data belongs to */

@@ -1,5 +1,5 @@
-/* Collectives through control blocks. Inline and small calls: everyone writes its data next to its flag, reads
- * everyone's and reduces them. Large ones go through the pipeline. */
+/* Collectives through control blocks. Inline and small calls: every rank writes its data next to its flag, reads
+ * all others' and reduces them. Large ones go through the pipeline. */
 #include "collective/host/pipe.h"
 
 #include <errno.h>
@@ -91,8 +91,8 @@ void ash_local_close(struct ash_local *local)
 
 /* ---- inline and small calls -------------------------------------------------------------------------------------- */
 
-/* Publish part_count parts of part_bytes each, and wait for everyone's. Rank r's parts are then at small_data(r), one
- * after the other, until the next call but one. */
+/* Publish part_count parts of part_bytes each, and wait for those of all ranks. Rank r's parts are then at
+ * small_data(r), one after the other, until the next call but one. */
 static int exchange(struct ash_local *local, const void *const *parts, size_t part_count, size_t part_bytes,
                     bool is_inline, struct ash_err *err)
 {

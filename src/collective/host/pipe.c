@@ -1,5 +1,5 @@
-/* The pipeline of large calls. A bounce buffer is used again once every rank has taken what it held. A rank does
- * what can be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks share
+/* The pipeline of large calls. A bounce buffer is used again once every rank has read it. A rank does any step
+ * that is ready, the latest step of the oldest piece first, and waits only if none is ready: where ranks share
  * cores, it does much work before it yields its core. */
 #include "collective/host/pipe.h"
 

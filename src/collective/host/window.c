@@ -1,4 +1,4 @@
-/* Sums in place. A rank reads and writes only its own share of the elements, in everyone's memory, so nothing is
+/* Sums in place. A rank reads and writes only its own share of the elements, in the memory of all ranks, so nothing is
  * overwritten that another still needs; a barrier before (all have come) and one after (all are done) frame it. */
 #include "collective/host/window.h"
 
@@ -13,7 +13,7 @@
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
-/* After the data, on a cache line of its own. */
+/* After the data, on its own cache line. */
 struct counter {
     _Alignas(64) _Atomic uint64_t value;
 };

@@ -33,7 +33,7 @@ void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t
 
 /* For protocols of one's own: counters of each rank, all 0 at first, that only grow. */
 #define ASH_WINDOW_COUNTERS 8
-/* Raise a counter of this rank. What it has written before is seen by who has waited for the value. */
+/* Raise a counter of this rank. Release store: pairs with the acquire in wait. */
 void ash_window_signal(struct ash_window *window, size_t counter, uint64_t value);
 /* Wait until a counter of a rank is at least value. Returns as the calls of local.h do. */
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err);

@@ -15,7 +15,7 @@
 #define PORT_SLURM 20000 /* a range below the ephemeral ports: 20000 ... 29999 */
 #define PORT_SLURM_COUNT 10000
 
-/* A whole number from the environment. Returns 0, -ENOENT where it is unset, or -EINVAL. */
+/* A whole number from the environment. Returns 0, -ENOENT if it is unset, or -EINVAL. */
 static int read_number(const char *name, int64_t min, int64_t max, int64_t *out, struct ash_err *err)
 {
     const char *text = ash_env_get(name);

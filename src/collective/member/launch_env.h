@@ -1,7 +1,7 @@
 /* launch_env - which rank of which job this process is, by the environment of its launcher: `ashlar launch` or
  * torchrun (RANK, WORLD_SIZE, ...), Slurm (SLURM_PROCID, ...; with srun --mpi too), Open MPI or another PMIx or PMI
  * launcher (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, ...). The ranks of a Slurm step meet on the first of its
- * nodes, or at MASTER_ADDR where its name is not known to all. A process that nobody launched is alone. */
+ * nodes, or at MASTER_ADDR if its name is not known to all. A process without a launcher is alone. */
 #ifndef ASH_COLLECTIVE_MEMBER_LAUNCH_ENV_H
 #define ASH_COLLECTIVE_MEMBER_LAUNCH_ENV_H
 

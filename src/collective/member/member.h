@@ -2,16 +2,17 @@
  * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated
  * network (tests/chaos/simulate).
  *
- * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. Whoever finds a neighbour
- * closed or silent tells the others along the tree; the epoch is then over for all.
+ * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. A rank that finds a
+ * neighbour closed or silent tells the others along the tree; the epoch is then over for all.
  *
- * Forming. Everyone follows the lowest rank that it does not believe lost. That one coordinates:
- *   1. gather: followers say hello, again and again; a hello is a promise to accept nothing of anybody else. The gather
+ * Forming. Every rank follows the lowest one that it does not believe lost. That one coordinates:
+ *   1. gather: followers say hello, again and again; a hello is a promise to accept no other coordinator's proposal.
+ * The gather
  *      ends when every rank of the epoch has come, is dead, or has been silent for silent_ns.
  *   2. propose: the new view goes to all its members, survivors and joiners. They accept.
  *   3. start: when all have accepted, the coordinator decides (below) and they start.
  * A process that dies on the way is left out, and the coordinator proposes again; when the coordinator dies the next
- * one gathers anew. A view can run only when all its members have started it.
+ * one gathers again. A view can run only when all its members have started it.
  *
  * One side. With a register (decide of struct ash_member_ops: entry N can be written once) the view that is written as
  * entry N is epoch N and there is no other. A side with fewer than half of the ranks waits `yield_ns` before it tries,
@@ -20,7 +21,7 @@
  * that is not needs the majority of itself and of the last confirmed one. Dead ranks count as missing: they may have
  * agreed to something before they died.
  *
- * Fencing. Whoever meets a newer epoch without itself in it ends (ASH_MEMBER_STALE): it was silent for too long.
+ * Fencing. A process that meets a newer epoch without itself in it ends (ASH_MEMBER_STALE): it was silent for too long.
  *
  * One owner thread. Nothing is retried by the caller: lost messages are sent again by the machine's own timers. */
 #ifndef ASH_COLLECTIVE_MEMBER_MEMBER_H
@@ -56,23 +57,23 @@ enum ash_member_loss {
     ASH_MEMBER_DIED,         /* its connection was closed by its kernel: certain */
     ASH_MEMBER_SILENT,       /* it may live */
     ASH_MEMBER_ABORTED,      /* a rank gave up, for which it has a reason */
-    ASH_MEMBER_RESTRUCTURED, /* nobody is lost: somebody forms the next epoch */
+    ASH_MEMBER_RESTRUCTURED, /* no rank is lost: the next epoch is being formed */
 };
 
 /* One message. Plain data but for view and why, which are borrowed during a call. */
 struct ash_member_msg {
     enum ash_member_kind kind;
     uint64_t from;
-    uint32_t epoch;          /* of the sender's view; 0 where it has none */
+    uint32_t epoch;          /* of the sender's view; 0 if it has none */
     uint64_t proposal;       /* of the view that the sender runs; propose, accept, start, started: that this is about */
-    uint32_t accepted_epoch; /* hello: of what it has accepted since, or 0 */
+    uint32_t accepted_epoch; /* hello: of the view accepted since, or 0 */
     uint64_t subject;        /* lost: who; ack: who coordinates; join: who asks */
     enum ash_member_loss loss;
     int32_t code;       /* lost: error of all calls; end: why */
     bool is_ready;      /* hello: its owner waits for the view; ack: a hello has come */
     bool is_confirmed;  /* hello, heartbeat: all have started the sender's view */
     bool leaves;        /* hello: its owner will not come along */
-    bool network_fails; /* hello, ack: somebody was silent, so hosts that do not answer are not waited for */
+    bool network_fails; /* hello, ack: a host was silent, so hosts that do not answer are not waited for */
     uint64_t suspect;   /* hello, ack: one that was found silent, or 0 */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
@@ -138,7 +139,7 @@ struct ash_member_terms {
 
 /* A machine without an epoch. NULL: out of memory. */
 struct ash_member *ash_member_open(const struct ash_member_opts *opts, uint64_t now_ns);
-/* Free it; tells nobody. NULL is a no-op. */
+/* Free it; sends no message. NULL is a no-op. */
 void ash_member_close(struct ash_member *member);
 
 /* Run a view that was agreed on elsewhere (the first one, at the launcher's rendezvous). Takes a reference. */

@@ -1,4 +1,4 @@
-/* A meeting, as one of many: who coordinates, the hellos to it, and what it proposes. */
+/* A view change, as a follower: the coordinator, the hellos to it, and its proposals. */
 #include "collective/member/member_priv.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ void ash_member_choose(struct ash_member *member)
     const struct ash_view *view = member->view;
     size_t rank = 0;
 
-    if (member->has_agreed) { /* its vote is given: whoever has it goes on, or nobody */
+    if (member->has_agreed) { /* its vote is given: the view that has it continues, or none */
         ash_member_end(member, 0, NULL);
         return;
     }
@@ -107,7 +107,7 @@ void ash_member_follow_tick(struct ash_member *member)
         member->heartbeat_at_ns = member->now_ns + member->opts.heartbeat_ns;
         ash_member_send_heartbeats(member);
     }
-    if (!member->is_ready) { /* it answers who calls it, and calls nobody */
+    if (!member->is_ready) { /* it answers, and opens no connection */
         member->hello_at_ns = member->candidate_ns = member->now_ns;
         member->hello_at_ns += member->opts.heartbeat_ns;
         return;
@@ -160,7 +160,7 @@ static void on_ack(struct ash_member *member, const struct ash_member_msg *msg)
         return;
     }
     if (subject < member->candidate && is_trusted(member, msg->subject)) {
-        follow(member, subject); /* it coordinates, or somebody follows it, and it comes first */
+        follow(member, subject); /* it coordinates, or has a follower, and it comes first */
     } else if (sender == member->candidate) {
         if (msg->is_ready) member->candidate_ns = member->now_ns;
     } else if (sender == subject && member->candidate != member->rank) { /* one that does not know the coordinator */
@@ -171,7 +171,7 @@ static void on_ack(struct ash_member *member, const struct ash_member_msg *msg)
     }
 }
 
-/* A view that holds this process and is newer than what it runs. */
+/* A view that holds this process and is newer than its current one. */
 static bool is_acceptable(const struct ash_member *member, const struct ash_view *view)
 {
     return view != NULL && ash_view_find(view, member->opts.id) != SIZE_MAX &&
@@ -194,7 +194,7 @@ static void keep_accepted(struct ash_member *member, struct ash_view *view, uint
     bool same_coordinator = member->accepted != NULL && member->accepted_from == from;
 
     if (member->accepted != NULL && member->accepted->proposal == view->proposal) return;
-    if (!same_coordinator) { /* who proposes again has given up what it proposed before */
+    if (!same_coordinator) { /* a new proposal withdraws the one before */
         ash_view_put(member->accepted_before);
         member->accepted_before = member->accepted;
         member->accepted = NULL;

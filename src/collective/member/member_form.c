@@ -77,7 +77,7 @@ static void learn_base(struct ash_member *member, const struct ash_member_msg *m
     }
 }
 
-/* Keep what a follower brings. Returns false where it has to come again. */
+/* Keep what a follower brings. Returns false if it has to come again. */
 static bool take_card(struct ash_member *member, struct ash_member_seat *seat, const struct ash_member_msg *msg)
 {
     if (!msg->is_ready || member->opts.card_bytes == 0) return true;

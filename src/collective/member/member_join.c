@@ -1,4 +1,4 @@
-/* Processes that ask for a place: anybody may be asked, the lowest rank keeps the list. */
+/* Processes that ask to join: any member may be asked, the lowest rank keeps the list. */
 #include "collective/member/member_priv.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  *   member_join.c     processes that ask for a place
  *   member_follow.c   a meeting, as one of many
  *   member_form.c     a meeting, as its coordinator: who has come,
- *   member_propose.c  what is proposed and accepted,
+ *   member_propose.c  proposals and acceptances,
  *   member_start.c    the decision and the start */
 #ifndef ASH_COLLECTIVE_MEMBER_MEMBER_PRIV_H
 #define ASH_COLLECTIVE_MEMBER_MEMBER_PRIV_H
@@ -48,7 +48,7 @@ struct ash_member_seat {
     uint64_t heard_ns;
     char *card; /* [card_bytes] of its hello, or NULL */
     bool has_come, is_ready, leaves, is_dead, is_given_up;
-    bool has_agreed; /* leaves, and gives its vote to what is proposed */
+    bool has_agreed; /* leaves, and votes for the proposal */
 };
 
 /* A meeting that this process coordinates. */
@@ -56,9 +56,9 @@ struct ash_member_meeting {
     size_t size;                    /* of the last epoch */
     struct ash_member_seat *seats;  /* [size]; NULL once the new view is decided */
     size_t unresolved;              /* seats that are still waited for */
-    uint64_t since_ns, complete_ns; /* complete: nobody is left to wait for; 0: not yet */
+    uint64_t since_ns, complete_ns; /* complete: no seat is unresolved; 0: not yet */
     uint64_t retry_at_ns;
-    uint32_t epoch_max;        /* of everything that anybody has accepted */
+    uint32_t epoch_max;        /* of all views that any follower has accepted */
     struct ash_view *proposed; /* NULL: gathering, */
     uint64_t proposed_ns;      /* and since when */
     bool *answered;            /* [proposed->size] has accepted it; once decided: has started it */
@@ -87,14 +87,14 @@ struct ash_member {
     uint64_t join_at_ns;
     /* one that is over */
     struct ash_member_ids dead;
-    struct ash_member_ids suspects; /* that somebody found silent, */
+    struct ash_member_ids suspects; /* that a member found silent, */
     struct ash_member_ids deaf;     /* and this process itself */
-    bool network_fails;             /* somebody was silent: hosts that do not answer are not waited for */
+    bool network_fails;             /* a host was silent: hosts that do not answer are not waited for */
     uint64_t over_since_ns;         /* when this process knew, */
     uint64_t tell_at_ns;            /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
     bool is_ready;                  /* the owner has come, then and with: */
     uint64_t ready_since_ns;
-    bool has_agreed; /* it leaves and has given its vote: it follows nobody else any more */
+    bool has_agreed; /* it leaves and has given its vote: it follows no other coordinator any more */
     struct ash_member_terms terms;
     char *card;
     size_t candidate;      /* rank of the coordinator */
@@ -147,9 +147,9 @@ void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg
 void ash_member_over(struct ash_member *member, uint64_t tell_at_ns);
 /* Who was found silent, for a message of a meeting. */
 void ash_member_tell_suspicion(const struct ash_member *member, struct ash_member_msg *msg);
-/* Choose the coordinator anew: the lowest rank that is neither dead nor suspected. */
+/* Choose the coordinator again: the lowest rank that is neither dead nor suspected. */
 void ash_member_choose(struct ash_member *member);
-/* What is due for a process whose epoch is over, or that asks for a place. */
+/* Due work of a process whose epoch is over, or that asks for a place. */
 void ash_member_follow_tick(struct ash_member *member);
 /* The coordinator's messages: ACK, PROPOSE, START, END. */
 void ash_member_follow_receive(struct ash_member *member, const struct ash_member_msg *msg);
@@ -157,9 +157,9 @@ void ash_member_follow_receive(struct ash_member *member, const struct ash_membe
 /* ---- member_form.c ----------------------------------------------------------------------------------------------- */
 /* This process coordinates: begin to gather. */
 void ash_member_form_begin(struct ash_member *member);
-/* The owner of this process is ready: where it coordinates, that may be what was missing. */
+/* The owner of this process is ready: if it coordinates, it may have waited for that. */
 void ash_member_form_ready(struct ash_member *member);
-/* What is due for a coordinator: meeting and starting. */
+/* Due work of a coordinator: meeting and starting. */
 void ash_member_form_tick(struct ash_member *member);
 /* A HELLO, ACCEPT or STARTED has come. */
 void ash_member_form_receive(struct ash_member *member, const struct ash_member_msg *msg);
@@ -169,7 +169,7 @@ void ash_member_form_lose(struct ash_member *member, uint64_t id, bool is_dead);
 /* ---- member_form.c, member_propose.c, member_start.c ------------------------------------------------------------- */
 /* Is this rank of the last epoch part of the next view? */
 bool ash_member_comes_along(const struct ash_member_seat *seat);
-/* Something about the seats has changed. Once nobody is left to wait for: propose, wait for joiners or for the others,
+/* Something about the seats has changed. Once all are resolved: propose, wait for joiners or for the others,
  * or give up. */
 void ash_member_advance(struct ash_member *member);
 /* A proposal is void: gather again. */

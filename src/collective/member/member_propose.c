@@ -220,7 +220,7 @@ static size_t next_size(struct ash_member *member)
     return survivors + member->joiner_count;
 }
 
-/* Nobody is left to wait for: propose, wait for joiners or for the others, or give up. */
+/* All seats are resolved: propose, wait for joiners or for the others, or give up. */
 static void conclude_gather(struct ash_member *member)
 {
     const struct ash_member_terms *terms = &member->terms;

@@ -20,7 +20,7 @@ static void help_behind(struct ash_member *member, const struct ash_member_msg *
     ash_member_send(member, msg->from, &answer);
 }
 
-/* The sender is further. Returns true where this process has caught up, so that the message is of its own epoch. */
+/* The sender is further. Returns true if this process has caught up, so that the message is of its epoch. */
 static bool catch_up(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_msg question = ash_member_message(member, ASH_MEMBER_HEARTBEAT);
@@ -55,7 +55,7 @@ static void on_leave(struct ash_member *member, const struct ash_member_msg *msg
     }
 }
 
-/* A follower found somebody silent: do not follow that one, unless it shows that it lives. */
+/* A follower found a member silent: do not follow that one, unless it shows that it lives. */
 static void hear_suspicion(struct ash_member *member, uint64_t id)
 {
     size_t rank = ash_view_find(member->view, id);
@@ -78,7 +78,7 @@ static void pass_suspicion(struct ash_member *member, const struct ash_member_ms
     ash_member_lose(member, &lost, 0);
 }
 
-/* Somebody forms the next epoch: a HELLO or a call. */
+/* The next epoch is being formed: a HELLO or a call. */
 static void on_meeting(struct ash_member *member, const struct ash_member_msg *msg)
 {
     uint64_t patience_ns = PATIENCE_HEARTBEATS * member->opts.heartbeat_ns;

@@ -98,7 +98,7 @@ void ash_member_check_answers(struct ash_member *member)
 
 /* ---- until all have started -------------------------------------------------------------------------------------- */
 
-/* One that leaves is no neighbour of anybody: it tells the first rank, whose heartbeats tell the others. */
+/* One that leaves has no neighbours: it tells the first rank, whose heartbeats tell the others. */
 static void tell_confirmed(struct ash_member *member)
 {
     const struct ash_view *view = member->starting->proposed;

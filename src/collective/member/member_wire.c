@@ -1,5 +1,5 @@
-/* A fixed head, then what it announces: dead ids, a view, a card, a sentence. Everything is checked: it comes from the
- * network. Both ends are little-endian. */
+/* A fixed head, then the announced parts: dead ids, a view, a card, a sentence. Everything is checked: it comes from
+ * the network. Both ends are little-endian. */
 #include "collective/member/member_wire.h"
 
 #include <errno.h>

@@ -18,8 +18,8 @@
 #define HEARTBEAT_NS 100000000ull
 #define RETRY_NS 10000000ull
 #define SLICE_NS 100000000ull /* between checks for stop requests */
-/* Ranks that are told to stop while the next epoch is formed form it first: only together can they save what they hold.
- * It is formed within silences; who waits longer than this waits for nobody. */
+/* Ranks that are told to stop while the next epoch is formed form it first: a collective save needs all ranks. It is
+ * formed within silences; a longer wait than this has no peer. */
 #define REFORM_GRACE_NS 20000000000ull
 #define FLUSH_S 1.0 /* for the last words of a process that ends, to hosts that answer */
 

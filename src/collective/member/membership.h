@@ -1,6 +1,6 @@
-/* membership - the membership machine (member/member.h) over TCP, in a thread of its own: the agent of a process. Every
+/* membership - the membership machine (member/member.h) over TCP, in its own thread: the agent of a process. Every
  * process listens at one port and connects to those it has something to say to. A frame proves that its sender has the
- * job's key, and is good for one connection and one place in it: what is made up, repeated or too long closes the
+ * job's key, and is good for one connection and one place in it: a forged, repeated or too long frame closes the
  * connection. The register is a folder that all processes share, where entry N is a file that can be made once.
  *
  * One owner thread; calls that say so may come from any. */
@@ -43,8 +43,8 @@ int ash_membership_make_job_dir(const char *path, struct ash_err *err);
 /* A number by which processes know that they see the same folder of the same start of a job: equal where its key is. 0:
  * the key cannot be read, or job_dir is NULL. */
 uint64_t ash_membership_folder_mark(const char *job_dir);
-/* Who was in the last epoch, as the folder says: address and port of at most that many. Returns how many; 0: nobody has
- * met yet. */
+/* Who was in the last epoch, as the folder says: address and port of at most that many. Returns how many; 0: no epoch
+ * was formed yet. */
 size_t ash_membership_read_contacts(const char *job_dir,
                                     struct ash_membership_address contacts_out[ASH_MEMBERSHIP_CONTACTS_MAX]);
 /* Does one of those contacts answer? Returns true with the first that does; false when all have refused, or after
@@ -55,7 +55,7 @@ bool ash_membership_is_answered(const char *job_dir, double timeout_s);
 int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membership **agent_out, struct ash_err *err);
 /* Say goodbye to the neighbours where an epoch runs, and end the thread. NULL is a no-op. */
 void ash_membership_close(struct ash_membership *agent);
-/* Who is told of the end of epochs from now on; NULL: nobody. Returns true where the present one is over already. */
+/* Who is told of the end of epochs from now on; NULL: none. Returns true if the present one is over already. */
 bool ash_membership_set_owner(struct ash_membership *agent, void *ctx);
 
 /* Run the first view, which is the agent's from now on. */
@@ -64,7 +64,7 @@ void ash_membership_begin(struct ash_membership *agent, struct ash_view *view);
  * Returns 0, -ETIMEDOUT, -EINTR or a negative errno. */
 int ash_membership_join(struct ash_membership *agent, const void *card, double timeout_s, struct ash_view **view_out,
                         struct ash_err *err);
-/* Form the next view; returns as ash_epoch_reform does. *view_out is the caller's to put; NULL where it left. */
+/* Form the next view; returns as ash_epoch_reform does. *view_out is the caller's to put; NULL if it left. */
 int ash_membership_reform(struct ash_membership *agent, const struct ash_member_terms *terms,
                           struct ash_view **view_out, struct ash_err *err);
 /* Give back a view that join or reform returned. */

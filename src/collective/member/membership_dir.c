@@ -100,7 +100,7 @@ void ash_membership_next_contact(struct ash_membership *agent, struct ash_member
     agent->contact++;
 }
 
-/* Write a file under another name first. Returns 0, or -EEXIST where it is there and may not be replaced. */
+/* Write a file under another name first. Returns 0, or -EEXIST if it exists and may not be replaced. */
 static int put_file(const char *path, const char *text, bool replaces, uint64_t id)
 {
     char draft[PATH_BYTES + 32];
@@ -135,7 +135,7 @@ void ash_membership_write_contacts(const struct ash_membership *agent, const str
     ash_str_fini(&text);
 }
 
-/* Has the job been started anew, by others? Its folder then has another key, and all that this process could still do
+/* Has another process restarted the job? Its folder then has another key, and all that this process could still do
  * is theirs. */
 static bool is_replaced(const struct ash_membership *agent)
 {
@@ -153,7 +153,7 @@ int ash_membership_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t
     int rc;
 
     if (is_replaced(agent)) {
-        *winner_out = ~proposal; /* nobody's that this process knows */
+        *winner_out = ~proposal; /* of no process known here */
         return 0;
     }
     snprintf(name, sizeof(name), "%s/epochs/%u", agent->job_dir, epoch);

@@ -25,7 +25,7 @@ void ash_membership_drop_inlet(struct ash_membership *agent, size_t i)
     agent->inlets[i] = agent->inlets[--agent->inlet_count];
 }
 
-/* Room for one more. Returns false where there is none. */
+/* Room for one more. Returns false if there is none. */
 static bool make_room(struct ash_membership *agent)
 {
     return agent->inlet_count < INLETS_MAX &&

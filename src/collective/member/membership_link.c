@@ -1,6 +1,6 @@
 /* Connections of an agent, for what this process has to say: whom they lead to, what goes out, and hosts that do not
  * answer. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number. So a frame that
- * was recorded is good for nothing, and what has no key gets no further than its first frame. */
+ * was recorded is good for nothing, and a peer without the key is refused at its first frame. */
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #define MS 1000000ull
 #define ANSWER_NS (60 * MS)    /* for a host to answer; a second connection is tried, a packet may be lost */
-#define STALL_NS (100 * MS)    /* for a host to take what was sent */
+#define STALL_NS (100 * MS)    /* for a host to take sent bytes */
 #define GREETING_NS (300 * MS) /* for a process to greet */
 #define AGAIN_NS (200 * MS)    /* between tries after that */
 #define FAREWELL_NS (5 * MS)   /* a goodbye may be on its way while the connection is gone already */
@@ -31,7 +31,7 @@
 #define ENDS_MAX 3             /* connections that end sooner, before the other end counts as gone */
 #define OUT_MAX ((size_t)512 << 20)
 #define WAITING_MAX                                                                                                    \
-    ((size_t)4 << 20) /* of frames for a connection that is being opened: what is repeated need not pile up */
+    ((size_t)4 << 20) /* of frames for a connection that is being opened: repeated frames need not pile up */
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
@@ -281,8 +281,8 @@ static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
     return now_ns >= link->stalled_ns + STALL_NS;
 }
 
-/* A connection has ended: that of a process that died, or of one that took this one for a stranger, because it was slow
- * to prove what it is. Its port tells which: connect again. What has not gone out yet waits for that. */
+/* A connection has ended: that of a process that died, or of one that took this one for a stranger, because its proof
+ * was late. Its port tells which: connect again. Unsent frames wait for that. */
 static void ask_port(struct ash_membership_link *link, uint64_t now_ns)
 {
     struct ash_str waiting = link->waiting;
@@ -300,7 +300,7 @@ static void ask_port(struct ash_membership_link *link, uint64_t now_ns)
     link->is_refused = link->fd == -ECONNREFUSED;
 }
 
-/* What is due for a connection whose other end is gone. Each of these returns when to look again. */
+/* Due work of a connection whose other end is gone. Each of these returns when to look again. */
 static uint64_t review_closed(struct ash_membership *agent, size_t i, uint64_t now_ns)
 {
     struct ash_membership_link *link = &agent->links[i];
@@ -338,7 +338,7 @@ static uint64_t review_connecting(struct ash_membership *agent, size_t i, uint64
     return now_ns + ANSWER_NS;
 }
 
-/* For one that is open: nobody uses it, or the other host takes nothing any more and is asked whether it is there. */
+/* For one that is open: it is unused, or the other host takes nothing any more and is asked whether it is there. */
 static uint64_t review_open(struct ash_membership *agent, size_t i, uint64_t now_ns)
 {
     struct ash_membership_link *link = &agent->links[i];

@@ -25,14 +25,14 @@ enum ash_membership_link_state {
 
 /* A connection to a process, for what this one has to say. */
 struct ash_membership_link {
-    uint64_t id; /* 0: a contact, whoever it is */
+    uint64_t id; /* 0: a contact of unknown id */
     int fd;
     enum ash_membership_link_state state;
     uint64_t since_ns, idle_ns, sequence;
     uint64_t closed_ns;  /* the other end is gone; 0: not */
-    uint64_t stalled_ns; /* since when the other host has not taken what was sent; 0: it has */
+    uint64_t stalled_ns; /* since when the other host has not taken sent bytes; 0: it has */
     bool has_retried, is_reported;
-    bool is_refused;    /* nobody listens there any more */
+    bool is_refused;    /* no process listens there any more */
     unsigned end_count; /* connections before this one that ended soon, by the other end */
     struct ash_membership_address address;
     uint8_t nonce[ASH_MEMBERSHIP_NONCE_BYTES];
@@ -92,7 +92,7 @@ uint64_t ash_membership_try_door(struct ash_membership *agent, uint64_t now_ns);
 /* ---- membership_link.c ------------------------------------------------------------------------------------------- */
 /* Begin to connect, without waiting. Returns a descriptor that does not block, or a negative errno. */
 int ash_membership_connect(const struct ash_membership_address *address);
-/* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it where there is no way. */
+/* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it if there is no route. */
 void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct ash_member_msg *msg);
 /* Remember where a process is: card begins with its address. */
 void ash_membership_learn(struct ash_membership *agent, uint64_t id, const void *card);
@@ -100,7 +100,7 @@ void ash_membership_learn(struct ash_membership *agent, uint64_t id, const void 
 void ash_membership_learn_view(struct ash_membership *agent, const struct ash_view *view);
 /* Something has happened on a link: it is connected, has a nonce, is gone. */
 void ash_membership_serve_link(struct ash_membership *agent, struct ash_membership_link *link);
-/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look
+/* Hosts that do not answer, unannounced ends, unused connections. Returns when to look
  * again. */
 uint64_t ash_membership_review_links(struct ash_membership *agent, uint64_t now_ns);
 /* Is anything left to send? */
@@ -111,7 +111,7 @@ void ash_membership_drop_link(struct ash_membership *agent, size_t i);
 /* ---- membership_inlet.c ------------------------------------------------------------------------------------------ */
 /* Take all that wait at a port. */
 void ash_membership_accept(struct ash_membership *agent, int listen_fd);
-/* Take what has come. Returns false where the connection is over. */
+/* Read the frames that arrived. Returns false if the connection is over. */
 bool ash_membership_serve_inlet(struct ash_membership *agent, struct ash_membership_inlet *inlet);
 /* Close inlet i; the last one takes its place. */
 void ash_membership_drop_inlet(struct ash_membership *agent, size_t i);

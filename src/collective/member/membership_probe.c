@@ -1,4 +1,4 @@
-/* Is a job there? All its contacts are asked at once; whoever accepts greets with a nonce. */
+/* Is a job there? All its contacts are asked at once; one that accepts greets with a nonce. */
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 
 #define OWN_POLLS 3               /* the owner's calls, the port, the job's address; then links, then inlets */
 #define WAIT_NS 1000000000ull     /* at most */
-#define STRANGER_NS 5000000000ull /* for one that connects to prove what it is: on a busy host that takes its time */
+#define STRANGER_NS 5000000000ull /* for one that connects to prove its identity: on a busy host that takes its time */
 
 static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inlets)
 {
@@ -84,7 +84,7 @@ void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
     ready = wait_ready(agent, count, now_ns, door_ns < until_ns ? door_ns : until_ns);
     serve_inlets(agent, ready > 0 ? agent->polls + OWN_POLLS + links : NULL, inlets);
     if (ready <= 0) return;
-    if (read(agent->wake_fd, &calls, sizeof(calls)) < 0) calls = 0; /* nobody called */
+    if (read(agent->wake_fd, &calls, sizeof(calls)) < 0) calls = 0; /* no wake-up was sent */
     serve_links(agent, agent->polls + OWN_POLLS, links);
     if (agent->polls[1].revents != 0) ash_membership_accept(agent, agent->opts.listen_fd);
     if (agent->polls[2].revents != 0 && agent->door_fd >= 0) ash_membership_accept(agent, agent->door_fd);

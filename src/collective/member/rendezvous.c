@@ -38,7 +38,7 @@ static bool gives_up(const struct ash_rendezvous *r)
     return r->gives_up != NULL && atomic_load(r->gives_up);
 }
 
-/* Wait until there is something to read from a descriptor, or somebody to accept. */
+/* Wait until a descriptor can be read, or has a connection to accept. */
 static int wait_for(const struct ash_rendezvous *r, int fd, uint64_t deadline_ns)
 {
     for (;;) {

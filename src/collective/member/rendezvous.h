@@ -20,7 +20,7 @@ struct ash_rendezvous {
     size_t rank, size;
     const char *host; /* where the first rank listens */
     int port;
-    double timeout_s;                        /* for everyone to come */
+    double timeout_s;                        /* for all ranks to come */
     int fd;                                  /* listening (first rank), or connected to the first rank */
     char own_address[ASH_SOCKET_ADDR_BYTES]; /* under which the first rank's network knows this host */
     char met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as other hosts connected to it */
@@ -29,9 +29,9 @@ struct ash_rendezvous {
 };
 
 /* The first rank listens (or uses the listening socket listen_fd, if that is not -1); the others connect to it.
- * -EADDRINUSE, -ENOENT where host cannot be resolved, or -ETIMEDOUT where there is no coordinator. */
+ * -EADDRINUSE, -ENOENT if host cannot be resolved, or -ETIMEDOUT without a coordinator. */
 int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int listen_fd, struct ash_err *err);
-/* Bring payload[payload_bytes]; payloads_out[size * payload_bytes] gets everyone's, by rank. Returns 0, or
+/* Bring payload[payload_bytes]; payloads_out[size * payload_bytes] gets those of all ranks, by rank. Returns 0, or
  * -ETIMEDOUT naming who is missing, -EINTR (a stop request, the same), -EEXIST (two processes claim one rank) or
  * -EPERM (refused by the first rank, with its reason). */
 int ash_rendezvous_exchange(struct ash_rendezvous *rendezvous, const void *payload, size_t payload_bytes,

@@ -143,7 +143,7 @@ static int receive_pair(const struct ash_alltoall *exchange, size_t round, size_
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-/* Everyone receives first from the rank that would aggregate for it; how that was sent is the choice of its node. */
+/* Every rank receives first from the rank that would aggregate for it; how that was sent is the choice of its node. */
 static int receive_first(struct ash_alltoall *exchange, size_t node)
 {
     const struct ash_net_head *head;

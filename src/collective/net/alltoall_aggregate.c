@@ -145,7 +145,7 @@ static int send_aggregate(struct ash_alltoall *exchange, size_t round, size_t r,
     return ash_net_send(exchange->net, buffer, r, at);
 }
 
-/* Walk over the pieces of a round, to copy in this rank's parts or to send and read what it aggregates. */
+/* Walk over the pieces of a round, to copy in this rank's parts or to send and read aggregated ones. */
 static int walk_round(struct ash_alltoall *exchange, size_t round, size_t room, bool copies_in)
 {
     const struct ash_net_view *view = exchange->view;

@@ -23,7 +23,7 @@ struct ash_alltoall {
     size_t intra_node, inter_node;          /* bytes that this rank has moved to others */
 };
 
-/* A rank's row: its vote, and what it sends to each rank. There are two, for alternate calls, so that a rank may
+/* A rank's row: its vote, and its byte count for each rank. There are two, for alternate calls, so that a rank may
  * write its next one while others still read. */
 static inline uint64_t *ash_alltoall_row(const struct ash_alltoall *exchange, size_t place)
 {

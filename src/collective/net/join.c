@@ -74,8 +74,8 @@ int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **pro
     rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &own.mailboxes, err);
     if (rc < 0) goto fail;
     ash_progress_get_addr(progress, &own.addr);
-    /* The same endpoints may have other numbers now. They are forgotten before anybody can send in this epoch: else
-     * what comes is taken for another rank's. */
+    /* The same endpoints may have other numbers now. They are forgotten before any rank can send in this epoch: else
+     * messages are taken for another rank's. */
     for (size_t r = 0; r < join->known; r++)
         ash_progress_disconnect(progress, (uint32_t)r);
     rc = exchange(join, &own, endpoints, err);

@@ -13,7 +13,7 @@ struct ash_net_endpoint {
 
 struct ash_net_join_opts {
     const struct ash_fabric_opts *fabric; /* may be NULL */
-    const char *node, *address;           /* this rank's node; an address of its own, numeric; NULL: not known */
+    const char *node, *address;           /* this rank's node; its own address, numeric; NULL: not known */
     uint64_t job;
     uint32_t epoch;
     size_t rank, size;
@@ -26,7 +26,7 @@ struct ash_net_join_opts {
 };
 
 /* Exchange addresses and make all ranks known to the progress engine. On 0 the caller owns *progress_out
- * (join->progress where there was one), *mailboxes_out and *addresses_out ([size], to be freed). */
+ * (join->progress if there was one), *mailboxes_out and *addresses_out ([size], to be freed). */
 int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **progress_out,
                  struct ash_net_mailboxes *mailboxes_out, struct ash_net_address **addresses_out, struct ash_err *err);
 

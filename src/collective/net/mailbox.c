@@ -50,7 +50,7 @@ struct ash_mailbox {
     bool has_failed;
 };
 
-/* What is sent to a rank: 32 bits of handle, 16 of kind, 16 of count. */
+/* A notification: 32 bits of handle, 16 of kind, 16 of count. */
 static uint64_t word_of(uint32_t handle, uint32_t kind, uint32_t count)
 {
     return (uint64_t)handle << 32 | (uint64_t)kind << 16 | count;
@@ -208,7 +208,7 @@ int ash_mailbox_connect(struct ash_mailbox *mailbox, const struct ash_mailbox_ad
     return rc;
 }
 
-/* The network may still read what was sent last; peers that do not answer are waited for no longer than this. */
+/* The network may still read the last message; peers that do not answer are waited for no longer than this. */
 static void finish_sends(struct ash_mailbox *mailbox)
 {
     uint64_t until_ns = ash_clock_ns() + CLOSE_NS;

@@ -1,6 +1,6 @@
 /* mailbox - where the messages of one group arrive and leave. For every other rank there is a queue pair: queues of
  * slots in the receiver's registered memory, which the sender writes (ash_fabric_write) and then notifies. The receiver
- * reads a message where it lies and returns the slot as a credit. Messages of a queue keep their order. One thread
+ * reads a message in place and returns the slot as a credit. Messages of a queue keep their order. One thread
  * sends and one (the same or another) receives; the events come from the thread that polls the progress engine. */
 #ifndef ASH_COLLECTIVE_NET_MAILBOX_H
 #define ASH_COLLECTIVE_NET_MAILBOX_H
@@ -37,7 +37,7 @@ int ash_mailbox_connect(struct ash_mailbox *mailbox, const struct ash_mailbox_ad
 /* An error has ended this rank's calls: peers shall not take the coming close for an end in good order, but wait for
  * the error. NULL is a no-op. */
 void ash_mailbox_fail(struct ash_mailbox *mailbox);
-/* Wait, a moment at most, until what was sent has left, and notify the peers. NULL is a no-op. */
+/* Wait, a moment at most, until sent messages have left, and notify the peers. NULL is a no-op. */
 void ash_mailbox_close(struct ash_mailbox *mailbox);
 
 /* Timeout callback of a wait, called from time to time: 0 to keep waiting, or the negative errno to return. rank is
@@ -62,7 +62,7 @@ int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, si
  * Returns 0 or what on_timeout returned. */
 int ash_mailbox_receive(struct ash_mailbox *mailbox, size_t rank, size_t ahead, const struct ash_mailbox_wait *wait,
                         const uint8_t **data_out);
-/* The same without waiting: NULL where there is none. */
+/* The same without waiting: NULL if there is none. */
 const uint8_t *ash_mailbox_peek(const struct ash_mailbox *mailbox, size_t rank);
 /* Release the oldest message of a rank: its slot goes back as a credit. Returns 0 or what on_timeout returned. */
 int ash_mailbox_release(struct ash_mailbox *mailbox, size_t rank, const struct ash_mailbox_wait *wait);

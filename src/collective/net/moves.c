@@ -157,7 +157,7 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
     gather.rows = rows_of(gather.view);
     rows = gather.view->map.nodes * ash_div_up(net->opts.size, gather.view->map.least); /* of any rank */
     if (gather.block * rows > ASH_NET_RESULT_BYTES) gather.block = ASH_NET_RESULT_BYTES / rows / 64 * 64;
-    if (size_bytes > 0 && own != in) memmove(own, in, size_bytes); /* where it is, its owner may still read it */
+    if (size_bytes > 0 && own != in) memmove(own, in, size_bytes); /* at its source, its owner may still read it */
     ash_assert(gather.block > 0);
     rounds = size_bytes == 0 ? 1 : ash_div_up(size_bytes, gather.block);
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {

@@ -1,5 +1,5 @@
 /* A group over several nodes: who is where, the memory of a node, and the frame of every call: comparing, waiting,
- * failing. Whoever is late is named rightly because waits of different kinds end one after the other: first those for a
+ * failing. The late rank is named rightly because waits of different kinds end one after the other: first those for a
  * rank of the same node that has not made the call, then those for a message, last those for a rank of the same node
  * that has made the call (it waits itself). */
 #include "collective/net/net_priv.h"
@@ -12,7 +12,7 @@
 #include "base/assert.h"
 
 #define GRACE_NS 500000000ull /* between the ends of the kinds of waits */
-#define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */
+#define NEWS_NS 1500000000ull /* the watch knows better the state of a rank that the network has lost */
 #define CLOSE_NS 1000000000ull
 #define CONTROL_BYTES ((size_t)256)
 
@@ -42,7 +42,7 @@ int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *
 /* The rank that has sent least in this call holds up the others. */
 static size_t slowest_rank(const struct ash_net *net, size_t rank)
 {
-    bool own = rank == net->opts.rank; /* it waits for the receiver of what it has sent */
+    bool own = rank == net->opts.rank; /* it waits for the receiver of its message */
     uint64_t least = own ? UINT64_MAX : ash_mailbox_arrived(net->mailbox, rank) - net->arrived[rank];
 
     if (!own && net->view != &net->flat) return rank; /* the others need not send anything */

@@ -1,6 +1,6 @@
-/* net - collectives between ranks of which not all share memory. Hierarchical: a node does through shared memory
- * what it can do by itself, and then every byte crosses once, each local rank carrying its share. Flat: every rank
- * exchanges with every other one, as if each were a node of its own. The bits are those of one node
+/* net - collectives between ranks of which not all share memory. Hierarchical: a node first reduces or gathers
+ * through shared memory, and then every byte crosses once, each local rank carrying its share. Flat: every rank
+ * exchanges with every other one, as if each were alone on its node. The bits are those of one node
  * (collective/net/reduce_plan.h). All ranks make the same calls in the same order; calls are compared inside a node
  * and across. The state of the group (ash_local_check) is that of its part on this node: errors of either end both.
  * One owner thread. */
@@ -44,7 +44,7 @@ void ash_net_mailboxes_close(struct ash_net_mailboxes *mailboxes);
 struct ash_net_opts {
     struct ash_progress *progress;
     struct ash_net_mailboxes mailboxes;      /* of this group; taken over, also on failure */
-    const struct ash_net_address *addresses; /* [size] everyone's, borrowed during open */
+    const struct ash_net_address *addresses; /* [size] of all ranks, borrowed during open */
     struct ash_local *local;                 /* the ranks of this node, connected; borrowed */
     size_t rank, size;
     const uint32_t *members;          /* [size] numbers in the root group */
@@ -64,7 +64,7 @@ int ash_net_barrier(struct ash_net *net, struct ash_err *err);
 /* As ash_group_all_reduce_parts. */
 int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
-/* As ash_group_reduce_scatter_parts; -E2BIG where there are too many parts for a message. */
+/* As ash_group_reduce_scatter_parts; -E2BIG if there are too many parts for a message. */
 int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                            size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
 /* As ash_group_all_gather. */

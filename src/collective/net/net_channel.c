@@ -13,7 +13,7 @@
 #include "collective/net/net_priv.h"
 
 #define LINE ((size_t)64)
-#define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */
+#define NEWS_NS 1500000000ull /* the watch knows better the state of a rank that the network has lost */
 
 /* In front of a message. */
 struct head {

@@ -65,7 +65,7 @@ static int window_all_reduce(void *comm, struct ash_window *const *windows, cons
     return ash_net_all_reduce(comm, parts, shares, ash_window_data(windows[0]), count, dtype, op, err);
 }
 
-/* Everyone gets all of it. */
+/* Every rank gets all of it. */
 static int window_reduce(void *comm, struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
                          const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                          struct ash_err *err)

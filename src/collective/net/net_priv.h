@@ -12,14 +12,14 @@
 #define ASH_NET_BOUNCE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
 
-/* Memory of a rank that its node has mapped: what it contributes to a round, and its results for the others. */
+/* Memory of a rank that its node has mapped: its contribution to a round, and its results for the others. */
 struct ash_net_shared {
     uint8_t bounce[ASH_NET_SLOTS][ASH_NET_BOUNCE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
     uint64_t row[2][1 + ASH_SHARES_RANKS_MAX]; /* of an all-to-all, every other call: see alltoall.c */
 };
 
-/* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */
+/* How the ranks of a group are taken to be placed: as they are, or each on another node. */
 struct ash_net_view {
     bool is_alone;               /* this rank shares its node with none */
     size_t node, here;           /* this rank's node, and its place there */

@@ -18,12 +18,12 @@
 #define EVENTS 64
 #define YIELD_NS 200000ull   /* a waiter gives its core away for so long before it sleeps */
 #define SLEEP_NS 20000000ull /* at most, so that bad news from elsewhere is noticed */
-#define REST_NS 5000000ull   /* the thread checks this often whether somebody still waits */
+#define REST_NS 5000000ull   /* the thread checks this often whether a thread still waits */
 #define IDLE_NS 100000000ull /* the longest sleep that the endpoint allows */
 
 /* ---- progress ---------------------------------------------------------------------------------------------------- */
 
-/* Take what has happened. The lock is held. Returns how many events there were. */
+/* Handle all pending events. The lock is held. Returns how many events there were. */
 static size_t take_events(struct ash_progress *progress)
 {
     struct ash_fabric_event events[EVENTS];

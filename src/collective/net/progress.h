@@ -2,7 +2,7 @@
  * endpoint that is not polled answers no peer. A thread that waits polls, so a call that waits has the shortest path to
  * its data and costs no other core; while no thread waits (the owner computes, or writes to a channel and continues), a
  * thread of the engine polls, asleep until the network has something. A thread alone would add its wake-up to every
- * wait; waits alone would leave what was posted last in this process until its next call. */
+ * wait; waits alone would leave the last posted message in this process until its next call. */
 #ifndef ASH_COLLECTIVE_NET_PROGRESS_H
 #define ASH_COLLECTIVE_NET_PROGRESS_H
 
@@ -16,8 +16,8 @@ struct ash_mailbox;
 struct ash_progress {
     struct ash_fabric *fabric;
     pthread_mutex_t lock; /* of the endpoint and of what follows */
-    pthread_cond_t news;  /* somebody has polled, or stops sleeping on the descriptor */
-    bool asleep;          /* somebody sleeps on the descriptor */
+    pthread_cond_t news;  /* a thread has polled, or stops sleeping on the descriptor */
+    bool asleep;          /* a thread sleeps on the descriptor */
     bool stop;
     int wake_fd;                   /* ends a sleep on the descriptor */
     struct ash_mailbox *mailboxes; /* all that are open, through next */

@@ -307,7 +307,7 @@ static int run_rounds(const struct sum *sum)
     return rc;
 }
 
-/* What is the same for both kinds of sums. plan: room for one. */
+/* Common to both kinds of sums. plan: room for one. */
 static struct sum make_sum(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                            size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_reduce_plan *plan)
 {

@@ -25,7 +25,7 @@ static bool overlaps(const struct ash_plan_job *job)
     return job->overlap_dispatch || stack->overlap_dispatch;
 }
 
-/* The job with today's dispatch, and with measured loads where there are some. */
+/* The job with today's dispatch, and with measured loads if there are any. */
 static struct ash_plan_job job_of(const struct ash_audit_job *job, const struct ash_layout *layout)
 {
     struct ash_plan_job today = job->job;

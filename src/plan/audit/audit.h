@@ -1,5 +1,5 @@
-/* audit - is the NVLink domain the right size for a mixture-of-experts model? What of the expert traffic leaves the
- * domain, what it costs, what would change it, and at which network the answer flips. */
+/* audit - is the NVLink domain the right size for a mixture-of-experts model? Its report: the share of expert traffic
+ * that leaves the domain, its cost, what would change it, and at which network the answer flips. */
 #ifndef ASH_PLAN_AUDIT_H
 #define ASH_PLAN_AUDIT_H
 
@@ -46,7 +46,7 @@ struct ash_audit {
 };
 
 /* Tokens that chose each expert, as counted: numbers with anything between them, as many as there are experts, into
- * counts. name is for messages. -EINVAL says what was found. */
+ * counts. name is for messages. -EINVAL names the text found. */
 int ash_audit_routing(const char *text, const char *name, size_t experts, double *counts, struct ash_err *err);
 /* Complete a job whose layout is given, with batch sequences per step (0: 16 micro-batches per replica). Returns 0 or
  * -EINVAL; err says what would do. */

@@ -1,5 +1,5 @@
-/* What an audit is asked, where it is not said: the batch, the layout around a number of ranks that share the experts,
- * and routing as it was counted. */
+/* Defaults of an audit: the batch, the layout around a number of ranks that share the experts,
+ * and measured routing. */
 #include "plan/audit/audit.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PASSES 16 /* micro-batches of a replica where nobody says: enough to see a pipeline's steady part */
+#define PASSES 16 /* micro-batches of a replica by default: enough to see a pipeline's steady part */
 #define TENSOR_MAX 8
 #define STAGES_MAX 64
 #define COUNT_MAX 1e18

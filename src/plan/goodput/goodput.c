@@ -9,7 +9,7 @@
 
 #define SEARCH_STEPS 60
 #define SCAN_POINTS 96
-#define LONGEST_S (30.0 * 86400.0) /* nobody waits longer between checkpoints */
+#define LONGEST_S (30.0 * 86400.0) /* the longest interval between checkpoints */
 
 const char *ash_goodput_name(enum ash_goodput_kind kind)
 {

@@ -106,7 +106,7 @@ void ash_goodput_plan(const struct ash_goodput_job *job, enum ash_goodput_kind k
 /* Solve. Pure arithmetic, exact but for what happens during the slow level's own stalls. */
 void ash_goodput_solve(const struct ash_goodput_way *way, struct ash_goodput_result *result_out);
 /* Simulate 8 or more (usually 32 or more) runs of about run_s seconds or less, one after the other, until about
- * wanted_failures have happened; fewer where that would take more than about max_events events. The same seed gives the
+ * wanted_failures have happened; fewer if that would take more than about max_events events. The same seed gives the
  * same result. */
 void ash_goodput_simulate(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
                           uint64_t seed, struct ash_goodput_sim *sim_out);

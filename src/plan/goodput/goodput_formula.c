@@ -1,6 +1,6 @@
 /* The two-level machine solved: a renewal argument per level. With failures at rate 1/M, a stretch of t seconds that
  * must pass without one takes (M + R')(e^(t/M) - 1) on average, R' = M(e^(R/M) - 1) being a recovery of R seconds that
- * may itself be interrupted (Daly 2006). A snapshot that counts only after a lag adds it to what is redone. */
+ * may itself be interrupted (Daly 2006). A snapshot that counts only after a lag adds it to the redone time. */
 #include "plan/goodput/goodput_priv.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* goodput_ledger: a run is a machine with one level, whose snapshots are its steps. What it has redone after a failure
- * is on average half of what lies between two snapshots, so the ledger says how far apart they are. */
+/* goodput_ledger: a run is a machine with one level, whose snapshots are its steps. The work redone after a failure is
+ * on average half of an interval between two snapshots, so the ledger gives that interval. */
 #include "plan/goodput/goodput_ledger.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* goodput_ledger - what a run's own ledger (DIR/ledger.json, written by `ashlar train`) says about its failures, and
- * what it predicts for other failure rates. */
+ * a prediction for other failure rates. */
 #ifndef ASH_PLAN_GOODPUT_LEDGER_H
 #define ASH_PLAN_GOODPUT_LEDGER_H
 

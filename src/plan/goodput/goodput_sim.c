@@ -45,7 +45,7 @@ static double draw_gap(struct simulation *sim)
     return -sim->way->mtbf_s * log1p(-ash_rng_uniform(sim->seed, STREAM_GAP, sim->draws++));
 }
 
-/* Time reaches `until` (progress is then what it is now): close the runs that end before it. */
+/* Time reaches `until` (at constant progress): close the runs that end before it. */
 static void pass_time(struct simulation *sim, double until)
 {
     while (sim->run_end <= until && sim->runs < sim->wanted_runs) {

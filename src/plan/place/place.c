@@ -327,7 +327,7 @@ static int sort_by_way(const struct ash_topology *topology, const int *hosts, in
     return 0;
 }
 
-/* Measure order and keep it where it is faster than what was found so far. */
+/* Measure order and keep it if it is the fastest so far. */
 static int keep_faster(const struct ash_placement_job *job, const struct ash_topology *topology, const int *order,
                        int *order_out, struct ash_placement *best)
 {

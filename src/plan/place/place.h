@@ -6,7 +6,7 @@
 #include "infra/topology/topology.h"
 #include "plan/train/step.h"
 
-/* Oversubscription of one layer that nobody has measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
+/* Oversubscription of one layer that was not measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
  * layer of the cluster of Llama 3 (The Llama 3 Herd of Models, section 3.3.1) and 1:1 below. */
 #define ASH_PLACEMENT_UPLINK_SHARE 0.5
 
@@ -24,7 +24,7 @@ struct ash_placement_job {
     const struct ash_consts *consts;
     struct ash_plan_job job;
     struct ash_layout layout;
-    double uplink_share; /* what one host gets across a layer, over what it gets across the one below; (0, 1] */
+    double uplink_share; /* what one host gets across a layer, divided by its rate across the one below; (0, 1] */
 };
 
 /* The traffic of one axis between hosts, in one step. */

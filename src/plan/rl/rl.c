@@ -81,8 +81,8 @@ static int plan_sampling(const struct ash_consts *consts, const struct ash_rl_jo
 
 /* ---- between them ------------------------------------------------------------------------------------------------ */
 
-/* A machine of samplers gets one copy of what its GPUs hold, over the network where there is more than one machine; a
- * machine passes on what it receives, so that the trainer sends it once. */
+/* A machine of samplers gets one copy of its GPUs' weights, over the network if there is more than one machine; a
+ * machine forwards it, so that the trainer sends it once. */
 static double handover(const struct ash_rl_job *job, const struct ash_rl_split *split)
 {
     const struct ash_cluster *cluster = &job->serve.cluster;

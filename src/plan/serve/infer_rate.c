@@ -50,7 +50,7 @@ static double batches_s(const struct ash_consts *consts, const struct ash_infer 
     return prefill_s(consts, infer, batch, load->in_tokens) + load->out_tokens * decode_s(consts, infer, load, batch);
 }
 
-/* A table of work done at once: whole batches, then what is left. */
+/* A table of work done at once: whole batches, then the rest. */
 static void predict_offline(const struct ash_consts *consts, const struct ash_infer *infer,
                             const struct ash_infer_load *load, double batch, struct ash_infer_rate *rate)
 {

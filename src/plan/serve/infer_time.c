@@ -232,7 +232,7 @@ static void add_link(struct pass *pass, double messages, double bytes)
     pass->time.network += network ? seconds : 0;
 }
 
-/* Two sums per layer where attention is cut; tokens sent to their experts and back where it is not. */
+/* Two sums per layer if attention is cut; else tokens sent to their experts and back. */
 static void add_links(struct pass *pass)
 {
     const struct ash_shape *shape = &pass->infer->shape;
@@ -303,7 +303,7 @@ void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *inf
     if (new_tokens <= 1) pass.sequences = fmax(1, pass.sequences);
     pass.tokens = pass.sequences * new_tokens;
     pass.mine_sequences = pass.sequences / pass.cut.groups;
-    if (new_tokens <= consts->infer_chunk) /* what is not cut into chunks stays whole in one group */
+    if (new_tokens <= consts->infer_chunk) /* a prompt that is not cut into chunks stays whole in one group */
         pass.mine_sequences = fmax(pass.mine_sequences, fmin(1, pass.sequences));
     pass.mine = pass.mine_sequences * new_tokens;
     add_layers(&pass);

@@ -13,7 +13,7 @@ struct ash_infer {
     struct ash_shape shape;
     struct ash_cluster cluster; /* the machines: how many GPUs the replica takes follows from the degrees below */
     int tp, pp, ep;             /* ep 1: experts are cut like everything else by tp */
-    int attn_dp;                /* groups that split requests for attention, cut inside by what is left; 1: none */
+    int attn_dp;                /* groups that split requests for attention, cut inside by the rest; 1: none */
     enum ash_gpu_precision weights, cache, compute; /* compute: of matrix products */
 };
 

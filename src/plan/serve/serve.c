@@ -141,7 +141,7 @@ static bool allowed(int wanted, int value)
     return wanted <= 0 || wanted == value;
 }
 
-/* Does this cut divide the model and fit the machines, and is it what was asked for? */
+/* Does this cut divide the model and fit the machines, and is it as requested? */
 static bool possible(const struct ash_serve_job *job, const struct ash_infer *infer)
 {
     const struct ash_shape *shape = &job->shape;

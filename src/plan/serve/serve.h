@@ -69,7 +69,7 @@ struct ash_serve_plan {
     size_t count;
     double gpus, machines;        /* in use; rented */
     double tokens_s, requests_s;  /* of all of them */
-    double usd_hour, usd_million; /* of what is rented; needed: at the rate of the arrivals; 0: price unknown */
+    double usd_hour, usd_million; /* of the rented machines; needed: at the rate of the arrivals; 0: price unknown */
     bool meets;                   /* the limits */
 };
 

@@ -15,7 +15,7 @@ struct ash_group_place ash_group_place_of(const struct ash_cluster *cluster, dou
     return (struct ash_group_place){.ranks = ranks, .local = ranks / domains, .domains = domains};
 }
 
-/* Bytes per second of one GPU towards its neighbours in the machine; PCIe where there is no NVLink. */
+/* Bytes per second of one GPU towards its neighbours in the machine; PCIe if there is no NVLink. */
 static double inner_rate(const struct ash_consts *consts, const struct ash_cluster *cluster)
 {
     const struct ash_gpu *gpu = cluster->machine.gpu;

@@ -31,7 +31,7 @@ static double nearest_multiple(double value, double part)
     return fmax(1, round(value / part)) * part;
 }
 
-/* The nearest batch that gives every GPU whole sequences or, where that is far from what was asked for, every GPU of a
+/* The nearest batch that gives every GPU whole sequences or, if that is far from the requested one, every GPU of a
  * machine. */
 static double rounded_batch(double batch, const struct ash_cluster *cluster)
 {
@@ -40,7 +40,7 @@ static double rounded_batch(double batch, const struct ash_cluster *cluster)
     return fabs(rounded / batch - 1) <= ROUNDED_MAX ? rounded : nearest_multiple(batch, cluster->machine.gpus);
 }
 
-/* With a batch: the best plan, where it is faster than floor. */
+/* With a batch: the best plan, if it is faster than floor. */
 static int search_batch(const struct ash_consts *consts, const struct ash_compare_job *asked, double batch,
                         double floor_tokens_s, struct ash_compare_row *row, struct ash_err *err)
 {
@@ -55,7 +55,7 @@ static int search_batch(const struct ash_consts *consts, const struct ash_compar
     return ash_search_run(consts, &row->job, &wanted, &row->plan, 1, &result, err);
 }
 
-/* Search with the batch as asked for and, where that is another, rounded: the faster one, where it is faster than
+/* Search with the batch as asked for and, if that differs, rounded: the faster one, if it is faster than
  * floor. -ERANGE: neither is. */
 static int search(const struct ash_consts *consts, const struct ash_compare_job *asked, double floor_tokens_s,
                   struct ash_compare_row *row, struct ash_err *err)

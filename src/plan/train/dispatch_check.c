@@ -100,7 +100,7 @@ static struct ash_dispatch traffic(enum kind kind, double ranks, double domains)
     return dispatch;
 }
 
-/* What was measured, predicted: GB/s as the source counts bytes, or microseconds. */
+/* The prediction of a measurement: GB/s as the source counts bytes, or microseconds. */
 static double predicted_of(enum kind kind, const struct ash_dispatch *dispatch, double domains,
                            const struct ash_dispatch_time *time)
 {

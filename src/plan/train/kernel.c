@@ -37,7 +37,7 @@ double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gp
     return gpu->flops[ASH_GPU_BF16] * share;
 }
 
-/* ceil of what is above 0 and not huge: searches ask a million times, and the library's is a call. */
+/* ceil of a value above 0 and not huge: searches ask a million times, and the library's is a call. */
 static double up(double value)
 {
     double whole = (double)(int64_t)value;

@@ -226,7 +226,7 @@ static void add_part(const struct ash_plan_layer_context *ctx, const struct ash_
     ash_plan_layer_add_tensor_traffic(ctx, part, share, layer);
 }
 
-/* What recomputation repeats in the backward pass: everything, or what is cheap and, where attention writes its scores,
+/* What recomputation repeats in the backward pass: everything, or the cheap parts and, if attention writes its scores,
  * all of that (arXiv 2205.05198). */
 static void add_recompute(enum ash_plan_recompute recompute, struct ash_plan_layer *layer)
 {

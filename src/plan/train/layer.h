@@ -8,7 +8,7 @@
 #include "plan/train/layout.h"
 
 struct ash_plan_parts {
-    double compute, memory, host; /* of the GPU's own work; host: what it waits for launches */
+    double compute, memory, host; /* of the GPU's own work; host: waits for launches */
     double nvlink, network;       /* exposed tensor-, context- and expert-parallel traffic */
     double awaited;               /* of that traffic: what the host waits for before it launches more; not in the sum */
     double tp_bytes, cp_bytes, ep_bytes; /* that one rank sends to other domains; not in the sum */

@@ -30,7 +30,7 @@ struct common_place {
 struct memo_slot {
     struct key key;
     struct ash_plan_layer layer, head;     /* layer: not settled yet */
-    double work_s[ASH_PLAN_RECOMPUTE_FIT]; /* of the settled ones, both ways; 0: nobody asked */
+    double work_s[ASH_PLAN_RECOMPUTE_FIT]; /* of the settled ones, both ways; 0: not computed */
 };
 
 struct ash_plan_layer_memo {
@@ -72,7 +72,7 @@ static const struct ash_plan_layer_common *common_of(struct ash_plan_layer_memo 
     return &place->common;
 }
 
-/* The place that has the layer, which is predicted where it was not there. */
+/* The place that has the layer, which is predicted on a miss. */
 static struct memo_slot *recall(struct ash_plan_layer_memo *memo, const struct ash_consts *consts,
                                 const struct ash_plan_job *job, const struct ash_layout *layout)
 {

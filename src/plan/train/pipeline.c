@@ -1,5 +1,5 @@
 /* A pipeline schedule simulated event by event. Each rank works through a fixed list (schedule.c), and a piece of work
- * starts when the rank is free and what it needs has arrived. */
+ * starts when the rank is free and its input has arrived. */
 #include "plan/train/pipeline_priv.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@
 #define PLAYED_PIECES 20000 /* of work; longer pipelines repeat themselves and are continued from a shorter one */
 #define PLAYED_ROUNDS 4 /* of as many micro-batches as there are stages: the ramps are over and the rhythm is found */
 
-/* A piece of work with what it waits for, so that simulating it is one comparison and one sum. */
+/* A piece of work and its dependencies, so that simulating it is one comparison and one sum. */
 struct task {
     double seconds, wait_s;
     const double *needs; /* the end of another piece, wait_s before this may start; NULL: nothing */
-    double *ends;        /* where its own end is noted; NULL: nobody asks */
+    double *ends;        /* where its own end is noted; NULL: not wanted */
     bool joined;         /* with the next */
 };
 

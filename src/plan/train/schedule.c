@@ -2,7 +2,7 @@
  * 2104.04473), ZB-H1 (Qi et al. 2023, arXiv 2401.10241), DualPipe (DeepSeek-V3, arXiv 2412.19437). */
 #include "plan/train/pipeline_priv.h"
 
-/* A list that is being written, and what was listed so far of each line. */
+/* A list that is being written, and the length of each line so far. */
 struct order {
     const struct ash_plan_pipeline *p;
     struct ash_plan_task *pieces;

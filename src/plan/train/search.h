@@ -16,9 +16,9 @@ struct ash_search {
     bool no_offload;       /* optimizer state must stay on the GPU */
     unsigned schedules;    /* bits of enum ash_plan_schedule that are tried after 1F1B: few frameworks have them */
     double floor_tokens_s; /* plans that are not faster are of no use; 0: all are */
-    bool uncounted;        /* nobody reads tried and fitting: what cannot be the best is skipped */
-    const struct ash_layout *hint;    /* one that may be good, as far as it can be cut so: what is slower is skipped */
-    struct ash_plan_layer_memo *memo; /* kept between searches of one job on one kind of machine; NULL: nothing is */
+    bool uncounted;        /* tried and fitting are not read: layouts that cannot be the best are skipped */
+    const struct ash_layout *hint;    /* one that may be good, as far as it can be cut so: slower ones are skipped */
+    struct ash_plan_layer_memo *memo; /* kept between searches of one job on one kind of machine; NULL: none */
 };
 
 struct ash_search_result {

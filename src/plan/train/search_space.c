@@ -49,7 +49,7 @@ static bool fits(struct ash_search_state *state, const struct ash_layout *layout
     struct ash_step_memory least;
     enum ash_plan_recompute leanest = layout->recompute == ASH_PLAN_RECOMPUTE_FIT
                                           ? ASH_PLAN_RECOMPUTE_FULL
-                                          : layout->recompute; /* of what is allowed */
+                                          : layout->recompute; /* of the allowed ones */
     double host;
 
     ash_step_memory_of(state->consts, state->job, layout, leanest, &least);
@@ -60,8 +60,8 @@ static bool fits(struct ash_search_state *state, const struct ash_layout *layout
     return least.total <= least.capacity && ash_plan_fits_host(state->job, &least);
 }
 
-/* Could a layout be faster than the best of its kind so far, than the slowest candidate that is kept, and than what is
- * there already? */
+/* Could a layout be faster than the best of its kind so far, than the slowest retained candidate, and than the present
+ * plan? */
 static bool may_be_kept(const struct ash_search_state *state, const struct ash_layout *layout,
                         const struct ash_plan *best)
 {
@@ -85,7 +85,7 @@ static bool is_hopeless(struct ash_search_state *state, const struct ash_layout 
 }
 
 /* Of a cut that has passed ash_layout_check. No other schedule, more chunks or a larger micro-batch needs less memory
- * than 1F1B with the smallest one, so where that does not fit nothing else of the cut is asked. */
+ * than 1F1B with the smallest one, so if that does not fit, the cut is skipped. */
 static void try_layout(struct ash_search_state *state, struct ash_layout layout, struct ash_plan *best)
 {
     struct ash_plan plan = {.layout = layout};
@@ -220,7 +220,7 @@ static bool is_hopeless_cut(struct ash_search_state *state, struct ash_layout la
     return true;
 }
 
-/* All ways to share the state of a cut, where there is one. */
+/* All ways to share the state of a cut, if there is one. */
 static void try_cut(struct ash_search_state *state, struct ash_layout layout)
 {
     if (ash_layout_check(state->job, &layout, NULL) == 0 && !is_hopeless_cut(state, layout))
@@ -289,7 +289,7 @@ static bool is_state_heavy(const struct ash_search_state *state)
     return state->best_count > 0 && memory->optimizer > OFFLOAD_SHARE * memory->capacity;
 }
 
-/* Everything, and with state in host memory where nothing fits without or where it takes much of the GPU. */
+/* Everything, and with state in host memory if nothing fits without or if it takes much of the GPU. */
 void ash_search_enumerate(struct ash_search_state *state)
 {
     enumerate(state);

@@ -17,7 +17,7 @@
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------ */
 
-/* Layers of virtual stage v: even, or with the embedding and the output counted as layers where that divides. */
+/* Layers of virtual stage v: even, or with the embedding and the output counted as layers if that divides. */
 static double layers_of(double layers, int virtual_stages, int v)
 {
     double even = floor(layers / virtual_stages), rest = layers - even * virtual_stages;

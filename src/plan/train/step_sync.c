@@ -41,7 +41,7 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
 
 /* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, during the first forward pass.
  * Gradients go once during the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
- * during every one. What is hidden slows the compute that hides it. */
+ * during every one. Overlapped traffic slows the compute that hides it. */
 static void add_data_parallel(const struct ash_step_context *ctx, double forward_s, double backward_s,
                               int micro_batches, struct ash_plan_step *step)
 {

@@ -41,7 +41,7 @@ static void add_plan(struct list *list, const struct ash_plan *plan, const char 
                                                       .fits = plan->step.fits};
 }
 
-/* The plan's layout under the trial's job, where it is possible. */
+/* The plan's layout under the trial's job, if it is possible. */
 static void add(struct list *list, struct trial *trial, const char *change)
 {
     struct ash_plan plan = {.layout = trial->layout};
@@ -52,7 +52,7 @@ static void add(struct list *list, struct trial *trial, const char *change)
     add_plan(list, &plan, change);
 }
 
-/* The plan's own layout for the trial's hardware, where it is faster than the one that a search found. */
+/* The plan's own layout for the trial's hardware, if it is faster than the one that a search found. */
 static void prefer_own(const struct list *list, const struct trial *trial, struct ash_plan *best)
 {
     struct ash_plan own = {.layout = trial->layout};

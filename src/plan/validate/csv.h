@@ -12,7 +12,7 @@
 struct ash_csv; /* owns every text that it returns */
 
 /* Read a whole table. name is for messages. Rows shorter than the header are filled up with empty fields; longer ones
- * (unless what is too much is empty), text after a closing quote and a quote that is never closed are -EINVAL with the
+ * (unless the extra fields are empty), text after a closing quote and a quote that is never closed are -EINVAL with the
  * line. Empty lines are skipped. */
 int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct ash_csv **csv_out, struct ash_err *err);
 /* The same from a file of at most ASH_CSV_MAX_BYTES. */
@@ -33,7 +33,7 @@ size_t ash_csv_rows(const struct ash_csv *csv);
 bool ash_csv_has(const struct ash_csv *csv, const char *column);
 /* The field of a row (below ash_csv_rows), "" where the table has no such column. */
 const char *ash_csv_field(const struct ash_csv *csv, size_t row, const char *column);
-/* The same as a number ("1,024", "~9000" and "8K" too); fallback where it is empty or no finite number. */
+/* The same as a number ("1,024", "~9000" and "8K" too); fallback if it is empty or no finite number. */
 double ash_csv_number(const struct ash_csv *csv, size_t row, const char *column, double fallback);
 
 #endif

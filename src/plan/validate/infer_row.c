@@ -117,7 +117,7 @@ static double total_rate(const struct reader *reader, const struct ash_infer_row
     return rate > 0 ? rate : number(reader, "req_s", 0) * out;
 }
 
-/* Tokens/s where the row has them and they count, else the latencies. Where prefill had machines of its own, tokens/s
+/* Tokens/s if the row has them and they count, else the latencies. If prefill had its own machines, tokens/s
  * of the whole say little of one replica: time between tokens. */
 static int read_measured(const struct reader *reader, double replicas, struct ash_infer_row *row, struct ash_err *err)
 {

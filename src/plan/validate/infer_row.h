@@ -11,11 +11,11 @@ enum ash_infer_metric { ASH_INFER_TOKENS_S, ASH_INFER_TTFT_S, ASH_INFER_TPOT_S }
 struct ash_infer_row {
     struct ash_infer infer;
     struct ash_infer_load load;
-    enum ash_infer_metric metric; /* what was measured: output tokens/s of the replica where it says, else latency */
+    enum ash_infer_metric metric; /* the measurement: output tokens/s of the replica if given, else latency */
     double measured;
 };
 
-/* Read a row. -EINVAL (a sentence says which column) where it cannot be predicted: no measurement, an unknown GPU, a
+/* Read a row. -EINVAL (a sentence says which column) if it cannot be predicted: no measurement, an unknown GPU, a
  * model without sizes, a load without lengths. */
 int ash_infer_row_read(const struct ash_catalog *catalog, const struct ash_csv *csv, size_t row,
                        struct ash_infer_row *row_out, struct ash_err *err);

@@ -5,8 +5,8 @@
 #include "infra/catalog.h"
 #include "plan/validate/csv.h"
 
-/* gpus GPUs of the kind in the column gpu, in machines of the column system where that names one with such GPUs, else
- * in the usual machine for them, or, where the catalog has none, in one of eight with a network port of 400 Gbps each.
+/* gpus GPUs of the kind in the column gpu, in machines of the column system if that names one with such GPUs, else
+ * in the usual machine for them, or, if the catalog has none, in one of eight with a network port of 400 Gbps each.
  * A network or a size of the NVLink domain that the column interconnect states replaces the catalog's. -EINVAL (a
  * sentence says why) for a GPU that is not known and an impossible number of them. */
 int ash_row_cluster(const struct ash_catalog *catalog, const struct ash_csv *csv, size_t row, double gpus,

@@ -110,7 +110,7 @@ static int from_columns(const struct ash_csv *csv, size_t row, struct ash_shape 
     return 0;
 }
 
-/* A dense model of which nobody says more than its size: as wide and deep as others of that size are. */
+/* A dense model known by its size only: as wide and deep as others of that size are. */
 static int from_params(const char *name, double params, struct ash_shape *shape_out, struct ash_err *err)
 {
     struct ash_shape shape = {.gated = true, .vocab = VOCAB_UNSTATED, .head_dim = 128};

@@ -1,6 +1,6 @@
 /* validate - predict every row of a file of published measurements and see how far off the model is. Two forms of file
- * are known by their columns: training (tokens_s_gpu) and inference (out_tok_s_total). Nothing of a row but what was
- * known before the run is used for its prediction. */
+ * are known by their columns: training (tokens_s_gpu) and inference (out_tok_s_total). A prediction uses only columns
+ * that were known before the run. */
 #ifndef ASH_PLAN_VALIDATE_H
 #define ASH_PLAN_VALIDATE_H
 

@@ -13,7 +13,7 @@ struct ash_validate_context {
 };
 
 /* Give columns that others named otherwise the names that are asked for, and say which form of file it is. -EINVAL
- * where it has no measurement of either. */
+ * if it has no measurement of either. */
 int ash_validate_form(struct ash_csv *csv, const char *path, bool *training_out, struct ash_err *err);
 
 /* Fill measured and expected of one training row, or return -EINVAL with the reason in row. */

@@ -72,7 +72,7 @@ static int degree(const struct ash_csv *csv, size_t i, const char *column, doubl
     return (int)fmin(fmax(1, ash_csv_number(csv, i, column, fallback)), ASH_CLUSTER_GPUS_MAX);
 }
 
-/* The pipeline schedule that a row names, where it names one. */
+/* The pipeline schedule that a row names, if it names one. */
 static enum ash_plan_schedule schedule_of(const struct ash_csv *csv, size_t i)
 {
     static const char *const columns[] = {"schedule", "framework", "extra"};
@@ -139,7 +139,7 @@ static bool records_parts(const char *extra)
     return says(extra, "cuda_graph=") && !says(extra, "cuda_graph=full");
 }
 
-/* The kind of software; what is called like the fused kind was of the early one before flash attention came into it. */
+/* The kind of software; software of the fused kind's name was of the early kind before flash attention came into it. */
 static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i, const struct ash_gpu *gpu)
 {
     const struct ash_stack *stack =
@@ -166,7 +166,7 @@ static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct as
     job->graphs = says(extra, "cuda_graph=full"); /* graphs of parts of a layer leave the host as busy as before */
 }
 
-/* A micro-batch that nobody states is the best one that divides and fits. */
+/* An unstated micro-batch is the best one that divides and fits. */
 static void predict(const struct ash_validate_context *context, const struct ash_plan_job *job,
                     struct ash_layout *layout, struct ash_plan_step *step_out)
 {
