@@ -4,10 +4,8 @@
 #include "base/assert.h"
 
 static const struct ash_opt opts[] = {
-    {.name = "catalog",
-     .type = ASH_OPT_LIST,
-     .offset = offsetof(struct ash_catalog_flags, catalog),
-     .help = "YAML files with machines of your own"},
+    {"catalog", ASH_OPT_LIST, offsetof(struct ash_catalog_flags, catalog), NULL, "YAML files with machines of your own",
+     0, 0, NULL},
 };
 
 const struct ash_opt_table ash_catalog_table = {

@@ -12,10 +12,8 @@ struct flags {
 };
 
 static const struct ash_opt ls_opts[] = {
-    {.name = "json",
-     .type = ASH_OPT_BOOL,
-     .offset = offsetof(struct flags, json),
-     .help = "print the whole catalog as one JSON object"},
+    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print the whole catalog as one JSON object", 0, 0,
+     NULL},
 };
 
 static const struct ash_opt_table ls_table = {

@@ -13,10 +13,8 @@ struct flags {
 };
 
 static const struct ash_opt show_opts[] = {
-    {.name = "json",
-     .type = ASH_OPT_BOOL,
-     .offset = offsetof(struct flags, json),
-     .help = "print one JSON object with the sources' addresses"},
+    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print one JSON object with the sources' addresses", 0,
+     0, NULL},
 };
 
 static const struct ash_opt_table show_table = {

@@ -17,38 +17,19 @@ static const char *const precisions[] = {"fp32", "bf16", NULL};
 enum { PRECISION_FP32, PRECISION_BF16 };
 
 static const struct ash_opt opts[] = {
-    {.name = "threads",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(threads),
-     .default_text = "0",
-     .help = "threads; 0: one per core. Changes the speed, never the result",
-     .max = 256},
-    {.name = "backend",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(backend),
-     .help =
-         "which kernels to use (cpu: the processor's best), or which GPU (cuda, cuda:1); default: the GPU where there "
-         "is one that `ashlar version` can use"},
-    {.name = "cpu",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(backend),
-     .help = "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command"},
-    {.name = "precision",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(precision),
-     .default_text = "fp32",
-     .help = "bf16: round what is multiplied to bfloat16, as in bf16 training",
-     .choices = precisions},
-    {.name = "mode",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(mode),
-     .default_text = "exact",
-     .help = ASH_MODE_HELP,
-     .choices = ash_mode_names},
-    {.name = "profile",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(profile),
-     .help = "write every op with its time to this file, a Chrome trace, and print a table; slows it down"},
+    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
+     256, NULL},
+    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
+     "which kernels to use (cpu: the processor's best), or which GPU (cuda, cuda:1); default: the GPU where there is "
+     "one that `ashlar version` can use",
+     0, 0, NULL},
+    {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
+     "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
+     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
+    {"mode", ASH_OPT_CHOICE, FIELD(mode), "exact", ASH_MODE_HELP, 0, 0, ash_mode_names},
+    {"profile", ASH_OPT_STRING, FIELD(profile), NULL,
+     "write every op with its time to this file, a Chrome trace, and print a table; slows it down", 0, 0, NULL},
 };
 
 const struct ash_opt_table ash_engine_table = {

@@ -20,20 +20,11 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt flight_opts[] = {
-    {.name = "job",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(job),
-     .help = "which job's recorders; default: the one that recorded last"},
-    {.name = "torch",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(torch),
-     .help = "write rank_N files for PyTorch's torchfrtrace into this folder"},
-    {.name = "last",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(last),
-     .max = 4096,
-     .help = "print the last calls of each rank, this many"},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    {"job", ASH_OPT_STRING, FIELD(job), NULL, "which job's recorders; default: the one that recorded last", 0, 0, NULL},
+    {"torch", ASH_OPT_STRING, FIELD(torch), NULL, "write rank_N files for PyTorch's torchfrtrace into this folder", 0,
+     0, NULL},
+    {"last", ASH_OPT_INT, FIELD(last), NULL, "print the last calls of each rank, this many", 0, 4096, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
 static const struct ash_opt_table flight_table = {"", "flags", flight_opts, ASH_COUNT(flight_opts)};
 

@@ -42,27 +42,12 @@ static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
 #define FIELD(name) offsetof(struct convert, name)
 
 static const struct ash_opt convert_opts[] = {
-    {.name = "dtype",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(dtype),
-     .help = "precision of the new weights",
-     .choices = dtype_names},
-    {.name = "quant",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(quant),
-     .help = "quantise instead, into DST/model.gguf",
-     .choices = quant_names},
-    {.name = "gguf",
-     .type = ASH_OPT_BOOL,
-     .offset = FIELD(gguf),
-     .default_text = "false",
-     .help = "write DST/model.gguf, which llama.cpp reads too, instead of safetensors"},
-    {.name = "max_shard_size",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(max_shard_size),
-     .default_text = "5g",
-     .help = "bytes of one file at most (500m, 5g); 0: one file",
-     .max = INFINITY},
+    {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
+    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf", 0, 0, quant_names},
+    {"gguf", ASH_OPT_BOOL, FIELD(gguf), "false",
+     "write DST/model.gguf, which llama.cpp reads too, instead of safetensors", 0, 0, NULL},
+    {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
+     INFINITY, NULL},
 };
 
 static const struct ash_opt_table convert_table = {

@@ -29,8 +29,8 @@ struct info_flags {
 #define FIELD(name) offsetof(struct info_flags, name)
 
 static const struct ash_opt info_opts[] = {
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
-    {.name = "tensors", .type = ASH_OPT_BOOL, .offset = FIELD(tensors), .help = "list every tensor too"},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {"tensors", ASH_OPT_BOOL, FIELD(tensors), NULL, "list every tensor too", 0, 0, NULL},
 };
 
 static const struct ash_opt_table info_table = {

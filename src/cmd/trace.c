@@ -20,27 +20,14 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt trace_opts[] = {
-    {.name = "steps",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(steps),
-     .help = "which steps, FIRST-LAST; default: all that the rings hold"},
-    {.name = "job",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(job),
-     .help = "which job's ranks; default: the one that recorded last"},
-    {.name = "server",
-     .type = ASH_OPT_BOOL,
-     .offset = FIELD(server),
-     .help = "requests and passes of servers instead of steps of ranks"},
-    {.name = "request",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(request),
-     .help = "with --server: only requests whose id has this in it (X-Request-Id)"},
-    {.name = "out",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(out),
-     .default_text = "trace.json",
-     .help = "file to write; Perfetto and speedscope open it"},
+    {"steps", ASH_OPT_STRING, FIELD(steps), NULL, "which steps, FIRST-LAST; default: all that the rings hold", 0, 0,
+     NULL},
+    {"job", ASH_OPT_STRING, FIELD(job), NULL, "which job's ranks; default: the one that recorded last", 0, 0, NULL},
+    {"server", ASH_OPT_BOOL, FIELD(server), NULL, "requests and passes of servers instead of steps of ranks", 0, 0,
+     NULL},
+    {"request", ASH_OPT_STRING, FIELD(request), NULL,
+     "with --server: only requests whose id has this in it (X-Request-Id)", 0, 0, NULL},
+    {"out", ASH_OPT_STRING, FIELD(out), "trace.json", "file to write; Perfetto and speedscope open it", 0, 0, NULL},
 };
 static const struct ash_opt_table trace_table = {"", "flags", trace_opts, ASH_COUNT(trace_opts)};
 

@@ -26,7 +26,7 @@ struct version_flags {
 #define FIELD(name) offsetof(struct version_flags, name)
 
 static const struct ash_opt version_opts[] = {
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
 
 static const struct ash_opt_table version_table = {

@@ -12,7 +12,7 @@ struct flags {
 };
 
 static const struct ash_opt list_opts[] = {
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct flags, json), .help = "print a JSON list"},
+    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print a JSON list", 0, 0, NULL},
 };
 
 static const struct ash_opt_table list_table = {

@@ -8,14 +8,9 @@
 const char *const ash_plan_precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 
 static const struct ash_opt plan_opts[] = {
-    {.name = "catalog",
-     .type = ASH_OPT_LIST,
-     .offset = FIELD(machines.catalog),
-     .help = "YAML files with machines of your own"},
-    {.name = "set",
-     .type = ASH_OPT_LIST,
-     .offset = FIELD(set),
-     .help = "name=value of a constant of the cost model (ashlar plan constants)"},
+    {"catalog", ASH_OPT_LIST, FIELD(machines.catalog), NULL, "YAML files with machines of your own", 0, 0, NULL},
+    {"set", ASH_OPT_LIST, FIELD(set), NULL, "name=value of a constant of the cost model (ashlar plan constants)", 0, 0,
+     NULL},
 };
 
 const struct ash_opt_table ash_plan_table = {

@@ -14,12 +14,7 @@ struct flags {
 
 static const struct ash_opt machines_opts[] = {
     ASH_PLAN_OPT_MODEL(FIELD(model)),
-    {.name = "tokens",
-     .type = ASH_OPT_DOUBLE,
-     .offset = FIELD(tokens),
-     .help = "tokens to train on (15T, 15e12)",
-     .min = 1,
-     .max = 1e18},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12)", 1, 1e18, NULL},
     ASH_PLAN_OPT_JSON(FIELD(json)),
 };
 

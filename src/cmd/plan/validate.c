@@ -14,11 +14,8 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt validate_opts[] = {
-    {.name = "json",
-     .type = ASH_OPT_BOOL,
-     .offset = FIELD(json),
-     .help = "print one JSON object: groups and every row"},
-    {.name = "rows", .type = ASH_OPT_BOOL, .offset = FIELD(rows), .help = "list every row, not only the groups"},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object: groups and every row", 0, 0, NULL},
+    {"rows", ASH_OPT_BOOL, FIELD(rows), NULL, "list every row, not only the groups", 0, 0, NULL},
 };
 
 static const struct ash_opt_table validate_table = {
