@@ -21,7 +21,7 @@
 static const struct road {
     const char *name;
     struct ash_fabric_opts opts;
-    bool registered; /* memory of the caller's own, that nobody can map */
+    bool registered; /* the caller's memory, which cannot be mapped */
     size_t notes, writes;
     int peer; /* 0: shm, 1: tcp */
 } roads[] = {

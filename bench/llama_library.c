@@ -1,5 +1,5 @@
-/* llama.cpp's own quantiser, from the libraries that npm's node-llama-cpp brings: quantised files, and values of blocks, that
- * nobody here made.
+/* llama.cpp's own quantiser, from the libraries that npm's node-llama-cpp brings: quantised files, and values of
+ * blocks, from another maker.
  *   llama_library FOLDER quantise FROM.gguf TO.gguf NUMBER   NUMBER is llama.cpp's of a kind of file: 15 is Q4_K_M
  *   llama_library FOLDER values TO.safetensors               random blocks of every type, and their values as floats */
 #include <dlfcn.h>

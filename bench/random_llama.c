@@ -1,6 +1,6 @@
 /* random_llama DIR [LAYERS]: a Hugging Face folder of a Llama of 1.1e9 random bf16 weights (22 layers), with a
- * tokenizer that knows bytes and made-up words. Speed does not depend on what weights say; a folder that nobody need
- * download makes the comparison repeatable. */
+ * tokenizer that knows bytes and made-up words. Speed does not depend on what weights say; a folder without a download
+ * makes the comparison repeatable. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,8 @@ static void add_layer(struct folder *folder, int layer)
     }
 }
 
-/* Random bf16 values, four of each random number; norms are 1. The last matrix gives special tokens and bytes a logit of
+/* Random bf16 values, four of each random number; norms are 1. The last matrix gives special tokens and bytes a logit
+ * of
  * 0, so that answers are words: not every server can write bytes that are no text. */
 static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
 {

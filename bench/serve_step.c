@@ -201,7 +201,7 @@ static void null_close(struct null_core *null)
     ash_exec_fini(&null->exec);
 }
 
-/* Sequences of `prompt` tokens that nobody shares, all running and with their prompts done. */
+/* Sequences of `prompt` tokens without a shared prefix, all running and with their prompts done. */
 static int null_start(struct null_core *null, struct null_seq *seqs, size_t count, size_t prompt, size_t answer,
                       struct ash_err *err)
 {

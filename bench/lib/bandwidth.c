@@ -18,7 +18,7 @@ struct work {
     int thread_count;
 };
 
-static volatile uint64_t sink; /* what was read goes here, so that reading it is needed */
+static volatile uint64_t sink; /* sums of the data, so that reads cannot be removed */
 
 int bench_bandwidth_init(struct bench_bandwidth *bandwidth, struct ash_err *err)
 {

@@ -1,4 +1,4 @@
-/* row - one line of the table: what was measured, compared with the peer's. */
+/* row - one line of the table: our figure, compared with the peer's. */
 #ifndef BENCH_ROW_H
 #define BENCH_ROW_H
 

@@ -11,8 +11,8 @@ typedef void (*bench_body_fn)(void *ctx, int thread);
  * first begin to the last end, or a negative errno when threads cannot be started. */
 double bench_team_run(int thread_count, bench_body_fn body, void *ctx);
 
-/* Wait (2 s at most) until this process's own threads are idle: libraries let their workers spin after a call, and
- * whoever is measured next would pay for it. */
+/* Wait (2 s at most) until this process's own threads are idle: libraries let their workers spin after a call, which
+ * would slow the next measurement. */
 void bench_settle(void);
 
 /* The middle value (the mean of the middle two); sorts values. 0 for none. */

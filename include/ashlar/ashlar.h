@@ -103,7 +103,7 @@ enum ash_finish {
     ASH_FINISH_STOP,       /* a stop string came */
     ASH_FINISH_MAX_TOKENS, /* it is as long as was asked for */
     ASH_FINISH_CONTEXT,    /* the context is full */
-    ASH_FINISH_CANCELLED,  /* nobody waits for it any more */
+    ASH_FINISH_CANCELLED,  /* its result is not wanted any more */
     ASH_FINISH_FAILED,     /* an error says why */
 };
 

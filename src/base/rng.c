@@ -150,7 +150,7 @@ static void draw_normals(uint64_t seed, uint64_t stream, uint64_t first, double 
         uint64_t turn = draw(v_key, first + i) >> 11; /* of 2^53 */
 
         u[i] = 1.0 - to_uniform(draw(u_key, first + i)); /* (0, 1]: its logarithm is finite */
-        quarter[i] = (turn + ((uint64_t)1 << 50)) >> 51; /* the nearest one, and what is left of the angle */
+        quarter[i] = (turn + ((uint64_t)1 << 50)) >> 51; /* the nearest one, and the rest of the angle */
         t[i] = (double)((int64_t)turn - (int64_t)(quarter[i] << 51)) * 0x1p-53 * 6.28318530717958647692;
     }
     logarithms(u, logs);

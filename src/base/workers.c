@@ -29,7 +29,7 @@
 #define SPIN_NS 1000000     /* longer than the gap between two loops of a step, and than the tail of one */
 #define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
 #define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
-#define RANGES_OF_REST 2    /* a thread, of what is left: they get shorter, so that unlike threads end together */
+#define RANGES_OF_REST 2 /* a thread, of the remaining units: they get shorter, so that unlike threads end together */
 
 #define PIECES_OF_STRETCH 4 /* a thread takes so much of its stretch, and leaves the rest for others to take */
 

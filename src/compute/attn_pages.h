@@ -1,5 +1,5 @@
 /* attn_pages - where keys and values are: in one run, or in the pages of a cache. A page has its keys in the order in
- * which scores are summed, so nothing is laid out anew when they are read. */
+ * which scores are summed, so they are read in place. */
 #ifndef ASH_COMPUTE_ATTN_PAGES_H
 #define ASH_COMPUTE_ATTN_PAGES_H
 

@@ -59,7 +59,7 @@ bool ash_backend_gpu_follows(const char *arithmetic);
 /* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact" (or "fast", with what that means), into buf. Returns buf. */
 const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes);
 
-/* Bytes of the GPU's memory that nobody has. 0 on the CPU. */
+/* Free bytes of the GPU's memory. 0 on the CPU. */
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
 /* Is a library tried on every new shape of a bf16 product? */
 bool ash_backend_has_library(const struct ash_exec *exec);

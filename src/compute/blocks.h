@@ -2,7 +2,7 @@
  *   - A row: blocks of ASH_SUM_BLOCK adjacent columns, filled up with zeros. Each is added by neighbours (0 + 1, 2 + 3,
  *     ...; then these pairs, and so on); two products are fma(a1, b1, a0 * b0). Block b goes to partial sum b modulo
  *     ASH_SUM_LANES, ascending from 0. Then halves are added pairwise (l with l + 16, then + 8, + 4, + 2, + 1).
- *     A warp does that with 16-byte reads, and whoever makes a row can leave its blocks' sums.
+ *     A warp does that with 16-byte reads, and the kernel that makes a row can leave its blocks' sums.
  *   - A row of exponentials of logits: blocks of ASH_LOSS_BLOCK columns. Column c belongs to class c modulo
  *     ASH_LOSS_CLASSES; a class is one chain, ascending from 0, and the classes are added by neighbours. Blocks go to
  *     partial sums as above. So tensor cores leave them in registers, two classes in each of four threads.

@@ -321,7 +321,7 @@ struct ash_exec {
     size_t broadcast_at;                         /* where the next slot begins */
     struct ash_buffer fetches[ASH_EXEC_FETCHES]; /* of ash_exec_fetch, without a GPU */
     struct ash_cuda_backend *cuda;               /* the GPU, its queue and kernels; NULL on the CPU */
-    struct ash_profile *profile;                 /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
+    struct ash_profile *profile;                 /* measures its ops; NULL: none (compute/profile/profile.h) */
 };
 
 /* Bind a backend to its memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path

@@ -39,7 +39,7 @@ struct ash_route_group_args {
 
 /* Products of rows that are sorted by group with their group's matrix: y[r, :] = x[r, :] w[g]^T for rows starts[g] ...
  * starts[g + 1] - 1. To the bit what matrix->gemm gives, group by group. How many rows a group has is read where the
- * op runs, so that nobody waits for it. */
+ * op runs, so that the host never waits for it. */
 struct ash_grouped_args {
     size_t groups, rows, N, K;  /* rows: of all groups */
     const int32_t *starts;      /* [groups + 1] */

@@ -1,5 +1,5 @@
-/* squares - the sum of squares of any number of floats, exact to a fixed grid, so that it has no order: whoever holds
- * which of them, the sum is the same. Each square is cut off to a whole number of units of 2^(2 exponent - 62), where
+/* squares - the sum of squares of any number of floats, exact to a fixed grid, so that it has no order: the sum is the
+ * same for any split over ranks. Each square is cut off to a whole number of units of 2^(2 exponent - 62), where
  * 2^exponent is above the largest; integers add up without rounding. Shared by all backends. */
 #ifndef ASH_COMPUTE_SQUARES_H
 #define ASH_COMPUTE_SQUARES_H

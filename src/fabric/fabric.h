@@ -6,7 +6,7 @@
  * Memory is registered once and described to others by a key, which is plain data and may
  * be sent.
  *
- * Order: what is posted to one peer arrives in any order, but a notification arrives after everything that was posted
+ * Order: messages posted to one peer arrive in any order, but a notification arrives after everything that was posted
  * to the same peer before it. One owner thread per endpoint. Nothing here waits; ash_fabric_poll makes progress. */
 #ifndef ASH_FABRIC_FABRIC_H
 #define ASH_FABRIC_FABRIC_H
@@ -58,14 +58,14 @@ struct ash_fabric_key {
 /* Attach this process. Path auto without a usable network is no error: then only peers on the node can be added. */
 int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabric_out, struct ash_err *err);
 /* Regions and remotes must be gone. Peers that stay see this endpoint as lost with -ESHUTDOWN. Waits, a second at most,
- * until the network has taken what was posted. NULL is a no-op. */
+ * until the network has taken all posted messages. NULL is a no-op. */
 void ash_fabric_close(struct ash_fabric *fabric);
 /* The address of this endpoint, for others to add it as a peer. */
 void ash_fabric_get_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out);
 
 /* Make a peer known, or known again under a new address (it has restarted: a new epoch); its remotes must be opened
- * anew. Notifications that it sent before it was known here are kept for it. -EPROTO: not an address, or one of another
- * version. -ENETUNREACH: no path leads there. -ESRCH: it is gone already. */
+ * again. Notifications that it sent before it was known here are kept for it. -EPROTO: not an address, or one of
+ * another version. -ENETUNREACH: no path leads there. -ESRCH: it is gone already. */
 int ash_fabric_add_peer(struct ash_fabric *fabric, uint32_t peer, const struct ash_fabric_addr *addr,
                         struct ash_err *err);
 /* Forget a peer: everything posted to it ends with -ECONNRESET. An unknown number is a no-op. */
@@ -83,7 +83,7 @@ int ash_region_alloc(struct ash_fabric *fabric, size_t size_bytes, struct ash_re
 /* Memory that exists already (any mapping; borrowed until close). */
 int ash_region_register(struct ash_fabric *fabric, void *data, size_t size_bytes, struct ash_region **region_out,
                         struct ash_err *err);
-/* What was posted and has not gone out yet (to a peer that does not answer, say) ends with -ECANCELED. */
+/* Posted messages that have not left yet (to a peer that does not answer, say) end with -ECANCELED. */
 void ash_region_close(struct ash_region *region);
 /* The memory. */
 void *ash_region_data(const struct ash_region *region);

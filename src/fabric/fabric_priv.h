@@ -38,7 +38,7 @@ static inline struct ash_peer *ash_fabric_peer(const struct ash_fabric *fabric, 
 
 /* Forget all peers and free the table. */
 void ash_fabric_drop_all(struct ash_fabric *fabric);
-/* Add what has happened since the last call to the metrics. */
+/* Add the events since the last call to the metrics. */
 void ash_fabric_tell_metrics(struct ash_fabric *fabric);
 
 #endif

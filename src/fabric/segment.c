@@ -17,7 +17,7 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; this C library does not know it yet */
 #endif
-#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: no process gets a bus error */
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* a mapping stays valid: no process gets a bus error */
 
 /* Reserve addresses that start on a huge-page border, so that the segment can be mapped with huge pages. */
 static char *reserve(size_t size_bytes)

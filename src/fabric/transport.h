@@ -51,7 +51,7 @@ struct ash_transport_ops {
     const char *name;
     int (*open)(struct ash_fabric *fabric, const struct ash_fabric_opts *opts, struct ash_transport **transport_out,
                 struct ash_err *err);
-    /* Before the links are closed: wait, a second at most, until what was posted is on its way. */
+    /* Before the links are closed: wait, a second at most, until posted messages are on their way. */
     void (*flush)(struct ash_transport *transport);
     /* Links and registrations are gone. */
     void (*close)(struct ash_transport *transport);
@@ -88,7 +88,7 @@ extern const struct ash_transport_ops ash_shm_ops, ash_ofi_ops;
 uint64_t ash_fabric_id(const struct ash_fabric *fabric);
 /* A transfer has ended: queue its event. */
 void ash_fabric_done(struct ash_peer *peer, uint64_t cookie, int status);
-/* The peer is gone (status says why): queue the event, once. The path has ended what was under way. */
+/* The peer is gone (status says why): queue the event, once. The path has ended the transfers under way. */
 void ash_fabric_lost(struct ash_peer *peer, int status);
 /* The region of this endpoint with that number, or NULL. */
 struct ash_region *ash_fabric_region(const struct ash_fabric *fabric, uint64_t number);

@@ -1,4 +1,4 @@
-/* catalog - what is known of GPUs, machines, NVLink domains, storage tiers and measured collectives, with the source of
+/* catalog - facts about GPUs, machines, NVLink domains, storage tiers and measured collectives, with the source of
  * every value and the values that disagree. The product's own catalog is built in; users add files of the same form
  * (src/infra/catalog/catalog.yaml shows it). Read-only after open: any thread may read. */
 #ifndef ASH_INFRA_CATALOG_H
@@ -10,7 +10,7 @@
 
 enum ash_gpu_precision { ASH_GPU_BF16, ASH_GPU_FP8, ASH_GPU_FP4, ASH_GPU_PRECISIONS };
 
-/* Which kernels a GPU runs; OTHER: another make, or nobody says. */
+/* Which kernels a GPU runs; OTHER: another make, or unknown. */
 enum ash_generation {
     ASH_GENERATION_OTHER,
     ASH_GENERATION_AMPERE, /* and Volta */
@@ -19,14 +19,14 @@ enum ash_generation {
     ASH_GENERATION_ULTRA, /* Blackwell Ultra */
 };
 
-/* One GPU. Rates are per second and dense, bandwidths count one direction. 0 where nobody says. */
+/* One GPU. Rates are per second and dense, bandwidths count one direction. 0: unknown. */
 struct ash_gpu {
     const char *name, *arch;
     enum ash_generation generation; /* by arch */
     double sms;
     double flops[ASH_GPU_PRECISIONS];      /* datasheet peak, FLOP/s */
     double gemm_flops[ASH_GPU_PRECISIONS]; /* best measured matrix product, FLOP/s; 0: not measured */
-    double memory_bytes;                   /* what the device reports, or what is marketed where nobody read it out */
+    double memory_bytes;                   /* what the device reports, or the marketed value */
     double memory_bandwidth;               /* bytes/s */
     double nvlink_bandwidth;               /* bytes/s, one direction; 0: no NVLink */
     double host_bandwidth;                 /* bytes/s to host memory, one direction */

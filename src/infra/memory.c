@@ -21,7 +21,7 @@
 
 static _Atomic size_t used_bytes, peak_bytes;
 
-/* Whole pages on a huge-page border. The system's own zeros serve, so that what is never touched costs nothing. */
+/* Whole pages on a huge-page border. The system's own zeros serve, so that untouched pages cost nothing. */
 static void *map_large(size_t size_bytes)
 {
     char *base = mmap(NULL, size_bytes + ASH_MEMORY_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

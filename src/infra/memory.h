@@ -24,7 +24,7 @@ struct ash_memory_ops {
  * from the system when it is first touched. */
 extern const struct ash_memory_ops ash_memory_host;
 
-/* A block owned by the caller, or (memory NULL) by somebody else. */
+/* A block owned by the caller, or (memory NULL) borrowed. */
 struct ash_buffer {
     void *data;
     size_t size_bytes;
@@ -34,9 +34,9 @@ struct ash_buffer {
 /* Allocate zeroed bytes. size_bytes 0 is allowed (data NULL). Returns 0 or -ENOMEM; err names what and how much. */
 int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memory, size_t size_bytes, const char *what,
                     struct ash_err *err);
-/* Free; a zeroed struct is a no-op, and what somebody else owns is let go. */
+/* Free; a zeroed struct is a no-op, and a borrowed one is let go. */
 void ash_buffer_fini(struct ash_buffer *buffer);
-/* Zero size_bytes of a buffer from first_byte on; whole pages go back to the system and are taken anew when touched. */
+/* Zero size_bytes of a buffer from first_byte on; whole pages go back to the system and are zero when touched again. */
 void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t size_bytes);
 /* Before it is touched: only parts of it will be, here and there, so it takes small pages (a huge one costs 2 MiB for a
  * single byte). */

@@ -118,7 +118,7 @@ static int32_t add_trained(struct ash_model *model, const struct ash_param *base
     return -1;
 }
 
-/* Roles point behind the adapters, but for what is trained whole. */
+/* Roles point behind the adapters, except those of modules that are trained whole. */
 static void move_roles(struct ash_model *model, struct ash_layer *layer, const int32_t *saved_as)
 {
     for (int role = 0; role < ASH_ROLE_COUNT; role++) {

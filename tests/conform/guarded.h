@@ -1,4 +1,4 @@
-/* guarded - memory whose blocks end at a page that nobody may touch. What an op reads or writes after its scratch
+/* guarded - memory whose blocks end at a page without access. What an op reads or writes after its scratch
  * memory faults at once, in assembly too, which no sanitizer sees. */
 #ifndef TEST_GUARDED_H
 #define TEST_GUARDED_H

@@ -361,7 +361,8 @@ static const int32_t *cut_pages(struct tape *tape, const struct ash_attn_args *a
     return pages;
 }
 
-/* The document begins with `blocks` whole blocks of another: the same pages, and the same keys and values in its run. */
+/* The document begins with `blocks` whole blocks of another: the same pages, and the same keys and values in its run.
+ * */
 static void share_pages(const struct ash_attn_args *args, struct ash_attn_seq *seq, const struct ash_attn_seq *other,
                         size_t blocks)
 {
@@ -385,7 +386,7 @@ static size_t draw_pool(struct tape *tape, struct ash_attn_args *args)
     for (size_t s = 0; s < args->seq_count; s++)
         count += (args->seqs[s].pos + args->seqs[s].q_count + ASH_ATTN_BLOCK - 1) / ASH_ATTN_BLOCK;
     args->pool = tape_alloc(tape, count * args->page_bytes);
-    memset(args->pool, 0xff, count * args->page_bytes); /* NaN, should anyone read what is not there */
+    memset(args->pool, 0xff, count * args->page_bytes); /* NaN, for reads of keys that do not exist */
     return count;
 }
 
@@ -492,8 +493,8 @@ static void scenario_decode_bf16(struct ash_exec *exec, struct tape *tape)
     decode_docs(exec, tape, &docs, draw_below(tape, 4) == 0 && args->kv_heads <= 2 ? 600 : draw_below(tape, 20));
 }
 
-/* New tokens of documents that begin alike, in drawn depths, between parts of prompts and documents of their own. The
- * reference reads every page for everybody; with pages and without it must give the same. */
+/* New tokens of documents that begin alike, in drawn depths, between parts of prompts and documents without a shared
+ * prefix. The reference reads every page for every sequence; with pages and without it must give the same. */
 static void scenario_shared(struct ash_exec *exec, struct tape *tape)
 {
     struct docs docs;

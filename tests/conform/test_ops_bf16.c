@@ -1,5 +1,5 @@
-/* Activations that are stored as bf16 (x_bf16, y_bf16, ...): what an op writes rounded is what it writes plain, rounded;
- * what it reads rounded gives what it gives for the same values plain. On the tables that take them: the reference of
+/* Activations that are stored as bf16 (x_bf16, y_bf16, ...): a rounded output equals the plain output, rounded; a
+ * rounded input gives the results of the same values in float32. On the tables that take them: the reference of
  * the GPU, and the GPU where there is one. */
 #include "conform/ops_harness.h"
 
@@ -145,7 +145,7 @@ static void scenario_rope(struct ash_exec *exec, struct tape *tape)
     check_rounded(tape, rounded, args.x, count, "rotated rows");
 }
 
-/* In rows that are rounded already: what is made of the same values in float32, where those are rounded as they are
+/* In rows that are rounded already: the results of the same values in float32, where those are rounded as they are
  * read. */
 static void scenario_rope_in_place(struct ash_exec *exec, struct tape *tape)
 {

@@ -252,7 +252,7 @@ static void test_products_are_near(void **state)
     check_near(scenario_product, 4);
 }
 
-/* The comparison itself: what is far is seen, also a NaN. */
+/* The comparison itself: large differences are found, also a NaN. */
 static void test_far_is_seen(void **state)
 {
     const float exact[] = {1.0f, 2.0f}, near[] = {1.0005f, 2.0f}, far[] = {1.1f, 2.0f}, none[] = {NAN, 2.0f};

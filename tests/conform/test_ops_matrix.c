@@ -37,7 +37,7 @@ static void run_gemm(struct ash_exec *exec, struct tape *tape, size_t M, size_t 
     args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
     args.c = c = draw_floats(tape, M * args.c_stride, 1.0f);
     exec->ops->matrix->gemm(exec, &args);
-    tape_words(tape, c, M * args.c_stride); /* the gaps too: nobody may write there */
+    tape_words(tape, c, M * args.c_stride); /* the gaps too: they must not be written */
 }
 
 static float *draw_like(struct tape *tape, const float *x, size_t count)
@@ -170,7 +170,7 @@ static void scenario_grouped(struct ash_exec *exec, struct tape *tape)
     args.round_bf16 = draw_bool(tape);
     args.accumulate = draw_bool(tape);
     (exec->ops->route->grouped != NULL ? exec->ops : exec->ops->reference)->route->grouped(exec, &args);
-    memset(w, 0xa5, sizeof(w)); /* the op has copied what it needs */
+    memset(w, 0xa5, sizeof(w)); /* the op has copied its arguments */
     tape_words(tape, args.y, rows * args.y_stride);
 }
 
@@ -200,7 +200,7 @@ static void scenario_grouped_grad(struct ash_exec *exec, struct tape *tape)
     args.x = draw_floats(tape, rows * args.x_stride + 1, 1.0f);
     args.dy = draw_floats(tape, rows * args.dy_stride + 1, 1.0f);
     (exec->ops->route->grouped_grad != NULL ? exec->ops : exec->ops->reference)->route->grouped_grad(exec, &args);
-    memset(dw, 0xa5, sizeof(dw)); /* the op has copied what it needs */
+    memset(dw, 0xa5, sizeof(dw)); /* the op has copied its arguments */
     tape_words(tape, all, groups * size);
 }
 

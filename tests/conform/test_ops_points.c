@@ -366,8 +366,8 @@ static void scenario_adamw(struct ash_exec *exec, struct tape *tape)
     args.grad = draw_floats(tape, flat.size, 1.0f);
     args.param_bf16 = draw_bool(tape) ? draw_dtype(tape, ASH_BF16, 2 * flat.size, 1.0f) : NULL;
     exec->ops->optim->adamw(exec, &args);
-    memset(&flat.ranges, 0xa5, sizeof(flat.ranges)); /* the op has copied what it needs */
-    tape_words(tape, args.param_out, flat.size);     /* the gaps too: nobody may write there */
+    memset(&flat.ranges, 0xa5, sizeof(flat.ranges)); /* the op has copied its arguments */
+    tape_words(tape, args.param_out, flat.size);     /* the gaps too: they must not be written */
     tape_words(tape, args.m_out, flat.size);
     tape_words(tape, args.v_out, flat.size);
     if (args.param_bf16 != NULL) tape_words(tape, args.param_bf16, flat.size / 2);

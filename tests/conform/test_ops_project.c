@@ -37,7 +37,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
     }
     exec->ops->matrix->project(exec, &args);
     for (size_t i = 0; i < args.out_count; i++)
-        tape_words(tape, args.outs[i].y, M * args.outs[i].y_stride); /* the gaps too: nobody may write there */
+        tape_words(tape, args.outs[i].y, M * args.outs[i].y_stride); /* the gaps too: they must not be written */
 }
 
 static void scenario_few_rows(struct ash_exec *exec, struct tape *tape)

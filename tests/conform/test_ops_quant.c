@@ -122,7 +122,7 @@ static void run_quant(struct ash_exec *exec, struct tape *tape, size_t M, size_t
     args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
     args.y = draw_floats(tape, M * args.y_stride, 1.0f);
     exec->ops->matrix->quant_gemm(exec, &args);
-    tape_words(tape, args.y, M * args.y_stride); /* the gaps too: nobody may write there */
+    tape_words(tape, args.y, M * args.y_stride); /* the gaps too: they must not be written */
 }
 
 static void scenario_small(struct ash_exec *exec, struct tape *tape)

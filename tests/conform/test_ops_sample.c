@@ -75,7 +75,7 @@ static struct ash_sample_row draw_row(struct tape *tape, size_t vocab)
     return row;
 }
 
-/* Ties, what is forbidden, and rarely what is broken. */
+/* Ties, forbidden values, and rarely broken ones. */
 static void salt_row(struct tape *tape, float *logits, size_t vocab)
 {
     size_t ties = draw_below(tape, vocab + 1);
@@ -118,7 +118,7 @@ static void scenario_choose(struct ash_exec *exec, struct tape *tape)
     choose(exec,
            &(struct ash_sample_args){
                .rows = rows, .vocab = vocab, .logits = logits, .stride = stride, .row = row, .ids = ids, .next = next});
-    memset(row, 0xa5, rows * sizeof(*row)); /* the op has copied what it needs */
+    memset(row, 0xa5, rows * sizeof(*row)); /* the op has copied its arguments */
     tape_words(tape, ids, rows);
     if (next != NULL) tape_words(tape, next, rows);
     free(row);

@@ -1,5 +1,5 @@
-/* One suite for every tier: what a place of objects must do, whatever it is made of. Runs on a folder, and on the bucket
- * that TIER_TEST_URL names (tests/e2e/s3_world.sh starts a server for it). */
+/* One suite for every tier: what a place of objects must do, whatever it is made of. Runs on a folder, and on the
+ * bucket that TIER_TEST_URL names (tests/e2e/s3_world.sh starts a server for it). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -455,8 +455,8 @@ static void chunks_go_round(void **state)
     free(data);
 }
 
-/* A folder goes away: what has chunks there says so, by name; what is written then is whole without it; what is smaller
- * than a chunk and was elsewhere is still there; lists and sizes are as before. */
+/* A folder goes away: objects with chunks there fail, by name; later writes are whole without it; smaller objects
+ * elsewhere are still there; lists and sizes are as before. */
 static void a_folder_that_fails_is_left_out(void **state)
 {
     uint8_t *data = calloc(1, BIG_BYTES), *back = calloc(1, BIG_BYTES);

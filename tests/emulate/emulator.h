@@ -1,6 +1,6 @@
 /* emulator - CUDA threads on the host. A thread is a fiber; threads of a block share an arena, blocks take turns, and
  * one host thread runs them all, so a schedule is a function of its seed. What a GPU does asynchronously (copies,
- * wgmma) is recorded and happens late: when somebody waits for it, or at a drawn moment. Its destination is poisoned
+ * wgmma) is recorded and happens late: when a thread waits for it, or at a drawn moment. Its destination is poisoned
  * until then. Kernels see this through cuda.h and include/; the driver (driver.cpp) through emu_launch(). */
 #ifndef TEST_EMULATE_EMULATOR_H
 #define TEST_EMULATE_EMULATOR_H
@@ -79,7 +79,7 @@ struct emu_meeting {
 struct emu_sums {
     float (*to[EMU_WARP])[4];
     int n8;                   /* columns / 8 */
-    size_t in_flight;         /* products that nobody has waited for */
+    size_t in_flight;         /* products without a wait so far */
     std::vector<float> value; /* [16][8 n8] */
 };
 
@@ -96,7 +96,7 @@ struct emu_warp {
     unsigned number, size; /* lanes that there are */
     uint32_t runnable, ended;
     std::vector<struct emu_meeting> meetings;
-    std::deque<struct emu_product> products; /* that nobody has waited for, the first products_landed of them done */
+    std::deque<struct emu_product> products; /* without a wait so far, the first products_landed of them done */
     size_t products_landed, product_total;   /* product_total: ever issued */
     std::vector<size_t> product_groups;      /* product_total at the end of each */
     std::vector<std::shared_ptr<struct emu_sums>> sums;
@@ -243,7 +243,7 @@ bool emu_barrier_passed(unsigned barrier, unsigned parity);
 void emu_barrier_wait(unsigned barrier, unsigned parity);
 void emu_cluster_arrive(void);
 void emu_cluster_wait(void);
-/* Is everybody of `live` threads there? */
+/* Have all of `live` threads arrived? */
 void emu_cluster_check(struct emu_cluster *cluster, unsigned live);
 struct emu_block *emu_cluster_block(unsigned rank);
 /* Barriers of a block count the threads that it still has. */

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* A stack with a page below it that nobody may touch, from those that were given back if there is one. */
+/* A stack with a page below it without access, from those that were given back if there is one. */
 void *fiber_stack_get(void);
 void fiber_stack_put(void *stack);
 /* The stack pointer of a fiber that will begin with entry(), which never returns. */

@@ -13,7 +13,7 @@ enum planted_ring {
     RING_NO_WAIT,      /* tiles are read before they are there */
     RING_WRONG_PARITY, /* so that the wait is for the phase before */
     RING_OVERWRITES,   /* a stage is filled again before it was read */
-    RING_NO_ARRIVAL,   /* nobody says that a stage was read: a deadlock */
+    RING_NO_ARRIVAL,   /* no thread signals that a stage was read: a deadlock */
     RING_MODES
 };
 struct planted_ring_args {

@@ -1,4 +1,4 @@
-/* Fuzz target: adapter_config.json of PEFT folders over a small model. What is accepted has modules; what is not is refused
+/* Fuzz target: adapter_config.json of PEFT folders over a small model. An accepted one has modules; others are refused
  * with a sentence. */
 #include <stdbool.h>
 #include <stdint.h>

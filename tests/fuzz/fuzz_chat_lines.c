@@ -1,5 +1,5 @@
 /* Fuzz target: lines of a file of conversations, examples or pairs. Whatever a line says, it is added or refused with a
- * sentence; what was added is counted. */
+ * sentence; added ones are counted. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: lines of conversations, completions and pairs. What is accepted has ids of the vocabulary, marks that are
+/* Fuzz target: lines of conversations, completions and pairs. An accepted one has ids of the vocabulary, marks that are
  * 0 or 1, and something to learn. */
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: YAML job files over a table with every type of option. What is accepted must print and read back the
+/* Fuzz target: YAML job files over a table with every type of option. An accepted one must print and read back the
  * same. */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: files of stored algorithms. What is taken for a file is one: written again it has the same bytes. */
+/* Fuzz target: files of stored algorithms. An accepted file is whole: written again it has the same bytes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

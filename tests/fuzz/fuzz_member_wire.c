@@ -1,5 +1,5 @@
-/* Membership messages from the network: any bytes are a message or refused; what is read can be written again and is
- * the same. */
+/* Membership messages from the network: any bytes are a message or refused; a message can be written again and is the
+ * same. */
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: the file that keeps a node's verdict. What is read can be written and read again as the same. */
+/* Fuzz target: the file that keeps a node's verdict. An accepted file can be written and read again as the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

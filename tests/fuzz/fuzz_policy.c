@@ -1,4 +1,4 @@
-/* Fuzz target: policies. What is taken has a queue and a class, can be exported, and runs a job. */
+/* Fuzz target: policies. An accepted one has a queue and a class, can be exported, and runs a job. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: traces of jobs and tables of nodes. What is taken is in order and can be asked for. */
+/* Fuzz target: traces of jobs and tables of nodes. An accepted one is in order and can be queried. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

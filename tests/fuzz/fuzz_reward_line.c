@@ -1,4 +1,4 @@
-/* Fuzz target: lines of reward programs and of environments. What is accepted is a finite number; a turn with a role
+/* Fuzz target: lines of reward programs and of environments. An accepted reward is a finite number; a turn with a role
  * has a text. */
 #include <math.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* Fuzz target: records of rollouts. What is read again has no more tokens than there is room for, and finite rewards. */
+/* Fuzz target: records of rollouts. A record that is read has no more tokens than there is room for, and finite
+ * rewards. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Fuzz target: logs of runs, in pieces. Curves stay bounded and in order of what was read; judging a run takes any log. */
+/* Fuzz target: logs of runs, in pieces. Curves stay bounded and in the order of the log; judging a run takes any log.
+ * */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: scrapes of exporters. What is read can be judged; the first half is taken as the earlier scrape, and the
+/* Fuzz target: scrapes of exporters. Every scrape can be judged; the first half is taken as the earlier scrape, and the
  * whole as a log too. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: tasks of lm-evaluation-harness, and a document that is asked by them. What is accepted renders or is
+/* Fuzz target: tasks of lm-evaluation-harness, and a document that is asked by them. An accepted one renders or is
  * refused with a sentence. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Token shards from arbitrary bytes: opened or refused, and what was opened can be read from end to end. */
+/* Token shards from arbitrary bytes: opened or refused, and an opened one can be read from end to end. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Fuzz target: topologies and lists of hosts. What is taken must be a tree: every host has a way to the root, and the
+/* Fuzz target: topologies and lists of hosts. An accepted one must be a tree: every host has a way to the root, and the
  * root counts them all. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Fuzz target: training jobs. What is accepted must print and read back as the same job and describe a model that is
+/* Fuzz target: training jobs. An accepted one must print and read back as the same job and describe a model that is
  * either taken or refused with a sentence; no number may overflow. */
 #include <stdint.h>
 #include <stdlib.h>

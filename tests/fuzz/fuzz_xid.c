@@ -1,4 +1,4 @@
-/* Fuzz target: kernel logs with XIDs. What is read must be in bounds, and every GPU that is read can be judged. */
+/* Fuzz target: kernel logs with XIDs. Codes must be in bounds, and every GPU that is read can be judged. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@ static inline struct ash_grammar_opts fuzz_opts(void)
     return opts;
 }
 
-/* Walk: what the mask allows is accepted and what it forbids is not; a grammar that compiled has a text. */
+/* Walk: tokens in the mask are accepted and others are not; a grammar that compiled has a text. */
 static inline void fuzz_steps(struct ash_grammar *grammar, uint64_t seed)
 {
     static struct vocabulary vocabulary;

@@ -40,7 +40,7 @@ struct fabric_ranks {
     struct meeting *meeting; /* set by run_fabric_ranks */
 };
 
-/* Wait until all ranks are here; nobody polls meanwhile. */
+/* Wait until all ranks are here; no rank polls meanwhile. */
 static inline void meet(const struct fabric_rank *rank)
 {
     ranks_barrier(&rank->meeting->arrived, rank->size);
@@ -110,7 +110,7 @@ static const struct road roads[] = {
 };
 #define ROADS (sizeof(roads) / sizeof(roads[0]))
 
-/* Is this road built and permitted here? Tried in a process of its own: libfabric remembers what it saw first. */
+/* Is this road built and permitted here? Tried in a process of its own: libfabric caches its first look. */
 static inline bool road_open(const struct road *road)
 {
     struct ash_fabric *fabric = NULL;

@@ -234,7 +234,7 @@ struct signal_case {
     int algorithm;
 };
 
-/* What is wrong with the way in which a rank heard of the loss, or NULL. */
+/* The error in how a rank was notified of the loss, or NULL. */
 static inline const char *heard_wrong(const struct signal_case *test, struct shared *shared, size_t r, uint64_t sent_ns)
 {
     static char text[ASH_ERR_TEXT_BYTES + 128];
@@ -247,7 +247,7 @@ static inline const char *heard_wrong(const struct signal_case *test, struct sha
     return text;
 }
 
-/* One job, one signal. Returns what was wrong, or NULL. */
+/* One job, one signal. Returns the error, or NULL. */
 static inline const char *try_signal(const struct signal_case *test)
 {
     struct job job = {.size = test->size,

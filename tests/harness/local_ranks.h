@@ -33,7 +33,7 @@ static inline int local_rank_main(void *ctx, size_t rank)
         meeting->keys[rank] = ash_local_key(local);
         ranks_barrier(&meeting->arrived, ranks->size);
         rc = ash_local_connect(local, rank, ranks->size, ranks->size > 2, meeting->keys, NULL, &err);
-        ranks_barrier(&meeting->arrived, ranks->size); /* nobody leaves before all have come */
+        ranks_barrier(&meeting->arrived, ranks->size); /* no rank leaves before all have come */
     }
     if (rc == 0) rc = ranks->run(local, meeting, ranks->arg);
     if (rc != 0) fprintf(stderr, "rank %zu of %zu: %d (%s)\n", rank, ranks->size, rc, err.text);

@@ -1,5 +1,5 @@
-/* A stand-in for the CUDA driver: GPUs whose memory is the host's and whose kernels do nothing; one of them. With it the paths
- * that only a broken machine takes run anywhere. Linked with tests/emulate its kernels compute (kernels.h).
+/* A stand-in for the CUDA driver: GPUs whose memory is the host's and whose kernels do nothing; one of them. With it
+ * the paths that only a broken machine takes run anywhere. Linked with tests/emulate its kernels compute (kernels.h).
  *
  *     STANDIN_FAIL_AT=N      the N-th call fails
  *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
@@ -232,7 +232,7 @@ CALL(cuMemFree_v2, uint64_t ptr)
     return release_memory((void *)(uintptr_t)ptr);
 }
 /* Memory that other processes can open is a memory file. A handle is a descriptor of it; a reserved address is one that
- * nobody else has. */
+ * no other handle has. */
 #define STEP_BYTES ((size_t)2 << 20)
 CALL(cuMemGetAllocationGranularity, size_t *bytes, const struct ash_cuda_alloc_props *props, int which)
 {

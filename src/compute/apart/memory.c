@@ -1,4 +1,4 @@
-/* Memory of a device that is none: one reserved range of addresses, closed unless somebody is inside. */
+/* Memory of an imitated device: one reserved range of addresses, closed except during ops. */
 #include "compute/apart/memory.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static void *apart_alloc(size_t size_bytes)
     return data;
 }
 
-/* Fresh zeros for whoever gets the addresses next. */
+/* Fresh zeros for the next owner of the addresses. */
 static void apart_free(void *ptr, size_t size_bytes)
 {
     size_t first = (size_t)((unsigned char *)ptr - apart.base), i = 0;

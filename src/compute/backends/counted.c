@@ -1,4 +1,5 @@
-/* counted: a device that is not there. Its memory is addresses that nobody can touch, and a sum; its ops do nothing. */
+/* counted: a device that is not there. Its memory is addresses that cannot be accessed, and a sum; its ops do nothing.
+ * */
 #include "compute/backends.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* profile - how long each op takes: every op of an exec between two marks, of the clock or of the GPU's queue. Costs
- * time of its own, so only while somebody asks for it. */
+ * time of its own, so only on request. */
 #ifndef ASH_COMPUTE_PROFILE_PROFILE_H
 #define ASH_COMPUTE_PROFILE_PROFILE_H
 

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "compute/quant_open.h"
 
-/* A unit is one output element; neighbours share a thread. Each quantises its row of x anew, to stay readable. */
+/* A unit is one output element; neighbours share a thread. Each quantises its row of x again, to stay readable. */
 #define QUANT_MIN_ELEMENTS 16
 
 /* count inputs of a row, a group, added to acc. */

@@ -1,5 +1,5 @@
 /* What goes to a peer, and in which order. Transfers are given to the network in the order of posting, large ones cut
- * over the rails. A notification waits until what was posted before it has arrived; where the rail keeps messages
+ * over the rails. A notification waits until earlier messages have arrived; where the rail keeps messages
  * after writes, until it has been given to the network. */
 #include <errno.h>
 #include <rdma/fi_errno.h>

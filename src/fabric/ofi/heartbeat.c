@@ -118,7 +118,7 @@ static int meaning(int error)
     }
 }
 
-/* The peer is gone; what it has sent before is still in flight. */
+/* The peer is gone; its earlier messages are still in flight. */
 static void begin_dying(struct ash_ofi_link *link, int status)
 {
     link->dying = status;

@@ -105,7 +105,7 @@ static size_t receive(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer, si
 static size_t complete(struct ash_ofi *ofi, struct ash_ofi_context *context, size_t size, int fi_error,
                        struct ash_fabric_event *event)
 {
-    if (context == NULL) return 0; /* the provider's own trouble; what it breaks is reported by itself */
+    if (context == NULL) return 0; /* the provider's own trouble; its effects are reported elsewhere */
     switch (context->kind) {
     case ASH_OFI_PART:
         ash_flow_part_done(ofi, (struct ash_ofi_part *)(void *)context, fi_error);

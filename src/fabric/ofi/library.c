@@ -37,8 +37,8 @@ static void *open_quietly(void)
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* A program may run with a newer libfabric than the one whose headers it was built with, not with an older one: what it
- * reads would not all be there. */
+/* A program may run with a newer libfabric than the one whose headers it was built with, not with an older one: symbols
+ * would be missing. */
 static int check_version(uint32_t (*version)(void), struct ash_err *err)
 {
     uint32_t found = version();

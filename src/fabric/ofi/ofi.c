@@ -192,7 +192,7 @@ static void ofi_link_close(struct ash_transport *transport, struct ash_peer *pee
     ash_flow_fail(link);
     ash_heartbeat_unwatch(link);
     for (size_t r = 0; out > 0 && r < link->rail_count; r++)
-        fi_av_remove(ofi->rails[r].av, &link->to[r], 1, 0); /* stops what is in flight */
+        fi_av_remove(ofi->rails[r].av, &link->to[r], 1, 0); /* stops transfers in flight */
     while (ofi->links[at] != link)
         at++;
     ofi->links[at] = ofi->links[--ofi->link_count];

@@ -103,7 +103,7 @@ struct ash_ofi_link {
     int heartbeat_fd; /* connected to the peer's port, or connecting; -1: not watched */
     bool connected;
     uint64_t since_ns; /* connecting, or dying, since */
-    int dying;         /* not 0: gone for this reason; what it has sent is still taken */
+    int dying;         /* not 0: gone for this reason; its sent messages are still received */
 };
 
 struct ash_ofi {
@@ -169,7 +169,7 @@ int ash_rail_register(struct ash_ofi_rail *rail, void *data, size_t size_bytes, 
 int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer, bool write);
 /* Queue a notification. -EAGAIN: too many wait. */
 int ash_flow_notify(struct ash_ofi_link *link, uint64_t word);
-/* Give the network what it takes. */
+/* Hand queued transfers to the network until it refuses one. */
 void ash_flow_progress(struct ash_ofi *ofi);
 /* The network has finished with a part or an eager buffer; fi_error is 0 or positive. */
 void ash_flow_part_done(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
@@ -185,7 +185,7 @@ void ash_flow_lose(struct ash_ofi_link *link, int status);
 /* inbox.c: what the network has for this process. */
 /* Let the network use a recv_buffer for the next message. */
 void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer);
-/* Take what is complete: up to max NOTIFIED events; returns how many. */
+/* Take completed ones: up to max NOTIFIED events; returns how many. */
 size_t ash_inbox_poll(struct ash_ofi *ofi, struct ash_fabric_event *events, size_t max);
 
 /* heartbeat.c: who lives. */

@@ -86,7 +86,7 @@ void ash_ofi_prepare(const char *provider)
      * semaphores of the whole host for themselves while they look for their cards, which may take long. */
     if (!is_skipped) setenv("FI_PROVIDER", "^psm,psm2,psm3,usnic", 0);
     /* Every endpoint of tcp writes to 1,024 buffers of this size when it opens, 17 MB with libfabric's own choice; our
-     * messages are a few words, what is large is read and written in place. */
+     * messages are a few words, large ones are read and written in place. */
     setenv("FI_OFI_RXM_BUFFER_SIZE", "2048", 0);
 }
 

@@ -66,7 +66,7 @@ static int shm_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     return 0;
 }
 
-/* What was posted is in the peers' memory already; those that execute chunks are notified that no one waits any
+/* Posted messages are in the peers' memory already; those that execute chunks are notified that no one waits any
  * more. */
 static void shm_flush(struct ash_transport *transport)
 {

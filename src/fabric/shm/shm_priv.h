@@ -29,7 +29,7 @@ struct ash_shm_link {
     int pidfd, wake_fd;
     uint64_t token;             /* where its id is in its memory */
     bool single_copy;           /* the kernel lets us reach its memory */
-    int dying;                  /* not 0: it is gone for this reason; what it has sent is still taken */
+    int dying;                  /* not 0: it is gone for this reason; its sent messages are still received */
     struct ash_segment segment; /* its box, mapped */
     struct ash_box *box;
     struct ash_box_slot *out, *in; /* our slot in its box; its slot in ours, NULL before it has one */
@@ -61,7 +61,7 @@ struct ash_shm {
 /* Map a peer's box. -ESRCH: it is gone. */
 int ash_shm_link_open(struct ash_transport *transport, struct ash_peer *peer, const struct ash_wire_addr *addr,
                       struct ash_err *err);
-/* Fail what is in flight to a peer and forget it. */
+/* Fail transfers in flight to a peer and forget it. */
 void ash_shm_link_close(struct ash_transport *transport, struct ash_peer *peer);
 /* Look for the slots of peers that have none here yet. */
 void ash_shm_bind(struct ash_shm *shm);

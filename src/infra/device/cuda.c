@@ -110,7 +110,7 @@ static void open_queue(struct ash_cuda *cuda)
     ash_cuda_check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
 }
 
-/* Find the device and what it is. */
+/* Find the device and its properties. */
 static int find_device(struct ash_cuda *cuda, int index, struct ash_err *err)
 {
     int count = 0;
@@ -198,7 +198,7 @@ const struct ash_cuda_driver *ash_cuda_memory_driver(void)
     const struct ash_cuda_driver *driver = ash_cuda_driver_get(NULL);
     struct ash_cuda *cuda = atomic_load(&opened);
 
-    ash_assert(driver != NULL); /* somebody opened a GPU before */
+    ash_assert(driver != NULL);                                                        /* a GPU was opened before */
     if (taken == 0 && cuda != NULL) take_context(driver, cuda->context, cuda->number); /* else what follows fails */
     return driver;
 }
@@ -211,7 +211,7 @@ static bool has_failed(void)
     return cuda != NULL && cuda->has_failed;
 }
 
-/* Wait for what was asked of the driver's own queue, and unlock it; a failure there is the GPU's. */
+/* Wait for the driver's own stream, and unlock it; a failure there is the GPU's. */
 static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
 {
     struct ash_cuda *cuda = atomic_load(&opened);
@@ -354,7 +354,7 @@ static size_t take_ring(struct ash_cuda *cuda, const void *data, size_t size_byt
     size_t need = ash_round_up(ash_max(size_bytes, 1), UPLOAD_ALIGN), at;
 
     ash_assert(need <= ASH_CUDA_UPLOAD_BYTES / 4);
-    if (cuda->is_recording) { /* what is recorded is thrown away then, and nothing may wait now */
+    if (cuda->is_recording) { /* the recording is discarded then, and nothing may wait now */
         cuda->uploaded_bytes += need;
         return 0;
     }
@@ -436,6 +436,6 @@ int ash_cuda_failure(const struct ash_cuda *cuda, struct ash_err *err)
 
 void *ash_cuda_stream(struct ash_cuda *cuda)
 {
-    cuda->last_is_early = false; /* somebody enqueues something else */
+    cuda->last_is_early = false; /* other work is enqueued */
     return cuda->stream;
 }

@@ -30,11 +30,11 @@ int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err);
 void ash_cuda_close(struct ash_cuda *cuda);
 /* What the GPU is. Valid until close. */
 const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda);
-/* Bytes of its memory that nobody has: neither this process nor another one. 0 where the driver does not say. */
+/* Bytes of its memory that no process has. 0 if the driver does not say. */
 size_t ash_cuda_free_bytes(struct ash_cuda *cuda);
 
 /* Memory of the current GPU: the host may not touch it. The copy waits until it is done. Once the GPU has failed,
- * copies and zeros fail, too: results that nobody computed are not read. */
+ * copies and zeros fail, too: results of failed work are not read. */
 extern const struct ash_memory_ops ash_memory_cuda;
 /* Host memory that the GPU reads and writes at the same addresses (pinned). */
 extern const struct ash_memory_ops ash_memory_pinned;
@@ -52,8 +52,8 @@ int ash_cuda_prefer_shared(struct ash_cuda *cuda, void *kernel, struct ash_err *
 struct ash_cuda_grid {
     size_t x, y, z; /* a z of 0 is 1 */
     size_t threads, shared_bytes;
-    /* The kernel may begin while the one before it runs, and the next may begin while it does: it waits itself for what
-     * it needs. Two of that kind in a row overlap. */
+    /* The kernel may begin while the one before it runs, and the next may begin while it does: it waits itself for its
+     * operands. Two of that kind in a row overlap. */
     bool is_early;
 };
 /* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */

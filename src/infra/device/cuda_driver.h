@@ -134,8 +134,8 @@ struct ash_cuda_driver {
 #undef ASH_CUDA_MEMBER
 };
 
-/* The driver, opened at the first call and kept for the life of the process. Returns NULL and says in err what is
- * missing: the library, one of its functions, or a GPU that it can use. Any thread. */
+/* The driver, opened at the first call and kept for the life of the process. Returns NULL and names in err the
+ * missing part: the library, one of its functions, or a GPU that it can use. Any thread. */
 const struct ash_cuda_driver *ash_cuda_driver_get(struct ash_err *err);
 /* "CUDA_ERROR_OUT_OF_MEMORY: out of memory", into buf. Returns buf. */
 const char *ash_cuda_describe(const struct ash_cuda_driver *driver, ash_cuda_result result, char *buf,

@@ -9,7 +9,7 @@
 #define EVENT_WITHOUT_TIME 2 /* CU_EVENT_DISABLE_TIMING */
 #define ROOM_BYTES_MIN ((size_t)4096)
 
-/* Pinned memory for a fetch. What is there may still be written to, so growing waits. */
+/* Pinned memory for a fetch. The old memory may still be written to, so growing waits. */
 static bool make_room(struct ash_cuda *cuda, struct ash_cuda_fetch_place *fetch, size_t size_bytes)
 {
     const struct ash_cuda_driver *driver = ash_cuda_driver_of(cuda);

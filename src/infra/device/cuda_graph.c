@@ -48,7 +48,7 @@ void ash_cuda_memory_unlock(void)
 
 void ash_cuda_graph_begin(struct ash_cuda *cuda)
 {
-    cuda->last_is_early = false; /* what came before is not in the graph */
+    cuda->last_is_early = false; /* earlier work is not in the graph */
     cuda->graph_bytes = cuda->uploaded_bytes;
     ash_cuda_memory_lock();
     cuda->is_recording = is_recorder = true;

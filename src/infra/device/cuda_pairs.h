@@ -10,7 +10,7 @@
 
 struct ash_cuda_pairs;
 
-/* What came of the copies from one GPU to another. */
+/* Result of the copies from one GPU to another. */
 struct ash_cuda_pair {
     bool is_direct; /* one reads the other's memory; else the driver copies through the host's */
     double rate;    /* bytes per second, of the fastest copy */

@@ -25,7 +25,7 @@ static int map_host(struct ash_shared_memory *memory, struct ash_err *err)
     return 0;
 }
 
-/* All of it is taken now: memory that is not there would end whoever touches it. It cannot shrink afterwards. */
+/* All of it is taken now: touching memory that cannot be had would end a process. It cannot shrink afterwards. */
 static int create_host(struct ash_shared_memory *memory, struct ash_err *err)
 {
     int rc;

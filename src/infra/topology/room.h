@@ -1,4 +1,4 @@
-/* room - what is free in every domain of a topology, kept up to date host by host. A host has units (GPUs); a domain
+/* room - free units of every domain of a topology, kept up to date host by host. A host has units (GPUs); a domain
  * knows how many of its hosts have at least n units free, so that "does it fit below this switch" is one look. One
  * owner thread. */
 #ifndef ASH_INFRA_ROOM_H
@@ -18,7 +18,7 @@ void ash_room_close(struct ash_room *room);
 
 /* A host now has this many units free, 0 to units_max. */
 void ash_room_set(struct ash_room *room, int host, int units);
-/* What it was last set to. */
+/* The value last set. */
 int ash_room_units(const struct ash_room *room, int host);
 /* Hosts below a node (the host itself, where it is one) that have at least units free; units is 1 to units_max. */
 int ash_room_hosts(const struct ash_room *room, int node, int units);

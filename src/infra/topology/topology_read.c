@@ -171,7 +171,7 @@ int ash_topology_add_block(struct ash_topology_blocks *blocks, int node, struct 
     return 0;
 }
 
-/* Join each run of `ratio` domains under a new one; what is left over at the end is one too. */
+/* Join each run of `ratio` domains under a new one; the rest at the end is one too. */
 static int join_layer(struct ash_topology *topology, struct ash_topology_blocks *blocks, int ratio, int layer,
                       struct ash_err *err)
 {

@@ -76,7 +76,7 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
 
     if (model->load != NULL) return ash_load_finish(model->load, err);
     if (model->packed_for != NULL || model->values.data != NULL || !ash_model_packs_on_host(exec)) return 0;
-    ash_prefetcher_finish(model->prefetcher); /* it would read again what is released below */
+    ash_prefetcher_finish(model->prefetcher); /* it would read again the pages released below */
     model->prefetcher = NULL;
     rc = ash_model_bring(model, err);
     if (rc == 0) rc = ash_model_place_packed(model, exec, err);

@@ -1,5 +1,5 @@
-/* Right answers to arithmetic problems: the model continues "37+58=" greedily, many problems at a time, and what it
- * writes before the end of text or line must be the answer to the letter. */
+/* Right answers to arithmetic problems: the model continues "37+58=" greedily, many problems at a time, and its text
+ * up to the end of text or line must be exactly the answer. */
 #include "post/eval/arithmetic.h"
 
 #include <errno.h>

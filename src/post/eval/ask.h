@@ -27,7 +27,7 @@ struct ash_task_answers {
     struct ash_task_answer *answers;
     size_t count, repeats;
 };
-/* What is asked: the first `count` of docs. few: where examples come from (docs itself, where they are the same). All
+/* The questions: the first `count` of docs. few: where examples come from (docs itself, where they are the same). All
  * borrowed. */
 struct ash_task_asked {
     const struct ash_task *task;

@@ -110,7 +110,7 @@ static int read_answer(const struct study *study, const struct ash_problem *prob
     return 0;
 }
 
-/* What the verifier says of an answer, as it would to a user: nobody tells it which one is right, unless it compares
+/* What the verifier says of an answer, as it would to a user: it does not know which one is right, unless it compares
  * with that. */
 static int weigh(const struct study *study, const struct ash_problem *problem, const struct ash_ids *prompt,
                  struct sample *sample, struct ash_err *err)

@@ -6,7 +6,7 @@
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
 
-/* A request of any form: its fields, and what is wrong with it. */
+/* A request of any form: its fields and its error. */
 struct ash_api_request {
     struct ash_api *api;
     struct ash_http_exchange *exchange;
@@ -23,11 +23,11 @@ bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, 
 const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *request);
 /* Check the model's name (field "model"; absent: the one that is served). */
 void ash_api_check_model(struct ash_api_request *request);
-/* After all fields were read: name the ones that nobody knows in log and header, or refuse them. */
+/* After all fields were read: name the unknown ones in log and header, or refuse them. */
 void ash_api_check_unknown(struct ash_api_request *request);
 /* Was anything wrong? Then answer so and return true. */
 bool ash_api_request_failed(struct ash_api_request *request);
-/* Free what it holds. */
+/* Free its members. */
 void ash_api_request_fini(struct ash_api_request *request);
 /* Respond with a JSON value and drop the reference to it. */
 void ash_api_respond_json(struct ash_http_exchange *exchange, unsigned status, json_t *json);

@@ -67,7 +67,7 @@ static int wait_next(struct ash_fsdp *fsdp, struct ash_err *err)
     char *whole = ash_fsdp_weights(fsdp) + unit->whole.first * width;
     int rc = ash_fsdp_wait(fsdp, is_even(fsdp, unit) ? &fsdp->gathers[index] : &slot->call, err);
 
-    ash_assert(fsdp->arrived < fsdp->started); /* only what was asked for arrives */
+    ash_assert(fsdp->arrived < fsdp->started); /* arrivals were requested */
     if (rc < 0) return rc;
     fsdp->arrived++;
     if (!is_even(fsdp, unit)) {

@@ -27,7 +27,7 @@ struct ash_exchange_sides {
     bool last_first;                      /* the last parameters come first; the same on all ranks */
 };
 
-/* Every rank lists what it has and receives what it needs into the memory of `need`. All ranks of group call it;
+/* Every rank lists its ranges and receives the needed ones into the memory of `need`. All ranks of group call it;
  * outline lists the whole model, for messages. Returns 0, -ENOMEM, the group's or the gate's error, -ENODATA on every
  * rank if no rank has a piece (err names it), or -EBADMSG on every rank if one arrives corrupted repeatedly. */
 int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_exchange_sides *sides,

@@ -1,4 +1,4 @@
-/* moves - sender and receiver of each piece, so that every rank gets what it needs. A pure function of all ranks'
+/* moves - sender and receiver of each piece, so that every rank gets its needed ranges. A pure function of all ranks'
  * lists, so every rank has the same moves. A piece comes from the process itself if it has it, else from its own node,
  * else from the rank that has given least so far. */
 #ifndef ASH_TRAIN_RECOVER_MOVES_H

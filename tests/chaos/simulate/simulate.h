@@ -4,7 +4,7 @@
  *
  * Held to be true, at every moment:
  *   one side    steps are finished by one view at a time, and never by an older one again
- *   bounded     nobody waits for a view longer than its own limits allow
+ *   bounded     no process waits for a view longer than its own limits allow
  *   settled     once faults end, all that live run one view, within a limit
  *   not lost    a view goes on from the last finished step, as long as one process lives that holds it */
 #ifndef ASH_TESTS_CHAOS_SIMULATE_SIMULATE_H
@@ -72,7 +72,7 @@ struct ash_fault_sim_result {
     double settle_s;                          /* from the end of the last fault until all run one view */
     double form_s;                            /* the longest time from a loss that is known to the next view */
     double virtual_s;
-    size_t faults, epochs, steps, fallbacks; /* fallbacks: nobody who held the last step lived */
+    size_t faults, epochs, steps, fallbacks; /* fallbacks: no holder of the last step lived */
     size_t final_size;
     uint64_t messages, events;
 };

@@ -58,7 +58,7 @@ void ash_sim_views_free(struct ash_sim *sim)
     }
 }
 
-/* The newest step that anybody in a view holds. */
+/* The newest step that a member of a view holds. */
 static int64_t newest_held(struct ash_sim *sim, const struct ash_view *view)
 {
     int64_t newest = -1;
@@ -71,7 +71,7 @@ static int64_t newest_held(struct ash_sim *sim, const struct ash_view *view)
     return newest;
 }
 
-/* Is there anybody who holds a step, is awake and can be reached by a view? One that sleeps or is cut off has failed,
+/* Is there a holder of a step that is awake and can be reached by a view? One that sleeps or is cut off has failed,
  * too. */
 static bool somebody_holds(struct ash_sim *sim, const struct ash_view *view, int64_t step)
 {
@@ -219,7 +219,7 @@ bool ash_sim_is_settled(const struct ash_sim *sim)
     return known != NULL && known->running == living && known->view->size == living && sim->last == known;
 }
 
-/* Is nobody in a view any more, so that only joiners are left that nobody admits? */
+/* Is no process in a view any more, so that joiners are left without a coordinator? */
 static bool has_job_ended(const struct ash_sim *sim)
 {
     for (size_t r = 0; r < sim->opts.ranks; r++) {

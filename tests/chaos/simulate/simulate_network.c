@@ -80,7 +80,7 @@ uint64_t ash_sim_draw_delay(struct ash_sim *sim)
     return delay_ns;
 }
 
-/* A contact for a joiner: somebody of the last view that ran. */
+/* A contact for a joiner: a member of the last view that ran. */
 static struct ash_sim_process *draw_contact(struct ash_sim *sim)
 {
     const struct ash_sim_view *known = sim->last != NULL ? sim->last : sim->views;
@@ -104,7 +104,7 @@ static void post_message(struct ash_sim *sim, struct ash_sim_process *to, const 
     if (event.msg != NULL) ash_sim_push(sim, &event);
 }
 
-/* Nobody is there to take a message. */
+/* The receiver of a message is gone. */
 static bool is_gone(const struct ash_sim_process *process)
 {
     return process == NULL || process->life == ASH_SIM_DEAD || process->life == ASH_SIM_ABSENT ||

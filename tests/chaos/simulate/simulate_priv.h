@@ -59,7 +59,7 @@ struct ash_sim_process {
     bool is_leaving;
 };
 
-/* A view that was started by somebody. */
+/* A view that a process has started. */
 struct ash_sim_view {
     struct ash_view *view;
     size_t running; /* processes that run it and are awake */

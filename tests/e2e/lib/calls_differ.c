@@ -13,7 +13,7 @@
 #define CALLS 5
 #define COUNT 64
 
-/* Wait for all ranks, outside of their calls: nobody's next call is missing because the job was over before it. */
+/* Wait for all ranks, outside of their calls: no next call is missing because the job was over before it. */
 static void meet(const struct ash_launch_env *env, const char *folder, const char *where)
 {
     char path[4096];

@@ -21,7 +21,7 @@ static void test_alignment_and_contents(void **state)
         assert_int_equal((uintptr_t)blocks[i] % 64, 0);
         memset(blocks[i], i, size_bytes);
     }
-    for (int i = 0; i < 200; i++) /* nobody overwrote a neighbour */
+    for (int i = 0; i < 200; i++) /* no block overlaps a neighbour */
         for (size_t j = 0; j < (size_t)(i * 37 % 1000); j++)
             assert_int_equal(blocks[i][j], i);
     ash_arena_close(arena);

@@ -85,7 +85,7 @@ static void test_fetched(void **state)
     munmap(base, PAGE_COUNT * page_bytes);
 }
 
-/* Whoever waits for a range reads it without faults, though the walk continues. */
+/* A thread that waits for a range reads it without faults, though the walk continues. */
 static void test_waited(void **state)
 {
     uint8_t *base = map_file(), *half = base + PAGE_COUNT / 2 * page_bytes;

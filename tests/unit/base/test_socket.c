@@ -1,4 +1,4 @@
-/* Reserved ports: nobody else gets one, and its owner's processes listen there. */
+/* Reserved ports: no other process gets one, and its owner's processes listen there. */
 #include "base/socket.h"
 
 #include <stdarg.h>

@@ -133,7 +133,7 @@ static void test_threads_run_at_once(void **state)
     ash_workers_close(workers);
 }
 
-/* Whoever has unit 0 waits until all others are done; its own stretch, too, has to be taken over. */
+/* The thread with unit 0 waits until all others are done; its own stretch, too, has to be taken over. */
 struct slow {
     size_t count;
     _Atomic size_t done;

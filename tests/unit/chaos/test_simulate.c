@@ -78,8 +78,8 @@ static void test_many_ranks(void **state)
     assert_true(result.settle_s <= 1.0 && result.epochs > 2);
 }
 
-/* Messages that are sent again must not fill the coordinator's queue: it would answer later each time, until nobody
- * believes that it lives. */
+/* Messages that are sent again must not fill the coordinator's queue: it would answer later each time, until all
+ * others believe it dead. */
 static void test_repeats_do_not_pile_up(void **state)
 {
     struct ash_fault_sim_opts opts = options(SANITIZED ? 1024 : 16384, 2);
@@ -93,8 +93,8 @@ static void test_repeats_do_not_pile_up(void **state)
     assert_true(result.settle_s <= 1.0 && result.form_s <= 1.0);
 }
 
-/* A host is gone without a word, or cut off: once one process knows, all are soon in the next view. Nobody who has not
- * noticed by itself waits for the silent ones anew. */
+/* A host is gone without a word, or cut off: once one process knows, all are soon in the next view. No process that
+ * learns of it from others waits for the silent ones again. */
 static void test_silence_is_known_to_all(void **state)
 {
     static const size_t sizes[] = {4, 6, 9, 16, 64};

@@ -178,7 +178,7 @@ static int chain(struct ash_group *group, struct shared *shared, const void *arg
     }
     while (count > 0)
         rc |= ash_call_wait(calls[--count], NULL);
-    rc |= ash_group_barrier(group, NULL); /* nobody leaves while others write to its window */
+    rc |= ash_group_barrier(group, NULL); /* no rank leaves while others write to its window */
     rc = rc != 0 ? 2 : value != want ? 3 : *cell != (float)((uint64_t)1 << CHAIN) ? 4 : 0;
     ash_window_close(window);
     return rc;

@@ -314,7 +314,7 @@ static int until_lost(struct ash_group *group, struct shared *shared, const void
         rc = rank == 0 ? ash_group_send(group, 1, &data, sizeof(data), &err)
                        : ash_group_recv(group, rank - 1, &data, sizeof(data), &err);
     note_error(shared, rank, rc, &err);
-    for (int i = 0; i < 3; i++) /* others that were started before anybody knew */
+    for (int i = 0; i < 3; i++) /* others that were started before any rank knew */
         if (rank == 0 && ash_group_send(group, 1, &data, sizeof(data), &err) == 0) return 1;
     return 0;
 }

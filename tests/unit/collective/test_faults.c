@@ -23,7 +23,7 @@
 #define ROUNDS (SANITIZED ? 20 : 100)
 #define ROUNDS_ACROSS 10 /* over several nodes: their endpoints take a moment to open */
 #define AT_ONCE 12       /* rounds in which a rank is silent: they wait more than they work */
-#define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
+#define SILENT_S 1.5     /* in those; in others no rank is silent for long */
 #define PATIENCE_S 60    /* for everything that should not take time */
 #define HEARD_S 20       /* until the last survivor knows; far more than it takes */
 #define CALLS_BEFORE 40  /* the fault comes in one of the first CALLS_BEFORE calls */
@@ -345,8 +345,8 @@ static size_t segments(void)
     return count;
 }
 
-/* Which fault a round has: nobody is silent in most of them, which cost a second, and nobody is cut off where there are
- * no cables. */
+/* Which fault a round has: in most of them no rank is silent, which costs a second, and no rank is cut off without
+ * cables. */
 static enum fault choose_fault(uint64_t number, bool cables)
 {
     static const enum fault others[] = {MISMATCHED, KILLED, KILLED};

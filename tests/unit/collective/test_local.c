@@ -312,7 +312,7 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     return rc != 0 ? rc : bad;
 }
 
-/* The same in windows: the result is in everyone's first; or of each rank's part, in two runs, in its own. */
+/* The same in windows: the result is in the first window of all; or of each rank's part, in two runs, in its own. */
 static int check_windows(struct ash_local *local, size_t leaves, size_t count, bool apart)
 {
     size_t begin = apart ? count * local->rank / local->size : 0,

@@ -282,7 +282,7 @@ static int everything(struct ash_group *group, struct shared *shared, const void
     return ash_group_barrier(group, NULL) != 0;
 }
 
-/* Everybody has finished what came before: the end of a group may overtake the last bytes of a call. */
+/* All have finished earlier calls: the end of a group may overtake the last bytes of a call. */
 static bool meet(struct shared *shared, size_t rank, size_t size)
 {
     uint64_t deadline_ns = ash_clock_ns() + 20000000000u;

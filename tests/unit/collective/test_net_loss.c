@@ -138,7 +138,7 @@ static void test_mismatch(void **state)
         uint64_t began_ns = ash_clock_ns();
 
         assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-        assert_true(ash_clock_ns() - began_ns < 60000000000ull); /* nobody waited until it was late */
+        assert_true(ash_clock_ns() - began_ns < 60000000000ull); /* no rank waited for long */
         for (size_t r = 0; r < 4; r++)
             if (shared->code[r] != -EPROTO || strstr(shared->text[r], "rank ") == NULL)
                 fail_msg("mistake %d, rank %zu: %d (%s)", i, r, shared->code[r], shared->text[r]);

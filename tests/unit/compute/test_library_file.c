@@ -157,7 +157,7 @@ static void test_file(void **state)
     assert_same(&got, &want);
 }
 
-/* Whoever writes last, the file is whole, and all in it was written by somebody. */
+/* In any order of writers the file is whole, and every entry was written. */
 static void test_writers(void **state)
 {
     enum { WRITERS = 4, ROUNDS = 10 };

@@ -305,7 +305,7 @@ static void test_big(void **state)
 
 /* ---- notifications among many, and before the peers know each other ---------------------------------------------- */
 
-/* Everybody tells everybody many words; each sender's words come in its order. Odd ranks add their peers late. */
+/* All ranks send all others many words; each sender's words come in its order. Odd ranks add their peers late. */
 static int crowd(struct fabric_rank *member)
 {
     uint64_t next[FABRIC_RANKS_MAX] = {0}, sent[FABRIC_RANKS_MAX] = {0}, left = 2 * WORDS * (member->size - 1);

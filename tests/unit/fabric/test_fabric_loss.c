@@ -385,7 +385,7 @@ static void test_stale_region(void **state)
         0);
 }
 
-/* A peer that was asleep when it closed its endpoint can be told something: nobody dies of it. */
+/* A peer that was asleep when it closed its endpoint can be sent a word: no process dies of it. */
 static int late_word(struct fabric_rank *member)
 {
     if (member->rank == 1) {

@@ -175,7 +175,7 @@ static int await_lost(struct fabric_rank *member, int status, uint64_t within_ns
     return 0;
 }
 
-/* The cable is cut: nobody says anything any more. Both sides notice. */
+/* The cable is cut: all messages are lost. Both sides notice. */
 static int cut(struct fabric_rank *member)
 {
     struct ash_fabric_event event;

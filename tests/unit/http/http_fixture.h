@@ -54,7 +54,7 @@ static inline void count_end(void *ctx)
     atomic_fetch_add(&fixture->ended, 1);
 }
 
-/* Answers never, unless somebody else does. */
+/* Never answers by itself. */
 static inline void hold(void *ctx, struct ash_http_exchange *exchange)
 {
     struct fixture *fixture = ctx;

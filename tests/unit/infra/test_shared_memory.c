@@ -1,4 +1,4 @@
-/* shared_memory on the host: what one opens is what the other wrote, whoever closes first; and everything that is no
+/* shared_memory on the host: what one opens is what the other wrote, in any order of closing; and everything that is no
  * shared memory is a sentence. tests/gpu/gpu_share.c has processes that die, and GPUs. */
 #include "infra/device/shared_memory.h"
 
@@ -68,7 +68,7 @@ static void test_wrong_descriptors(void **state)
     refuses(-1, BYTES, "not open");
     refuses(null, BYTES, "no shared memory");
     refuses(pipes[0], BYTES, "no shared memory");
-    refuses(unsealed, 1, "no shared memory"); /* it could shrink under whoever reads it */
+    refuses(unsealed, 1, "no shared memory"); /* it could shrink under a reader */
     assert_int_equal(ash_shared_memory_create(NULL, 0, &memory, &err), -EINVAL);
     assert_int_equal(ash_shared_memory_create(NULL, (size_t)-1, &memory, &err), -ENOMEM);
     assert_null(memory);

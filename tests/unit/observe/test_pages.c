@@ -1,4 +1,4 @@
-/* Pages of metrics in a folder where everybody may write: files that somebody else puts there hide no process, and speak
+/* Pages of metrics in a folder that all users may write: files of other users hide no process, and speak
  * for none. */
 #include "record/metrics_page.h"
 

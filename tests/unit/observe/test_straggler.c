@@ -1,4 +1,4 @@
-/* straggler: slow ranks are named soon and by the right step; noise, jitter and saves name nobody. */
+/* straggler: slow ranks are named soon and by the right step; noise, jitter and saves name no rank. */
 #include "observe/ranks/straggler.h"
 
 #include <stdarg.h>
@@ -141,7 +141,7 @@ static void test_parts_and_ends(void **unused)
     assert_int_equal(ash_straggler_find(&(struct ash_work){.ranks = RANKS, .steps = STEPS, .own = own}, found, 4), 0);
 }
 
-/* Steps that are missing, one rank, no steps: nobody is named and nothing breaks. */
+/* Steps that are missing, one rank, no steps: no rank is named and nothing breaks. */
 static void test_little_is_known(void **unused)
 {
     double own[] = {NAN, NAN, NAN, NAN, 1, NAN, NAN, 1};

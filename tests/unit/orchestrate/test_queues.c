@@ -108,7 +108,7 @@ static void test_kube_phases(void **state)
                         "\"Complete\", \"status\": \"True\"}]}}");
     assert_int_equal(entry.phase, ASH_JOBS_DONE);
     assert_int_equal(entry.code, 0);
-    /* A pod of a lost node terminates until somebody removes the node: the job is done all the same. */
+    /* A pod of a lost node terminates until the node is removed: the job is done all the same. */
     entry = read_object("{\"status\": {\"succeeded\": 1, \"terminating\": 1, \"ready\": 0, \"conditions\": [{\"type\": "
                         "\"SuccessCriteriaMet\", \"status\": \"True\"}]}}");
     assert_int_equal(entry.phase, ASH_JOBS_DONE);

@@ -1,6 +1,6 @@
-/* One policy, whoever samples it: log-probabilities of the sampler are those of the trainer's pass, to the bit, for every
- * family, precision, quantised base, adapter, temperature, kept set, batch and reuse of prefixes. ASHLAR_TEST_TOKENS=N in the
- * environment draws again until N were compared. */
+/* One policy, for any sampler: log-probabilities of the sampler are those of the trainer's pass, to the bit, for every
+ * family, precision, quantised base, adapter, temperature, kept set, batch and reuse of prefixes. ASHLAR_TEST_TOKENS=N
+ * in the environment draws again until N were compared. */
 #include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>

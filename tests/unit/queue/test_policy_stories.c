@@ -241,7 +241,7 @@ static void test_s9_tiers(void **state)
     close_cluster(c);
 }
 
-/* S10, Kueue #6929: what can never fit is told so and blocks nobody. */
+/* S10, Kueue #6929: what can never fit is told so and blocks no other job. */
 static void test_s10_impossible(void **state)
 {
     struct cluster *c = open_cluster("SwitchName=s Nodes=n[0-3]\n", 1,
@@ -295,7 +295,7 @@ static void test_s11_useful_victims(void **state)
     close_cluster(c);
 }
 
-/* S12, Kueue #6143: a hundred preemptions are one pass; without candidates nobody else is held up. */
+/* S12, Kueue #6143: a hundred preemptions are one pass; without candidates no other job is held up. */
 static void test_s12_all_in_one_pass(void **state)
 {
     struct cluster *c = open_cluster("SwitchName=s Nodes=n[0-99]\n", 1,
@@ -354,7 +354,7 @@ static void test_s13_backfill(void **state)
     close_cluster(c);
 }
 
-/* S14, Meta's clusters: two hours of peace, seven days at most, a failing job stops nobody again and again. */
+/* S14, Meta's clusters: two hours of peace, seven days at most, a failing job does not stop others again and again. */
 static void test_s14_protection(void **state)
 {
     struct cluster *c =

@@ -235,7 +235,7 @@ static void test_missing_files_are_found(void **state)
     assert_int_equal(ash_commit_verify(scratch_path("nothing"), false, NULL, &err), -ENOENT);
 }
 
-/* Manifests whose checksum is right but whose content is not (written by nobody honest). */
+/* Manifests whose checksum is right but whose content is not (forged ones). */
 static void test_manifests_that_make_no_sense(void **state)
 {
     static const char *const heads[] = {
@@ -368,7 +368,7 @@ static void test_prune(void **state)
     assert_true(ash_path_exists(scratch_path("step-000002"))); /* one of four: complete are 2 to 5 */
     assert_int_equal(ash_commit_prune_complete(scratch_dir, "step-", 3, 2, &err), 0);
     assert_true(ash_path_exists(scratch_path("step-000002"))); /* pinned */
-    assert_true(ash_path_exists(scratch_path("step-000008"))); /* somebody may be writing it */
+    assert_true(ash_path_exists(scratch_path("step-000008"))); /* it may be written now */
     assert_int_equal(ash_dir_make(scratch_path(".step-000008.tmp-123-4/model"), NULL), 0);
     assert_int_equal(ash_dir_make(scratch_path(".step-000002.trash"), NULL), 0);
     assert_int_equal(ash_dir_make(scratch_path(".step-mine.old"), NULL), 0);

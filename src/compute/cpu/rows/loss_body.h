@@ -22,7 +22,7 @@ struct loss_row {
     float sum, log_sum, entropy;
 };
 
-/* A row whose logits are taken as they are, and whose entropy nobody wants: most are. */
+/* A row whose logits are taken as they are, and whose entropy is not wanted: most are. */
 static bool is_plain(const struct ash_loss_part *part)
 {
     return ash_loss_sharpness(part) == 1.0f && part->entropy == NULL;

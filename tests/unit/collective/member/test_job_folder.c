@@ -1,5 +1,5 @@
-/* The folder that nodes of a job share: who sees the same one, whether anybody answers, and that a job that was started
- * anew leaves nothing to what is left of the one before. */
+/* The folder that nodes of a job share: which ranks see the same one, whether a member answers, and that a restarted
+ * job leaves nothing to the rest of the one before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,7 @@ static void test_only_a_job_that_runs_answers(void **state)
     struct ash_membership_address contacts[ASH_MEMBERSHIP_CONTACTS_MAX];
     char path[128];
 
-    assert_false(ash_membership_is_answered(folder->dir, LONG_S)); /* nobody has met */
+    assert_false(ash_membership_is_answered(folder->dir, LONG_S)); /* no epoch was formed */
     start(folder);
     while (ash_membership_read_contacts(folder->dir, contacts) == 0)
         poll(NULL, 0, 1);
@@ -150,7 +150,7 @@ static void test_what_is_left_of_an_earlier_start_is_out(void **state)
 
     start(folder);
     assert_int_equal(reform(folder), 0);
-    renew(folder); /* as the first node does where nobody answers */
+    renew(folder); /* as the first node does if no member answers */
     assert_int_equal(reform(folder), -ESTALE);
     stop(folder);
 }

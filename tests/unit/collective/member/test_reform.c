@@ -161,7 +161,7 @@ static double slowest(const struct timeline *timeline, const struct plan *plan)
 {
     uint64_t last_ns = 0, most_ns = 0;
 
-    for (size_t r = 0; r < RANKS; r++) /* nobody can be faster than the last one that hears of it */
+    for (size_t r = 0; r < RANKS; r++) /* no rank can be faster than the last one that hears of it */
         if (!is_lost(plan, r) && timeline->noticed_ns[r] > last_ns) last_ns = timeline->noticed_ns[r];
     for (size_t r = 0; r < RANKS; r++)
         if (!is_lost(plan, r) && timeline->formed_ns[r] - last_ns > most_ns) most_ns = timeline->formed_ns[r] - last_ns;
@@ -345,8 +345,8 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
-/* The first rank is lost, and its address is taken for a moment when the others want it, as by a process that is long in
- * ending: they try again, and the replacement finds them. */
+/* The first rank is lost, and its address is taken for a moment when the others want it, as by a process that is long
+ * in ending: they try again, and the replacement finds them. */
 static void test_door(void **state)
 {
     static const struct plan plan = {.nodes = "aaaa", .victim = 0, .replaced = true};

@@ -73,7 +73,7 @@ static float *infer(struct fixture *f, const struct ash_doc *docs, size_t doc_co
         if (ash_pass_infer(pass, &batch, NULL, wanted, rows, logits, &err) < 0) fail_msg("%s", err.text);
     } else {
         if (ash_cache_open(f->model, ash_cache_pages_for(DOC_A) + 1, &cache, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_cache_take(cache), 0); /* somebody else's */
+        assert_int_equal(ash_cache_take(cache), 0); /* another owner's */
         assert_int_equal(ash_block_table_init(&table, DOC_A), 0);
         assert_int_equal(ash_block_table_grow(&table, cache, DOC_A), 0);
         for (size_t done = 0; done < docs[0].count; done += piece) {

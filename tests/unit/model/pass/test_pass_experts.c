@@ -421,7 +421,7 @@ static void test_refusals(void **state)
     (void)state;
     thread_group_open(&group, 2);
     assert_int_equal(open_slice(&m), 0);
-    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL); /* nobody to share with */
+    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL); /* no peer to share with */
     assert_non_null(strstr(err.text, "experts of rank 1 of 2, but the pass is rank 0 of 1"));
     opts.ep = thread_group_axis(&m.group);
     assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), 0);

@@ -188,7 +188,7 @@ static void test_single_faults(void **state)
     }
 }
 
-/* The last XID stays until the driver is loaded again, and some are nobody's fault. */
+/* The last XID stays until the driver is loaded again, and some are no fault. */
 static void test_xids_that_are_only_watched(void **state)
 {
     static const struct fault faults[] = {
@@ -358,7 +358,7 @@ static void add_text(struct ash_diagnose *diagnose, const char *text, bool befor
     assert_int_equal(ash_diagnose_add(diagnose, scrape, "node-1", before, NULL), 0);
 }
 
-/* Slow storage is nobody's business, unless steps wait for data: then it is the reason, and comes first. */
+/* Slow storage is no finding, unless steps wait for data: then it is the reason, and comes first. */
 static void test_storage_is_blamed_where_steps_wait(void **state)
 {
     static const char *const now[] = {
@@ -438,7 +438,7 @@ static void test_a_step_is_not_blamed_for_a_lack_of_cores(void **state)
     ash_diagnose_close(diagnose);
 }
 
-/* One node has no peers to compare with: a port that has received data is down, one that nobody uses may be. */
+/* One node has no peers to compare with: a port that has received data is down, an unused one may be. */
 static void test_a_port_is_down_on_the_only_node(void **state)
 {
     struct ash_diagnose *diagnose = NULL;

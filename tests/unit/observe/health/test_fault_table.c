@@ -1,5 +1,5 @@
 /* Drawn clusters with one fault each, row by row of the table of faults: the right layer, node and counter are named,
- * and nothing else is blamed. A hundred drawn clean clusters blame nobody. */
+ * and nothing else is blamed. A hundred drawn clean clusters have no finding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -242,7 +242,7 @@ static struct ash_diagnose *diagnose_cluster(const struct cluster *cluster)
     return diagnose;
 }
 
-/* Findings that blame somebody. */
+/* Findings with a fault. */
 static size_t count_blamed(const struct ash_diagnose *diagnose)
 {
     size_t count = 0;

@@ -1,5 +1,5 @@
 /* Drawn runs with one fault each, as their logs, ledgers and ranks tell them: rank, node, layer and counter are named,
- * and nothing else. A hundred clean ones blame nobody, whatever clean life brings. */
+ * and nothing else. A hundred clean ones have no finding, with all normal noise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static struct ash_diagnose *open_empty(void)
     return diagnose;
 }
 
-/* Findings that blame somebody. */
+/* Findings with a fault. */
 static size_t count_blamed(const struct ash_diagnose *diagnose)
 {
     size_t count = 0;
@@ -251,7 +251,7 @@ static void test_clean_runs_blame_nobody(void **state)
     }
 }
 
-/* A loader that fetches for eight steps at once makes one in eight wait; two waits in all are nobody's business. */
+/* A loader that fetches for eight steps at once makes one in eight wait; two waits in all are no finding. */
 static void test_waits_in_bursts_are_seen(void **state)
 {
     (void)state;

@@ -177,7 +177,7 @@ static void test_joiners_do_not_outlive_the_job(void **state)
     assert_int_equal(supervise(&fixture), 0);
 }
 
-/* All ranks are lost while one asks for a place: there is nobody to give it, so all start again. */
+/* All ranks are lost while one asks for a place: no rank is left to give it, so all start again. */
 static void test_joiners_without_ranks_start_again(void **state)
 {
     struct fixture fixture;

@@ -1,5 +1,5 @@
-/* The error distributions over the published measurements are held where they are: whoever changes the model sees at
- * once whether it became worse. Limits are a little above what was reached (docs/planning.md). */
+/* The error distributions over the published measurements are held where they are: a change of the model shows at once
+ * whether it became worse. Limits are a little above the reached values (docs/planning.md). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Faults: broken logits, a full queue, a stalled engine, clients that leave or do not read, a server that ends. None harms
- * another request. */
+/* Faults: broken logits, a full queue, a stalled engine, clients that leave or do not read, a server that ends. None
+ * harms another request. */
 #include "unit/serve/api/api_client.h"
 
 #include "base/clock.h"
@@ -145,7 +145,7 @@ static void test_keys_share(void **state)
     api_server_close(&own);
 }
 
-/* A client that never reads holds up nobody, and is dropped. */
+/* A client that never reads holds up no other client, and is dropped. */
 static void test_client_that_does_not_read(void **state)
 {
     int fd = http_connect(server.port), small = 1024;

@@ -1,5 +1,5 @@
-/* The step boundary keeps its promises over drawn histories of whole runs; and a mistake that is planted against each of
- * them is caught. Held to be true:
+/* The step boundary keeps its promises over drawn histories of whole runs; and a mistake that is planted against each
+ * of them is caught. Held to be true:
  *   agree     ranks of a group take the same action, at the same step, in the same mesh
  *   one side  steps are made by one view at a time
  *   not lost  a run goes on from the last step that was made, as long as processes live that have all of it
@@ -85,7 +85,7 @@ static void step_round(struct rank *rank)
     hold(rank, rank->machine.rank, rank->at + 1, rank->machine.mesh_ranks, false);
 }
 
-/* As in train/trainer_recover.c: who has all sums finishes the step, if anyone knows its norm. */
+/* As in train/trainer_recover.c: a rank with all sums finishes the step, if any rank knows its norm. */
 static void finish_step(struct job *job, struct rank *rank, const struct round *round)
 {
     if (rank->phase == PHASE_SUMMED && round->norm_step == rank->at + 1) rank->phase = PHASE_UPDATED;

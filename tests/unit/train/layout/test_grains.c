@@ -219,7 +219,8 @@ static void test_kept_sums_change_nothing(void **state)
     ash_exec_fini(&exec);
 }
 
-/* The last leaf comes by ranges, each of which is reduced at once: the sum is right, and so is what was there before. */
+/* The last leaf comes by ranges, each of which is reduced at once: the sum is right, and so is what was there before.
+ * */
 static void test_a_leaf_by_ranges_leaves_the_others(void **state)
 {
     struct ash_exec exec = {0};
@@ -263,7 +264,7 @@ static void test_a_leaf_by_ranges_leaves_the_others(void **state)
     ash_exec_fini(&exec);
 }
 
-/* Floats that no leaf has are left alone: memory that nobody touches costs nothing. */
+/* Floats that no leaf has are left alone: untouched memory costs nothing. */
 static void test_unused_floats_stay(void **state)
 {
     struct ash_exec exec = {0};

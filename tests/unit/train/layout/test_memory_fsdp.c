@@ -103,8 +103,8 @@ static double peak_with(const struct sharding *sharding)
         assert_int_equal(wait4(shared->pids[r], &status, 0, &usage), shared->pids[r]);
         assert_int_equal(status, 0);
         double peak = (double)usage.ru_maxrss * 1024.0, share = peak / counted(sharding, &said[r]);
-        /* gradients of zero=1 are in windows of all ranks: the system has them once and counts them with everyone who
-         * looks in */
+        /* gradients of zero=1 are in windows of all ranks: the system has them once and counts them for every rank that
+         * maps them */
         if (strcmp(zero, "mesh.zero=1") != 0 && (share < 1.0 - SAID_TOLERANCE || share > 1.0 + SAID_TOLERANCE))
             fail_msg("rank %zu of %zu, %s: %.3f of what was said", r, ranks, zero, share);
         if (peak > most) most = peak;

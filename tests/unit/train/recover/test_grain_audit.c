@@ -1,5 +1,5 @@
 /* Audits of grains: in drawn meshes with one rank that computes wrongly, its column is named where three columns can
- * tell, one of two where they cannot; nobody is named where all bits are the same. */
+ * tell, one of two where they cannot; no rank is named if all bits are the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

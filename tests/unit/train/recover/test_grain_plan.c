@@ -1,5 +1,5 @@
-/* Which finished grains are kept, and who computes the others, drawn: every grain is once in some rank's part, no kept
- * subtree is cut, nobody has more to do than in any other step, and no more than it must be. */
+/* Which finished grains are kept, and which rank computes the others, drawn: every grain is once in some rank's part,
+ * no kept subtree is cut, no rank has more to do than in any other step, and no more than it must be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +114,8 @@ static void test_drawn_plans_keep_what_they_can(void **state)
     }
 }
 
-/* Four ranks of three grains each. The second is lost, and another process has its place: each of three computes one. */
+/* Four ranks of three grains each. The second is lost, and another process has its place: each of three computes one.
+ * */
 static void test_what_is_missing_is_shared(void **state)
 {
     struct ash_grain_offer offers[] = {{{0, 2}, 0}, {{2, 1}, 0}, {{6, 2}, 2}, {{8, 1}, 2}, {{9, 1}, 3}, {{10, 2}, 3}};
@@ -129,7 +130,7 @@ static void test_what_is_missing_is_shared(void **state)
     ash_grain_plan_fini(&plan);
 }
 
-/* One subtree that nobody can share: it is given up. */
+/* One subtree that cannot be shared: it is given up. */
 static void test_every_rank_has_a_part(void **state)
 {
     struct ash_grain_offer offers[] = {{{0, 4}, 0}};

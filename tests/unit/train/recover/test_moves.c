@@ -1,5 +1,5 @@
 /* Who gives what to whom, drawn: every rank gets every element that it needs, once, from one that has it, whatever the
- * ranges are. What nobody has is named. The map of copies and the choice of a layout, which are pure, too. */
+ * ranges are. Missing ranges are named. The map of copies and the choice of a layout, which are pure, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ static void draw_case(struct drawn *drawn, uint64_t seed)
     }
 }
 
-/* Is anything needed that nobody has? */
+/* Is a range needed that no rank has? */
 static bool is_short(const struct drawn *drawn)
 {
     for (size_t r = 0; r < drawn->ranks; r++)
