@@ -16,6 +16,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "lib/team.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "infra/cpu.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "train/state/optimizer.h"

@@ -26,7 +26,7 @@ foreach(isa portable neon avx2 avx512)
 endforeach()
 
 # Normal draws, and quantised matrices written out, in loops that become vectors.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/model/files/lora_dense.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/model/lora_dense.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/rng.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 
 # How every instruction set's products are cut.

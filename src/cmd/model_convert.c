@@ -21,6 +21,7 @@
 #include "cmd/remote.h"
 #include "cmd/units.h"
 #include "model/files/convert.h"
+#include "model/files/save.h"
 #include "storage/commit/commit.h"
 #include "storage/tier/tier.h"
 

@@ -15,6 +15,7 @@
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "model/family.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "serve/defaults.h"

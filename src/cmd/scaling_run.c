@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "base/yaml.h"
 #include "cmd/chaos_job.h"
+#include "model/files/open.h"
 #include "model/model.h"
 
 #define WORDS_MAX 128

@@ -76,9 +76,6 @@ struct ash_model_config {
 /* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a
  * sentence. */
 int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
-/* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A
- * path that is no model is -ENOENT, with a suggestion. */
-int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err);
 /* Make it the config of a reward model on the same layers: ...ForSequenceClassification with one label. Returns 0 or
  * -ENOMEM. */
 int ash_model_config_score(struct ash_model_config *config, struct ash_err *err);

@@ -28,6 +28,15 @@ const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32
     return adapter->rank > 0 ? adapter : NULL;
 }
 
+void ash_lora_close(struct ash_lora *lora)
+{
+    if (lora == NULL) return;
+    free(lora->base_dir);
+    free(lora->modules);
+    json_decref(lora->config);
+    free(lora);
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 /* The module of a weight or a bias (end), or NULL. */
@@ -258,24 +267,6 @@ int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err)
         if (rc < 0) return rc;
     }
     ash_model_refresh(model);
-    return 0;
-}
-
-int ash_lora_open_base(const struct ash_lora *lora, struct ash_model **model_out, struct ash_err *err)
-{
-    struct ash_model_config config = {0};
-    struct ash_model *model = NULL;
-    int rc = ash_model_config_load(lora->base_dir, &config, err);
-
-    config.lora = lora;
-    if (rc == 0) rc = ash_model_blank_slice(&config, NULL, &model, err);
-    if (rc == 0) rc = ash_lora_init(model, 0, err); /* what A multiplies is zero */
-    if (rc < 0) {
-        if (model == NULL) ash_model_config_fini(&config);
-        ash_model_close(model);
-        return rc;
-    }
-    *model_out = model;
     return 0;
 }
 

@@ -22,21 +22,11 @@ void ash_param_take(const struct ash_param *param, const void *data, enum ash_dt
 void ash_lora_base_name(const struct ash_param *param, char name[96]);
 /* Give a parameter that is trained whole the base's values. Returns 0 or -ENOTSUP: the base is quantised. */
 int ash_lora_take_base(struct ash_model *model, const struct ash_param *param, struct ash_err *err);
-/* As ash_lora_load, over a base that is open: borrowed until the adapters are closed. */
-int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err);
 /* The adapter of a weight, or NULL. */
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
-/* files/open.c: ash_model_open of anything but a PEFT folder: adapters have no adapters. */
-int ash_model_open_base(const char *path, struct ash_model **model_out, struct ash_err *err);
-/* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0,
- * -EINVAL, -ENOMEM or a file's error. */
-int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
-/* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
- * (it is quantised already), -ERANGE or -ENOMEM. */
-int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);
-/* files/lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
+/* lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 /* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,

@@ -55,37 +55,8 @@ struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
 /* Elements of the whole tensor. */
 size_t ash_param_full_count(const struct ash_param *param);
 
-/* Open a Hugging Face folder, a PEFT folder with the base that it names, or a GGUF file (its name ends in .gguf;
- * architectures llama, qwen2 and qwen3; the types of storage/gguf/gguf.h, and Q8_0 with wide groups, which opens as
- * ASH_Q8_W). Weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file computes; it
- * cannot be owned (trained) or saved. Returns 0, -ENOENT, -EINVAL, -ENOTSUP or -ENOMEM; the caller closes
- * *model_out. */
-int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
-/* The same without the matrices of a remote folder (storage/io/remote_file.h): ash_model_prefetch must follow, before
- * anything else reads them. */
-int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err);
-/* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
- * success. */
-int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
-                     struct ash_err *err);
-/* ash_model_open for a slice of the model, which owns its memory; slice NULL: all of it, mapped. */
-int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
-                         struct ash_err *err);
-/* The same as a reward model (ash_model_config_score): where the folder has no score.weight, one is drawn from seed. */
-int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint64_t seed, struct ash_model **model_out,
-                          struct ash_err *err);
-/* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
-int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
-                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
-/* The same with weights that are all zero, for values that come from elsewhere; ash_model_refresh follows them. */
-int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
-                          struct ash_model **model_out, struct ash_err *err);
 /* Free all of it; accepts NULL. No pass on it may be open. */
 void ash_model_close(struct ash_model *model);
-/* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
- * lies in. Returns 0 or -ENAMETOOLONG. */
-int ash_model_home(const char *path, char *buf, size_t buf_bytes);
-
 /* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: weights
  * that are not in memory are packed as they are read from the disk (see ash_model_pack), in the current precision.
  * Worth it if a pass follows at once; on an owned model a no-op. Remote weights come by ranges, and passes wait for
@@ -164,34 +135,6 @@ int ash_model_outline(const struct ash_model_config *config, struct ash_model **
 /* The same of a slice, with its shards. */
 int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
                             struct ash_model **model_out, struct ash_err *err);
-
-/* Called with how many of all weights are written while a model is saved, on the calling thread. */
-struct ash_save_watch {
-    void (*saved)(void *ctx, size_t count, size_t total);
-    void *ctx;
-};
-
-/* Write config.json, generation_config.json and the weights as dtype (F32, BF16, F16) into dir; a tokenizer is copied
- * by the caller. max_shard_bytes as in ash_safetensors_write_folder; watch may be NULL. */
-int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
-                   const struct ash_save_watch *watch, struct ash_err *err);
-
-/* The same of a model whose float32 values are elsewhere: read gives count values of parameter index from element first
- * on; parameters are asked for in ascending order, elements of one too. */
-typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t count, float *out);
-/* Save the model that outline lists; read gives its values. Returns 0, read's error or that of writing. */
-int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
-                        enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
-
-/* The files of such a folder that are not weights: config.json and generation_config.json, for weights of dtype. */
-int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err);
-
-/* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
- * F32 where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go
- * into the file; NULL or without a tokenizer.json: the file has no vocabulary. notes (may be NULL) gets what llama.cpp
- * will do otherwise, a sentence a line. watch may be NULL. -ENOTSUP for what such a file cannot say. */
-int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
-                        struct ash_str *notes, const struct ash_save_watch *watch, struct ash_err *err);
 
 /* Parts of a model that passes need one after the other: a layer by its number, what comes before the layers, what
  * comes after them. */

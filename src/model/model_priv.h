@@ -43,7 +43,7 @@ struct ash_model {
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
-    struct ash_buffer packed;                /* see pack.c */
+    struct ash_buffer packed;                /* see packed.c */
     const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: not packed */
     bool packed_bf16;                        /* round_bf16 when that was */
     struct ash_prefetcher *prefetcher;       /* brings mapped weights in, or NULL */
@@ -63,17 +63,15 @@ struct ash_model {
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 
-/* model.c: have all parameters read where the owned values are. */
+/* views.c: have all parameters read where the owned values are. */
 void ash_model_bind_owned(struct ash_model *model);
 
-/* model.c: room for the float32 copies of vectors in host memory. Returns 0 or -ENOMEM. */
+/* views.c: room for the float32 copies of vectors in host memory. Returns 0 or -ENOMEM. */
 int ash_model_open_vectors(struct ash_model *model, struct ash_err *err);
 /* place.c: have mapped weights read from the file again, and what a device had of them freed. Returns 0 or -ENOMEM. */
 int ash_model_unplace(struct ash_model *model, struct ash_err *err);
-/* place.c: the float32 copy of a vector whose model is in an exec's memory, as ash_model_refresh makes it. */
-void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy);
 
-/* files/bring.c: is any weight in a file that is remote (storage/io/remote_file.h)? */
+/* bring.c: is any weight in a file that is remote (storage/io/remote_file.h)? */
 bool ash_model_is_remote(const struct ash_model *model);
 /* The mapping that a mapped weight lies in, or NULL if it is a copy. */
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);
@@ -85,24 +83,29 @@ int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err);
 /* The same for what this slice holds (the pieces of ash_model_held) of some parameters from first on. *end_out: the
  * first that is not among them. */
 int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *end_out, struct ash_err *err);
-/* model.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
+/* params.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
 struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index);
 
-/* files/pack.c: are weights packed in host memory for exec? */
+/* packed.c: are weights packed in host memory for exec? */
 bool ash_model_packs_on_host(const struct ash_exec *exec);
 /* Bytes that a parameter takes packed; 0 if it is not packed. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
 /* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
 int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
-/* Pack the quantised matrices of a base beside what they are: passes that train read both. Returns 0 or -ENOMEM. */
+/* Forget their places; a reader that still packs (load.h) has ended. */
+void ash_model_drop_packed(struct ash_model *model);
+/* pack.c: pack the quantised matrices of a base beside what they are: passes that train read both. Returns 0 or
+ * -ENOMEM. */
 int ash_model_pack_base(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
-/* Forget the packed weights. */
+/* Forget the packed weights, and what still packs them. */
 void ash_model_unpack(struct ash_model *model);
 
-/* model.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
+/* grads.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
 bool ash_param_overwrites(const struct ash_param *param);
 
-/* model.c: everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too.
+/* model.c: room for owned values, of which only what this rank holds takes memory. Returns 0 or -ENOMEM. */
+int ash_model_open_values(struct ash_model *model, struct ash_err *err);
+/* Everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too.
  * Returns 0 or -ENOMEM; the caller closes *model_out. */
 int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
                     struct ash_err *err);

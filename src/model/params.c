@@ -319,3 +319,17 @@ size_t ash_param_full_count(const struct ash_param *param)
 {
     return param->full[0] * (param->dim_count == 2 ? param->full[1] : 1);
 }
+
+/* The local part of a piece: the rest of the buffer is never touched, so it takes no memory. */
+struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index)
+{
+    struct ash_piece piece = ash_param_piece(param, index);
+    struct ash_shard_part part;
+    struct ash_range held;
+
+    if (!model->slice.shard_weights) return piece;
+    part = ash_shards_part(&model->shards, param);
+    held = ash_range_overlap((struct ash_range){piece.local, piece.count}, (struct ash_range){part.first, part.count});
+    if (held.count == 0) return (struct ash_piece){0};
+    return (struct ash_piece){held.first, piece.full + (held.first - piece.local), held.count};
+}

@@ -160,40 +160,6 @@ int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_e
     return 0;
 }
 
-/* Of owned values float32 is there, on the device; of mapped ones the file. */
-void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy)
-{
-    const struct ash_param *param = &model->params[index];
-    struct ash_exec *exec = model->exec;
-    float *host;
-    int rc;
-
-    if (model->values.data != NULL) {
-        const float *values = (const float *)model->values.data + param->offset;
-
-        if (model->round_bf16)
-            exec->ops->row->round_bf16(exec, values, param->count, copy);
-        else
-            exec->ops->row->copy(exec, &(struct ash_copy_args){.rows = 1,
-                                                               .blocks = 1,
-                                                               .cols = param->count,
-                                                               .src = values,
-                                                               .src_row = param->count,
-                                                               .dst = copy,
-                                                               .dst_dtype = ASH_F32,
-                                                               .dst_row = param->count});
-        return;
-    }
-    host = malloc(param->count * sizeof(*host));
-    ash_assert(host != NULL);
-    ash_weights_to_f32(param->mapped, param->dtype, 0, param->count, host);
-    for (size_t j = 0; model->round_bf16 && j < param->count; j++)
-        host[j] = ash_bf16_round(host[j]);
-    rc = exec->memory->copy(copy, host, param->count * sizeof(*host));
-    ash_assert(rc == 0 || exec->cuda != NULL); /* a GPU keeps its failure until it is asked for */
-    free(host);
-}
-
 int ash_model_unplace(struct ash_model *model, struct ash_err *err)
 {
     int rc;

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/model_priv.h"
 
 #define PART_ALIGN 16 /* elements: parts start on cache lines, and bf16 ones on half of one */
 
@@ -36,7 +37,7 @@ static int unit_of(const struct ash_param *param)
 int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
                     struct ash_err *err)
 {
-    size_t count = ash_model_param_count(model), first = 0;
+    size_t count = model->param_count, first = 0;
     int unit = INT_MIN;
 
     *shards = (struct ash_shards){.rank = rank, .size = size};
@@ -44,7 +45,7 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
     if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
     for (int expert = 0; expert < 2; expert++) { /* experts come after the others */
         for (size_t i = 0; i < count; i++) {
-            const struct ash_param *param = ash_model_param(model, i);
+            const struct ash_param *param = &model->params[i];
             int next = unit_of(param);
             if (param->is_expert != (expert == 1) || (next == unit && param->offset > 0)) continue;
             add_unit(shards, unit, first, param->offset);
@@ -52,12 +53,12 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
             unit = next;
         }
         if (expert == 0) {
-            add_unit(shards, unit, first, ash_model_dense_size(model));
-            first = ash_model_dense_size(model);
+            add_unit(shards, unit, first, model->dense_size);
+            first = model->dense_size;
             unit = INT_MIN;
         }
     }
-    add_unit(shards, unit, first, ash_model_size(model));
+    add_unit(shards, unit, first, model->size);
     return 0;
 }
 

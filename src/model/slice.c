@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/math.h"
+#include "compute/quant.h"
 #include "model/family.h"
 #include "model/lora.h"
 
@@ -18,6 +20,12 @@ struct ash_slice ash_slice_whole(const struct ash_model_config *config)
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice)
 {
     return ash_range_split(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
+}
+
+size_t ash_lora_group(const struct ash_lora *lora)
+{
+    if (lora->base_is_gguf) return ASH_QUANT_GROUP; /* of any type that it may have */
+    return lora->quant != ASH_F32 ? ash_max(ash_quant_group(lora->quant), ASH_K_GROUP) : ASH_K_GROUP;
 }
 
 struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t ffn, const struct ash_slice *slice)

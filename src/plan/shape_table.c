@@ -15,6 +15,7 @@
 #include "base/spelling.h"
 #include "base/str.h"
 #include "model/config.h"
+#include "model/files/open.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SUGGESTED 4 /* names in the message about one that is not known */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/files/open.h"
 #include "model/pass/pass.h"
 #include "post/post_priv.h"
 

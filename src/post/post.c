@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/files/lora_folder.h"
+
 /* Open adapters, if the job sets them: as it describes them, or as a PEFT folder does. */
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {

@@ -13,6 +13,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "model/pass/pass.h"
 #include "storage/safetensors/safetensors.h"

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
+#include "model/files/lora_folder.h"
 
 struct entry {
     struct ash_served_adapter adapter; /* first: what callers hold */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "model/files/lora_folder.h"
 #include "model/lora.h"
 
 struct ash_adapters;

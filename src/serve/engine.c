@@ -7,6 +7,8 @@
 
 #include "base/str.h"
 #include "compute/backends.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 
 const char *ash_version(void)

@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "storage/namespace/attach.h"
 #include "text/tokenizer.h"

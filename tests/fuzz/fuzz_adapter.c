@@ -10,8 +10,9 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "model/files/open.h"
 #include "model/lora.h"
-#include "model/lora_priv.h"
+#include "model/files/lora_files_priv.h"
 #include "model/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

@@ -7,6 +7,7 @@
 #include "golden.h"
 
 #include "base/file.h"
+#include "model/files/open.h"
 #include "post/eval/ask.h"
 #include "post/scaling/law.h"
 

@@ -10,6 +10,7 @@
 #include "golden_post.h"
 
 #include "base/file.h"
+#include "model/files/open.h"
 
 /* ---- where things are -------------------------------------------------------------------------------------------- */
 

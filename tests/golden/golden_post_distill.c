@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "golden_post.h"
+#include "model/files/open.h"
 
 /* A teacher that runs beside the pass under test. */
 struct lesson {

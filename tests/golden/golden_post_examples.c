@@ -5,6 +5,7 @@
 
 #include "golden_post.h"
 
+#include "model/files/open.h"
 #include "post/objective/pairs.h"
 
 /* ---- sft --------------------------------------------------------------------------------------------------------- */

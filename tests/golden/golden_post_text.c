@@ -5,6 +5,8 @@
 
 #include "golden_post.h"
 
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "post/chat/rows.h"
 #include "text/chat_template.h"

@@ -13,6 +13,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "compute/ops.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"

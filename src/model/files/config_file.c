@@ -1,4 +1,6 @@
 /* The configuration of a model, wherever it is written: config.json of a folder, or the metadata of a GGUF file. */
+#include "model/files/open.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -10,6 +10,8 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/file.h"
+#include "model/files/open.h"
+#include "model/files/save.h"
 #include "storage/commit/commit.h"
 
 #define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */

@@ -3,6 +3,7 @@
 #define ASH_MODEL_FILES_CONVERT_H
 
 #include "base/str.h"
+#include "model/files/save.h"
 #include "model/model.h"
 
 struct ash_convert_opts {

@@ -1,7 +1,6 @@
 /* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and
  * generation_config.json. */
 #include "model/files/folder_priv.h"
-#include "model/lora.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,6 +12,8 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/math.h"
+#include "model/files/lora_folder.h"
+#include "model/files/save.h"
 #include "model/weight.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "base/workers.h"
 #include "compute/quant.h"
+#include "model/files/save.h"
 #include "text/chat_template.h"
 #include "model/files/folder_priv.h"
 #include "model/files/quantise.h"

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "model/lora_priv.h"
+#include "model/files/lora_files_priv.h"
+#include "model/files/open.h"
 
 static int refuse_whole(const struct ash_model *adapters, struct ash_err *err)
 {

@@ -9,8 +9,9 @@
 #include "base/math.h"
 #include "base/workers.h"
 #include "compute/quant.h"
+#include "model/files/lora_files_priv.h"
+#include "model/files/open_priv.h"
 #include "model/files/quantise.h"
-#include "model/lora_priv.h"
 #include "model/weight.h"
 
 #define F16_MAX 65504.0f
@@ -78,12 +79,6 @@ static int check_part(const struct ash_model *model, const struct ash_param *par
         return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", dir, param->name,
                            ash_param_full_count(param));
     return ash_dtype_block(source->dtype) > 1 ? check_cut(model, param, source->dtype, err) : 0;
-}
-
-size_t ash_lora_group(const struct ash_lora *lora)
-{
-    if (lora->base_is_gguf) return ASH_QUANT_GROUP; /* of any type that it may have */
-    return lora->quant != ASH_F32 ? ash_max(ash_quant_group(lora->quant), ASH_K_GROUP) : ASH_K_GROUP;
 }
 
 static int bind_parts(struct ash_model *model, const struct ash_model *base, struct ash_err *err)

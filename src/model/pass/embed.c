@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "model/files/load.h"
+#include "model/load.h"
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
 

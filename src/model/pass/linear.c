@@ -2,7 +2,7 @@
 #include "model/pass/linear.h"
 
 #include "base/assert.h"
-#include "model/files/load.h"
+#include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/adapter.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/prefetcher.h"
-#include "model/files/load.h"
+#include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/ffn.h"
 #include "model/pass/moe_exchange.h"

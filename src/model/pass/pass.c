@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "model/files/load.h"
+#include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/cache_step.h"
 #include "model/pass/pass_priv.h"

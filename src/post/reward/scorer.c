@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/files/open.h"
 #include "model/pass/pass.h"
 #include "text/tokenizer.h"
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "model/files/save.h"
 #include "post/rl/rl_priv.h"
 #include "storage/commit/commit.h"
 #include "train/data/tokenizer_files.h"

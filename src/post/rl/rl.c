@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "model/pass/pass.h"
 #include "post/rl/rl_priv.h"

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "model/files/open.h"
 #include "post/rl/rl_priv.h"
 #include "train/layout/collect.h"
 

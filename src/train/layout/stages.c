@@ -8,6 +8,8 @@
 
 #include "base/math.h"
 #include "collective/host/window.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "train/layout/stages_priv.h"
 

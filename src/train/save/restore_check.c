@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "model/files/lora_folder.h"
 #include "model/lora.h"
 #include "storage/commit/commit.h"
 #include "storage/io/io_queue.h"

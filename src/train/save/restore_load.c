@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/math.h"
+#include "model/files/lora_folder.h"
 #include "model/lora.h"
 #include "storage/commit/commit.h"
 #include "storage/io/direct_reader.h"

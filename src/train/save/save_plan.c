@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/files/lora_folder.h"
 #include "model/lora.h"
 #include "train/save/saver.h"
 

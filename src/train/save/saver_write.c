@@ -7,6 +7,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "model/files/lora_folder.h"
+#include "model/files/save.h"
 #include "model/lora.h"
 #include "train/data/tokenizer_files.h"
 #include "train/layout/collect.h"

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "model/files/open.h"
 #include "model/model.h"
 #include "unit/sanitized.h"
 

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"

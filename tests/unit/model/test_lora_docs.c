@@ -14,6 +14,8 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/pass/pass.h"

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "model/files/lora_folder.h"
 #include "model/lora.h"
 #include "model/model_priv.h"
 #include "model/pass/pass.h"

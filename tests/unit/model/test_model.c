@@ -13,6 +13,8 @@
 
 #include "base/bf16.h"
 #include "base/file.h"
+#include "model/files/open.h"
+#include "model/files/save.h"
 #include "model/model.h"
 #include "storage/safetensors/safetensors.h"
 #include "unit/model/golden_models.h"

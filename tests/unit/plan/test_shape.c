@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "model/files/open.h"
 #include "model/flops.h"
 #include "plan/shape.h"
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "model/files/open.h"
 #include "model/model.h"
 
 #define TINY_VOCAB 16

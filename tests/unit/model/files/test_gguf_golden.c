@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"

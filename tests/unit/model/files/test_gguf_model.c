@@ -17,6 +17,8 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "model/files/open.h"
+#include "model/files/save.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"

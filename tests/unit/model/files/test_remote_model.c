@@ -19,6 +19,8 @@
 #include "base/json.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/files/open.h"
+#include "model/files/save.h"
 #include "model/model_priv.h"
 #include "storage/io/remote_file.h"
 #include "unit/model/golden_models.h"

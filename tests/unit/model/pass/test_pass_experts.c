@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "unit/model/axis_threads.h"

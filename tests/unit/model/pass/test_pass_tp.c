@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "model/family.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "unit/model/axis_threads.h"

@@ -14,6 +14,7 @@
 
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/files/open.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/engine/core.h"

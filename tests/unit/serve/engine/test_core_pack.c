@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/math.h"
+#include "model/files/open.h"
 #include "model/model.h"
 #include "serve/engine/core.h"
 

@@ -1,36 +1,15 @@
 /* Packing a model's matrices: from the file's layout to the one that a backend's GEMM reads fastest, in one block of
  * memory. Chunk by chunk that memory is written and the file's pages are released, so the two copies are never in
  * memory at once. */
-#include "base/assert.h"
-#include "base/math.h"
-#include "model/model_priv.h"
+#include <stdlib.h>
 
 #include "base/file.h"
-#include "model/files/load.h"
+#include "base/math.h"
+#include "model/load.h"
+#include "model/model_priv.h"
 #include "model/weight.h"
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: bytes in memory twice */
-
-/* A device's weights are packed as they are placed (place.c). */
-bool ash_model_packs_on_host(const struct ash_exec *exec)
-{
-    return exec->ops->matrix->pack != NULL && exec->memory->host_visible;
-}
-
-/* Not packed: tables that are only looked up, transposed matrices, and floats that are not rounded to bf16, whose
- * products are bound by arithmetic, not by memory. */
-size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index)
-{
-    const struct ash_param *param = &model->params[index];
-    const struct ash_matrix_ops *matrix = exec->ops->matrix;
-    bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && !model->config.tied) ||
-                        index == model->top.param[ASH_ROLE_POSITION];
-
-    if (matrix->pack == NULL || !param->is_matrix || is_looked_up || (model->config.transposed && param->layer >= 0))
-        return 0;
-    if (ash_dtype_block(param->dtype) == 1 && !model->round_bf16) return 0;
-    return ash_round_up(matrix->packed_bytes(param->dtype, param->dims[0], param->dims[1]), ASH_MEMORY_ALIGN);
-}
 
 static void pack_param(const struct ash_model *model, struct ash_exec *exec, int32_t index, void *packed)
 {
@@ -44,30 +23,6 @@ static void pack_param(const struct ash_model *model, struct ash_exec *exec, int
         exec->ops->matrix->pack(exec, &w, in, first, count, packed);
         ash_map_drop((const char *)w.mat.data + first * row_bytes, count * row_bytes);
     }
-}
-
-int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
-{
-    size_t total = 0;
-    char *at;
-    int rc;
-
-    ash_assert(model->packed.data == NULL);
-    for (size_t i = 0; i < model->param_count; i++)
-        total += ash_model_packed_bytes(model, exec, (int32_t)i);
-    if (total == 0) return 0;
-    rc = ash_buffer_init(&model->packed, exec->memory, total, "packed weights", err);
-    if (rc < 0) return rc;
-    at = model->packed.data;
-    for (size_t i = 0; i < model->param_count; i++) {
-        size_t bytes = ash_model_packed_bytes(model, exec, (int32_t)i);
-
-        if (bytes > 0) model->params[i].packed = at;
-        at += bytes;
-    }
-    model->packed_for = exec->ops->matrix;
-    model->packed_bf16 = model->round_bf16;
-    return 0;
 }
 
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
@@ -120,8 +75,45 @@ void ash_model_unpack(struct ash_model *model)
 {
     ash_load_close(model->load); /* it writes there */
     model->load = NULL;
-    for (size_t i = 0; i < model->param_count + model->base_count; i++)
-        model->params[i].packed = NULL;
-    ash_buffer_fini(&model->packed);
-    model->packed_for = NULL;
+    ash_model_drop_packed(model);
+}
+
+/* ---- reading ahead ----------------------------------------------------------------------------------------------- */
+
+/* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
+ * is read last if it is the output matrix too. */
+static void start_prefetch(struct ash_model *model)
+{
+    size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
+    struct ash_prefetch_range *ranges;
+
+    ranges = calloc(model->param_count, sizeof(*ranges));
+    if (ranges == NULL) return;
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (i != embed)
+            ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    if (model->config.tied) {
+        const struct ash_param *param = &model->params[embed];
+
+        ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    model->prefetcher = ash_prefetcher_start(ranges, count);
+    free(ranges);
+}
+
+int ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+{
+    bool can_pack = ash_model_packs_on_host(exec);
+
+    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return 0;
+    if (ash_model_is_remote(model)) {
+        if (!can_pack) return ash_model_bring(model, err);
+        return model->load != NULL ? 0 : ash_load_open(model, exec, &model->load, err);
+    }
+    if (can_pack && ash_load_wanted(model, exec) && ash_load_open(model, exec, &model->load, NULL) == 0) return 0;
+    start_prefetch(model);
+    return 0;
 }

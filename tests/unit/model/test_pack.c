@@ -14,7 +14,8 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "model/files/load.h"
+#include "model/load.h"
+#include "model/files/open.h"
 #include "model/model_priv.h"
 #include "model/pass/pass.h"
 #include "model/place.h"

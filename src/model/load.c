@@ -1,7 +1,7 @@
 /* Reading and packing in one go. A cold model that is packed from mapped pages goes through memory three times: into
  * the page cache, out of it, and into the packed place. Here the disk writes to the same few buffers, which are
  * packed out of the processor's caches. */
-#include "model/files/load.h"
+#include "model/load.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -153,7 +153,7 @@ static int load_start(struct ash_load *load, struct ash_model *model, const stru
     if (rc == 0)
         rc = ash_direct_reader_open(ranges, load->row_count, cache_if_slower_than_bytes_s(ranges, load->row_count),
                                     pack_chunk, load, &load->reader, err);
-    if (rc < 0) ash_model_unpack(model);
+    if (rc < 0) ash_model_drop_packed(model);
     free(ranges);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* load - a model whose files are not in memory is read from the disk and packed at once, in the order of use, while the
  * first pass computes with the tensors read so far. */
-#ifndef ASH_MODEL_FILES_LOAD_H
-#define ASH_MODEL_FILES_LOAD_H
+#ifndef ASH_MODEL_LOAD_H
+#define ASH_MODEL_LOAD_H
 
 #include "compute/ops.h"
 #include "model/model.h"
