@@ -16,7 +16,7 @@
 #include "observe/agent/kmsg.h"
 #include "observe/agent/sources.h"
 #include "observe/collect/collector.h"
-#include "observe/fetch.h"
+#include "http/fetch.h"
 #include "observe/health/kernel_log.h"
 #include "observe/health/missing.h"
 #include "observe/health/rank_health.h"

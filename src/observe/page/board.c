@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "http/http.h"
 #include "infra/topology/topology.h"
-#include "observe/fetch.h"
+#include "http/fetch.h"
 #include "observe/page/page.h"
 #include "observe/page/run_curves.h"
 #include "observe/page/servers.h"
