@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 #define ROUNDS 20
 

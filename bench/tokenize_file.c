@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* A sanitizer makes times meaningless; the report says so. */
 #if defined(__has_feature)

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "cmd/units.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/dataset_folder.h"
 
 #define SHOWN_PATHS 3

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/dataset_folder.h"
 
 static const struct ash_cmd_usage usage = {

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/examples.h"
 
 static const struct ash_cmd_usage usage = {

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/remote.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "compute/profile/profile.h"
 #include "model/place.h"
 

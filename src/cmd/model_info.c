@@ -20,8 +20,8 @@
 #include "model/pass/cache.h"
 #include "serve/defaults.h"
 #include "storage/gguf/gguf.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct info_flags {
     bool json, tensors;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "model/files/lora_folder.h"
 #include "model/files/open.h"
 #include "model/lora.h"

@@ -5,8 +5,8 @@
 
 #include "ashlar/ashlar.h"
 #include "model/model.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 #include "serve/defaults.h"
 
 /* The model; borrowed until the engine is closed, as all of these. */

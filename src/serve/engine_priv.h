@@ -2,7 +2,7 @@
 #ifndef ASH_SERVE_ENGINE_PRIV_H
 #define ASH_SERVE_ENGINE_PRIV_H
 
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 #include "serve/engine.h"
 
 struct ash_engine {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "ashlar/ashlar.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "serve/engine/sampler.h"
 #include "serve/engine/think.h"
 #include "serve/grammar/grammar.h"

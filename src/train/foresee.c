@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #define HELD_BYTES ((size_t)48 << 20)  /* by an open backend: uploads and the library's room */
 #define SPARE_BYTES ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */

@@ -13,7 +13,7 @@
 #include "model/files/open.h"
 #include "model/lora.h"
 #include "storage/namespace/attach.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/job/agree.h"
 #include "train/recover/shape.h"
 

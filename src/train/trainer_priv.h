@@ -4,7 +4,7 @@
 
 #include <limits.h>
 #include "base/str.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "train/data/dataset.h"
 #include "train/job/agree.h"
 #include "train/layout/stages.h"

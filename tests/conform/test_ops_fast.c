@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #define PARTS_MAX 64
 #define LOSS_ERROR 1e-3

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

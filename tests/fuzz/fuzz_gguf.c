@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/str.h"
 #include "compute/quant_open.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "storage/gguf/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define TEXT_BYTES_MAX 512 /* keeps expressions that backtrack quadratically within the time of one run */
 

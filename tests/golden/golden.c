@@ -21,7 +21,7 @@
 #include "model/model.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "storage/safetensors/safetensors.h"
 
 void golden_report(struct golden *g, const char *what, double value, double limit)

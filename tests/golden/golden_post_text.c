@@ -9,8 +9,8 @@
 #include "model/files/open.h"
 #include "model/lora.h"
 #include "post/chat/rows.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- lora -------------------------------------------------------------------------------------------------------- */
 

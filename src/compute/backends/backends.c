@@ -1,5 +1,5 @@
 /* Every backend of this build, best first. */
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #include "base/assert.h"
 #include "compute/cpu.h"

@@ -1,5 +1,5 @@
 /* Which backend computes where nothing was asked: a GPU that this build's kernels run on, if this machine has one. */
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #include <ctype.h>
 #include <inttypes.h>

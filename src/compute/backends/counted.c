@@ -1,6 +1,6 @@
 /* counted: a device that is not there. Its memory is addresses that cannot be accessed, and a sum; its ops do nothing.
  * */
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "base/math.h"
 #include "base/number.h"
 #include "compute/apart/apart.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "compute/cuda/backend.h"
 #include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/replay.h"

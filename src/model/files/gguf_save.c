@@ -17,12 +17,12 @@
 #include "base/workers.h"
 #include "compute/quant.h"
 #include "model/files/save.h"
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 #include "model/files/folder_priv.h"
 #include "model/files/quantise.h"
 #include "model/rope_freq.h"
 #include "model/weight.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define NAME_BYTES 96
 #define ARENA_BYTES ((size_t)64 << 10)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "model/pass/head.h"
 #include "model/pass/pass_priv.h"
 

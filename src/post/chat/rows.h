@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 #include "ashlar/err.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/examples.h"
 
 /* What rendering needs; borrowed. */

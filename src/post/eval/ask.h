@@ -7,7 +7,7 @@
 #include "post/eval/task.h"
 #include "serve/engine/core.h"
 #include "serve/engine/think.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* Who is asked. All borrowed. */
 struct ash_task_model {

@@ -9,7 +9,7 @@
 
 #include "base/math.h"
 #include "base/str.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer_files.h"
 

@@ -9,7 +9,7 @@
 #include "ashlar/err.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 enum ash_task_output { ASH_TASK_MULTIPLE_CHOICE, ASH_TASK_LOGLIKELIHOOD, ASH_TASK_ROLLING, ASH_TASK_GENERATE };
 

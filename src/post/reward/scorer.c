@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "model/files/open.h"
 #include "model/pass/pass.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct ash_scorer {
     struct ash_model *model;

@@ -3,8 +3,8 @@
 #ifndef ASH_POST_RL_PROMPTS_H
 #define ASH_POST_RL_PROMPTS_H
 
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/arithmetic.h"
 
 struct ash_prompt_list;

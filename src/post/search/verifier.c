@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct ash_verifier {
     struct ash_rewards *rewards;

@@ -11,8 +11,8 @@
 #include "serve/defaults.h"
 #include "serve/engine/core.h"
 #include "http/http.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct ash_adapters;
 struct ash_api;

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "model/pass/pass.h"
 #include "model/place.h"
 #include "serve/engine/core_priv.h"

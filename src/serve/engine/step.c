@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "serve/engine/core_priv.h"
 
 #define PACK_TOKENS_MIN 16 /* of an answer: what packing the weights takes is won back after about as many */

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* What ends thoughts, and what continues them, as a tokenizer has them. Zeroed: nothing does. */
 struct ash_think_words {

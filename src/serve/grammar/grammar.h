@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Chat templates of model folders: found, parsed once, rendered often. */
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "ashlar/err.h"
 #include "base/arena.h"
 #include "base/str.h"
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 #define ASH_JINJA_SOURCE_BYTES_MAX ((size_t)1 << 20)
 #define ASH_JINJA_DEPTH_MAX 100                        /* of nested expressions and blocks in the source */

@@ -1,5 +1,5 @@
 /* Growing lists of ids. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <stdlib.h>

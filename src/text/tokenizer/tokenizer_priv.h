@@ -13,7 +13,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define ASH_TOK_ID_MAX ((1 << 22) - 1)            /* the largest id that a file may use */
 #define ASH_TOK_STEPS_MAX 32                      /* normalizers, pre-tokenizers or decoders, sequences unrolled */

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/dataset_folder.h"
 
 #define STREAM_MISTAKES 0x6d697374616b65u /* which answers are wrong, and how */

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/workers.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/dataset_folder.h"
 #include "train/data/tokenize_eos.h"
 #include "train/data/tokenizer_files.h"

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "base/workers.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10)
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* The id of the token that ends a document: eos is its content, "none" (-1), or "auto" (or NULL): the one in
  * generation_config.json, config.json or tokenizer_config.json of dir, else the first of the usual ones that the

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define CONFIG_FILE "tokenizer_config.json"
 

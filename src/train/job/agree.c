@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "storage/io/remote_file.h"
 
 #define NAMED_MAX 3 /* settings in the sentence */

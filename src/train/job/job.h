@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opts.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "train/data/arithmetic.h"

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 
 #define PIECE_COUNT ((size_t)1 << 20)
 #define SPOILT_BIT 12

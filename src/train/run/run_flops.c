@@ -1,6 +1,6 @@
 /* Operations that a run has done, against what its devices could do: their quotient is the MFU. */
 #include "record/metrics.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "infra/catalog.h"
 #include "train/run/run_priv.h"
 

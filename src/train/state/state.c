@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/math.h"
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "collective/host/window.h"

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "compute/backends.h"
+#include "compute/backends/backends.h"
 #include "compute/cuda/backend.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"

@@ -1,7 +1,7 @@
 /* Chat templates. tests/golden/chat/cases.json holds short templates, their variables and the text that Jinja2 3.1.6
  * gives for them, set up as the transformers library sets it up; ours must be the same text, and an error where it has
  * one. */
-#include "text/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -14,8 +14,8 @@
 #include <jansson.h>
 
 #include "base/str.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/chat_template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 #include "unit/storage/scratch.h"
 
 #define GOLDEN TEST_DATA "/golden/tokenizers"

@@ -1,6 +1,6 @@
 /* Byte-pair merging: against a naive implementation on random vocabularies and texts, short words and long ones, bytes
  * and characters, unknown characters and byte fallback, and from many threads at once. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

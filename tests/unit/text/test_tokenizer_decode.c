@@ -1,5 +1,5 @@
 /* Decoders: each on small hand-made tokenizers, at once and one id at a time, broken bytes included. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Bad files and bad texts: each gets a code and a sentence that names what is wrong, and nothing is lost. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

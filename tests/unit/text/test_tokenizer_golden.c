@@ -1,5 +1,5 @@
 /* Every string of tests/golden/tokenizers gets the Hugging Face library's ids and text, whole and one id at a time. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

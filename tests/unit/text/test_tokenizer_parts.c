@@ -1,6 +1,6 @@
 /* Every normalizer, pre-tokenizer, post-processor and option of added tokens, on small hand-made tokenizers. The
  * expected cuts of splits and of added tokens are those that the Hugging Face library documents by its own examples. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* The parts of a tokenizer.json, as JSON text; NULL is null (vocab: empty, merges: none). */
 struct sample_parts {

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "train/data/arithmetic.h"
 #include "train/data/dataset.h"
 #include "train/data/dataset_folder.h"

@@ -1,6 +1,6 @@
 /* backends - the list of backends of this build, and which of them this machine can run. */
-#ifndef ASH_COMPUTE_BACKENDS_H
-#define ASH_COMPUTE_BACKENDS_H
+#ifndef ASH_COMPUTE_BACKENDS_BACKENDS_H
+#define ASH_COMPUTE_BACKENDS_BACKENDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

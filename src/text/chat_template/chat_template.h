@@ -1,8 +1,8 @@
 /* chat_template - a conversation as the text that a model was trained on, by the model's own Jinja template, with
  * exactly the text of the transformers library. The part of Jinja that such templates use is supported; other syntax
  * is refused with its line and name. Immutable after open: any number of threads may render at once. */
-#ifndef ASH_TEXT_CHAT_TEMPLATE_H
-#define ASH_TEXT_CHAT_TEMPLATE_H
+#ifndef ASH_TEXT_CHAT_TEMPLATE_CHAT_TEMPLATE_H
+#define ASH_TEXT_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 
 #include <jansson.h>
 #include <stdbool.h>
