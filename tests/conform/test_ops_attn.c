@@ -4,6 +4,7 @@
 #include "conform/ops_harness.h"
 
 #include <math.h>
+#include "base/math.h"
 #include "compute/attn_pages.h"
 
 #define DOCS_MAX 4
@@ -451,6 +452,9 @@ static void decode_docs(struct ash_exec *exec, struct tape *tape, struct docs *d
         docs->seqs[s].k = (char *)docs->k + docs->keys[s] * args->k_stride * width;
         docs->seqs[s].v = (char *)docs->v + docs->keys[s] * args->v_stride * width;
         docs->seqs[s].pages = cut_pages(tape, args, &docs->seqs[s], &left);
+        if (s > 0 && draw_bool(tape))
+            share_pages(args, &docs->seqs[s], &docs->seqs[s - 1],
+                        draw_below(tape, ash_min(docs->seqs[s].pos, docs->seqs[s - 1].pos) / ASH_ATTN_BLOCK + 1));
     }
     exec->ops->attn->forward(exec, args);
     tape_words(tape, docs->out, docs->rows * args->out_stride);

@@ -301,6 +301,15 @@ template <typename T, typename U> static inline T atomicOr(T *at, U value)
     return old;
 }
 
+static inline unsigned atomicInc(unsigned *at, unsigned last)
+{
+    unsigned old = *at;
+
+    *at = old >= last ? 0 : old + 1;
+    emu_maybe_yield();
+    return old;
+}
+
 template <typename T, typename U> static inline T atomicExch(T *at, U value)
 {
     T old = *at;

@@ -15,7 +15,7 @@
 struct step_key {
     uint64_t shape;
     size_t count;
-    const void *scratch, *place;
+    const void *scratch, *place, *parts;
 };
 
 struct recorded {
@@ -38,7 +38,7 @@ static struct recorded *find(struct ash_cuda_replay *replay, const struct step_k
         const struct step_key *there = &replay->steps[i].key;
 
         if (there->shape == key->shape && there->count == key->count && there->scratch == key->scratch &&
-            there->place == key->place)
+            there->place == key->place && there->parts == key->parts)
             return &replay->steps[i];
     }
     return NULL;
@@ -96,6 +96,7 @@ enum ash_step_way ash_cuda_step_begin(struct ash_exec *exec, const struct ash_ex
     if (exec->profile != NULL || !has_replay(backend)) return ASH_STEP_RUN;
     if (!ash_cuda_tables_refresh(exec, step->seqs, step->seq_count)) return ASH_STEP_RUN;
     key.place = backend->tables->place.data;
+    key.parts = backend->tables->parts.data;
     return begin(exec, &key);
 }
 

@@ -69,6 +69,9 @@ struct ash_cuda_bf16_rows {
  * shared memory as lines of 128 bytes with the 128-byte swizzle. Nothing is enqueued. */
 void ash_cuda_map_rows(struct ash_cuda *cuda, const struct ash_cuda_bf16_rows *rows, size_t box_rows,
                        struct ash_cuda_tensor_map *map_out);
+/* Such matrices, as many as there are numbers for, each matrix_bytes (a multiple of 16) after the one before. */
+void ash_cuda_map_matrices(struct ash_cuda *cuda, const struct ash_cuda_bf16_rows *rows, size_t matrix_bytes,
+                           size_t box_rows, struct ash_cuda_tensor_map *map_out);
 #define ASH_CUDA_UPLOAD_BYTES ((size_t)16 << 20)
 /* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
  * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */

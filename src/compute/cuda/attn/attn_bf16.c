@@ -213,7 +213,7 @@ static void copy_pages(struct ash_exec *exec, const struct ash_attn_args *args, 
 /* Over the pages of a cache. */
 static void forward_paged(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    const struct ash_cuda_tables *tables = ash_cuda_tables_of(exec, args);
+    struct ash_cuda_tables *tables = ash_cuda_tables_of(exec, args);
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
     struct ash_cuda_attn_tiled tiled;
 

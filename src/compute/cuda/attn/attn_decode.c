@@ -10,7 +10,6 @@
 #define PLACE_ALIGN 16
 #define PLACE_BYTES ((size_t)1 << 20)    /* of tables, at least */
 #define HEADS_MAX 16                     /* query heads of a kv head that the kernel takes */
-#define COLUMNS 16                       /* of values, that a warp of it adds up */
 #define COPY_BYTES_MAX ((size_t)1 << 30) /* of keys and values that become rows */
 
 bool ash_cuda_attn_paged(const struct ash_attn_args *args)
@@ -20,15 +19,15 @@ bool ash_cuda_attn_paged(const struct ash_attn_args *args)
     return args->seq_count > 0;
 }
 
-/* Are a document's keys read by attn_decode? All at borders of 16 bytes. */
+/* Is a document decoded by attn_spans? All at borders of 16 bytes. */
 static bool is_short(const struct ash_attn_args *args, const struct ash_attn_seq *seq)
 {
-    size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q | (uintptr_t)args->out;
+    size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q;
 
     return seq->q_count == 1 && args->q != NULL && args->out != NULL && args->round_bf16 &&
            args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v && (args->dim_k == 64 || args->dim_k == 128) &&
-           args->heads / args->kv_heads <= HEADS_MAX && borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 &&
-           (args->q_stride | args->out_stride) % 4 == 0;
+           args->heads / args->kv_heads <= HEADS_MAX && args->seq_count * args->kv_heads <= ASH_CUDA_DONE_MAX &&
+           borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 && args->q_stride % 4 == 0;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -88,15 +87,6 @@ static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args
     return tables->key + tables->key_bytes;
 }
 
-static size_t count_tiles(const struct ash_attn_args *args)
-{
-    size_t count = copied_pages(args), rows = rows_of_tile(args);
-
-    for (size_t s = 0; s < args->seq_count; s++)
-        count += ash_div_up(args->seqs[s].q_count, rows);
-    return count;
-}
-
 /* Tiles of a document: its rows (or keys), `each` at a time. Returns how many. */
 static size_t cut_tiles(size_t seq, size_t rows, size_t each, bool counts_tiles, struct ash_cuda_attn_tile *tiles)
 {
@@ -109,65 +99,120 @@ static size_t cut_tiles(size_t seq, size_t rows, size_t each, bool counts_tiles,
     return count;
 }
 
-/* Tiles of all kinds: the short ones, those of long documents, and those documents' pages. */
-static void fill_tiles(struct ash_cuda_tables *tables, const struct ash_attn_args *args,
+/* Tiles of long documents, and those documents' pages. */
+static void fill_tiles(const struct ash_cuda_tables *tables, const struct ash_attn_args *args,
                        struct ash_cuda_attn_tile *tiles)
 {
     size_t at = 0, each = rows_of_tile(args);
 
     for (size_t s = 0; s < args->seq_count; s++)
-        if (is_short(args, &args->seqs[s])) tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s, .count = 1};
-    tables->short_count = at;
-    for (size_t s = 0; s < args->seq_count; s++)
         if (!is_short(args, &args->seqs[s])) at += cut_tiles(s, args->seqs[s].q_count, each, false, tiles + at);
-    tables->long_count = at - tables->short_count;
-    for (size_t s = 0; s < args->seq_count && copied_pages(args) > 0; s++)
+    for (size_t s = 0; s < args->seq_count && tables->page_count > 0; s++)
         if (!is_short(args, &args->seqs[s]))
             at += cut_tiles(s, args->seqs[s].pos + args->seqs[s].q_count, ASH_ATTN_BLOCK, true, tiles + at);
-    tables->page_count = at - tables->short_count - tables->long_count;
+    ash_assert(at == tables->long_count + tables->page_count);
+}
+
+/* Spans of short documents: whole ones before those that end them, so that the last to begin are short. */
+static void fill_spans(const struct ash_attn_args *args, struct ash_cuda_attn_span *spans)
+{
+    size_t at = 0;
+
+    for (int last = 0; last < 2; last++)
+        for (size_t s = 0, slot = 0; s < args->seq_count; s++) {
+            size_t count = ash_div_up(args->seqs[s].pos + 1, ASH_ATTN_SPAN);
+
+            if (!is_short(args, &args->seqs[s])) continue;
+            for (size_t i = last != 0 ? count - 1 : 0; i < count - (last != 0 ? 0 : 1); i++)
+                spans[at++] = (struct ash_cuda_attn_span){(uint32_t)s, (uint32_t)i, (uint32_t)(slot + i)};
+            slot += count;
+        }
+}
+
+/* Where tables are in their block, which has `bytes`. */
+struct layout {
+    size_t seqs, pages, tiles, spans, bytes;
+};
+
+/* Count what there is, and lay it out. The first two tables are where they are whatever the others count. */
+static struct layout lay_out(struct ash_cuda_tables *tables, const struct ash_attn_args *args)
+{
+    struct layout at = {.seqs = ash_round_up(sizeof(struct ash_cuda_attn_batch), PLACE_ALIGN)};
+    size_t pages = 0;
+
+    tables->short_count = tables->span_count = tables->long_count = 0;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        pages += page_count(&args->seqs[s]);
+        if (is_short(args, &args->seqs[s])) {
+            tables->short_count++;
+            tables->span_count += ash_div_up(args->seqs[s].pos + 1, ASH_ATTN_SPAN);
+        } else {
+            tables->long_count += ash_div_up(args->seqs[s].q_count, rows_of_tile(args));
+        }
+    }
+    tables->page_count = copied_pages(args);
     tables->kv_rows = tables->page_count * ASH_ATTN_BLOCK;
+    at.pages = at.seqs + ash_round_up(args->seq_count * sizeof(struct ash_cuda_attn_seq), PLACE_ALIGN);
+    at.tiles = at.pages + ash_round_up(pages * sizeof(int32_t), PLACE_ALIGN);
+    at.spans = at.tiles +
+               ash_round_up((tables->long_count + tables->page_count) * sizeof(struct ash_cuda_attn_tile), PLACE_ALIGN);
+    at.bytes = at.spans + tables->span_count * sizeof(struct ash_cuda_attn_span);
+    return at;
+}
+
+/* Room for what spans leave, between which and whose counters nothing else is written. */
+static void grow_parts(struct ash_exec *exec, struct ash_cuda_tables *tables)
+{
+    size_t counters = ASH_CUDA_DONE_MAX * sizeof(unsigned);
+    size_t bytes = counters + tables->span_count * tables->part_floats * sizeof(float);
+
+    if (tables->span_count == 0 || tables->parts.size_bytes >= bytes) return;
+    ash_cuda_wait(exec->cuda->cuda, NULL);
+    ash_cuda_backend_grow(exec->cuda, &tables->parts, ash_max(2 * bytes, 2 * counters));
+    if (tables->parts.data != NULL) ash_cuda_zero(exec->cuda->cuda, tables->parts.data, counters);
 }
 
 /* Documents, tiles and block tables in one block, whose place on the GPU stays the same while it is large enough: work
  * that was recorded finds the next batch where the last one was. */
 static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
 {
-    size_t tiles_at = ash_round_up(args->seq_count * sizeof(struct ash_cuda_attn_seq), PLACE_ALIGN);
-    size_t pages_at = ash_round_up(tiles_at + count_tiles(args) * sizeof(struct ash_cuda_attn_tile), PLACE_ALIGN);
-    size_t bytes = pages_at, kv_first = 0;
+    struct layout at = lay_out(tables, args);
+    size_t kv_first = 0;
     struct ash_cuda_attn_seq *seqs;
     unsigned char *block, *place;
 
-    for (size_t s = 0; s < args->seq_count; s++)
-        bytes += page_count(&args->seqs[s]) * sizeof(int32_t);
-    if (tables->place.size_bytes < bytes) {
+    if (tables->place.size_bytes < at.bytes) {
         ash_cuda_wait(exec->cuda->cuda, NULL);
-        ash_cuda_backend_grow(exec->cuda, &tables->place, ash_max(2 * bytes, PLACE_BYTES));
+        ash_cuda_backend_grow(exec->cuda, &tables->place, ash_max(2 * at.bytes, PLACE_BYTES));
     }
     place = tables->place.data;
-    block = calloc(1, ash_max(bytes, 1));
+    block = calloc(1, at.bytes);
     ash_assert(block != NULL);
     if (place == NULL) place = exec->cuda->results.data; /* the GPU is full: nothing runs any more */
-    seqs = (struct ash_cuda_attn_seq *)(void *)block;
-    fill_tiles(tables, args, (struct ash_cuda_attn_tile *)(void *)(block + tiles_at));
-    for (size_t s = 0, at = pages_at; s < args->seq_count; at += page_count(&args->seqs[s++]) * sizeof(int32_t)) {
-        memcpy(block + at, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(int32_t));
+    *(struct ash_cuda_attn_batch *)(void *)block = (struct ash_cuda_attn_batch){
+        (const struct ash_cuda_attn_span *)(const void *)(place + at.spans), tables->span_count};
+    seqs = (struct ash_cuda_attn_seq *)(void *)(block + at.seqs);
+    fill_tiles(tables, args, (struct ash_cuda_attn_tile *)(void *)(block + at.tiles));
+    fill_spans(args, (struct ash_cuda_attn_span *)(void *)(block + at.spans));
+    for (size_t s = 0, to = at.pages; s < args->seq_count; to += page_count(&args->seqs[s++]) * sizeof(int32_t)) {
+        memcpy(block + to, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(int32_t));
         seqs[s] = (struct ash_cuda_attn_seq){.q_row = args->seqs[s].q_row,
                                              .q_count = args->seqs[s].q_count,
                                              .pos = args->seqs[s].pos,
                                              .kv_first = kv_first,
-                                             .pages = (const int32_t *)(const void *)(place + at)};
+                                             .pages = (const int32_t *)(const void *)(place + to)};
         if (!is_short(args, &args->seqs[s])) kv_first += page_count(&args->seqs[s]) * ASH_ATTN_BLOCK;
     }
-    ash_cuda_upload_to(exec->cuda->cuda, place, block, bytes);
-    tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)place;
-    tables->short_tiles = (const struct ash_cuda_attn_tile *)(const void *)(place + tiles_at);
-    tables->long_tiles = tables->short_tiles + tables->short_count;
+    ash_cuda_upload_to(exec->cuda->cuda, place, block, at.bytes);
+    tables->batch = (const struct ash_cuda_attn_batch *)(const void *)place;
+    tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)(place + at.seqs);
+    tables->long_tiles = (const struct ash_cuda_attn_tile *)(const void *)(place + at.tiles);
     tables->page_tiles = tables->long_tiles + tables->long_count;
+    grow_parts(exec, tables);
     free(block);
 }
 
-const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args)
+struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args)
 {
     struct ash_cuda_backend *backend = exec->cuda;
     struct ash_cuda_tables *tables;
@@ -202,6 +247,7 @@ void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 {
     if (backend->tables == NULL) return;
     ash_buffer_fini(&backend->tables->place);
+    ash_buffer_fini(&backend->tables->parts);
     free(backend->tables->key);
     free(backend->tables);
     backend->tables = NULL;
@@ -209,30 +255,50 @@ void ash_cuda_tables_close(struct ash_cuda_backend *backend)
 
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
 
-/* Where documents and kv heads are fewer than multiprocessors, each has as many thread blocks as there is room for;
- * else each multiprocessor has one thread block, which takes one after the other. */
-void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_cuda_tables *tables)
+/* The pool's keys or values as matrices of bf16, one for each page: `rows` lines of `cols` from its element `first`
+ * on. */
+static void map_pages(struct ash_exec *exec, const struct ash_attn_args *args, size_t first, size_t rows, size_t cols,
+                      struct ash_cuda_tensor_map *map)
 {
-    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, parts = 1;
-    struct ash_cuda_grid grid = {.x = tables->short_count, .y = args->kv_heads, .threads = THREADS, .is_early = true};
-    enum ash_cuda_kernel_id id = ASH_KERNEL_attn_decode_64;
-    struct ash_cuda_attn op = ash_cuda_attn_args(args);
+    struct ash_cuda_bf16_rows matrix = {(const uint16_t *)args->pool + first, args->kv_heads * rows, cols, cols};
 
-    op.seqs = tables->seqs;
-    op.tiles = tables->short_tiles;
-    op.units = tables->short_count * args->kv_heads;
-    while (parts < args->dim_k / COLUMNS && 2 * parts * op.units <= sm_count)
-        parts *= 2;
-    grid.z = parts;
-    if (op.units > sm_count) {
-        id = ASH_KERNEL_attn_stream_64;
-        grid = (struct ash_cuda_grid){.x = sm_count,
-                                      .y = 1,
-                                      .threads = THREADS + 32,
-                                      .shared_bytes = ASH_CUDA_ATTN_STREAM_BYTES,
-                                      .is_early = true};
-    }
-    ash_cuda_run(exec, id + (args->dim_k == 64 ? 0 : 1), grid, &op);
+    ash_cuda_map_matrices(exec->cuda->cuda, &matrix, args->page_bytes, rows, map);
+}
+
+/* Thread blocks walk over units: spans times kv heads. Two of them share a multiprocessor where documents are many, so
+ * that one multiplies while the other waits for memory. */
+void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, struct ash_cuda_tables *tables)
+{
+    size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, dim = args->dim_k;
+    size_t group = args->heads / args->kv_heads, heads = group <= HEADS_MAX / 2 ? HEADS_MAX / 2 : HEADS_MAX;
+    bool is_many = tables->short_count * args->kv_heads > sm_count;
+    struct ash_cuda_attn_spans op = {.batch = tables->batch,
+                                     .seqs = tables->seqs,
+                                     .heads = args->heads,
+                                     .kv_heads = args->kv_heads,
+                                     .window = args->window,
+                                     .scale = args->scale,
+                                     .q = args->q,
+                                     .out = args->out,
+                                     .lse = args->lse,
+                                     .out_bf16 = args->out_bf16,
+                                     .q_stride = args->q_stride,
+                                     .out_stride = args->out_stride};
+
+    if (tables->short_count == 0) return;
+    tables->part_floats = ash_max(tables->part_floats, args->heads * (dim + 2));
+    grow_parts(exec, tables);
+    op.done = tables->parts.data != NULL ? tables->parts.data : exec->cuda->results.data; /* then nothing runs */
+    op.parts = (float *)(void *)(op.done + ASH_CUDA_DONE_MAX);
+    map_pages(exec, args, args->k_page, dim, ASH_ATTN_BLOCK, &op.k);
+    map_pages(exec, args, args->v_page, ASH_ATTN_BLOCK, dim, &op.v);
+    ash_cuda_run(exec, ASH_KERNEL_attn_spans_64_8 + (dim == 64 ? 0 : 2) + (heads == HEADS_MAX ? 1 : 0),
+                 (struct ash_cuda_grid){.x = is_many ? 2 * sm_count : sm_count,
+                                        .y = 1,
+                                        .threads = ASH_CUDA_ATTN_SPANS_THREADS,
+                                        .shared_bytes = ASH_CUDA_ATTN_SPANS_BYTES(dim, heads),
+                                        .is_early = true},
+                 &op);
 }
 
 void ash_cuda_attn_write(struct ash_exec *exec, const struct ash_kv_write_args *args)

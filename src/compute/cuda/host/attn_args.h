@@ -27,7 +27,11 @@
 #define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
 #define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
 
-#define ASH_CUDA_ATTN_STREAM_BYTES (176 << 10) /* of keys and values on their way to attn_stream.cu */
+/* Of attn_spans.cu: threads; shared memory of keys and values on their way, and with the queries and weights of `heads`
+ * query heads. Two thread blocks share a multiprocessor. */
+#define ASH_CUDA_ATTN_SPANS_THREADS 160
+#define ASH_CUDA_ATTN_SPANS_RING (64 << 10)
+#define ASH_CUDA_ATTN_SPANS_BYTES(dim, heads) (ASH_CUDA_ATTN_SPANS_RING + (heads) * ((dim)*2 + 8 * 128))
 
 /* A tile of attention: query rows first ... first + count - 1 of document seq. */
 struct ash_cuda_attn_tile {
@@ -89,7 +93,32 @@ struct ash_cuda_attn {
     uint16_t *k_copy, *v_copy;         /* of pages */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
-    size_t units; /* attn_stream: tiles times kv_heads */
+};
+
+/* attn_spans.cu: span number `index` of document seq, the slot-th of all. */
+struct ash_cuda_attn_span {
+    uint32_t seq, index, slot;
+};
+
+/* All of a batch: where replayed work finds it, however many there are by then. */
+struct ash_cuda_attn_batch {
+    const struct ash_cuda_attn_span *spans;
+    size_t count;
+};
+
+struct ash_cuda_attn_spans {
+    struct ash_cuda_tensor_map k,
+        v; /* of the pool: a piece of a page is DIM dims of ASH_ATTN_BLOCK keys, or the reverse */
+    const struct ash_cuda_attn_batch *batch;
+    const struct ash_cuda_attn_seq *seqs;
+    size_t heads, kv_heads, window;
+    float scale;
+    const float *q;
+    float *out, *lse;
+    uint16_t *out_bf16;
+    size_t q_stride, out_stride;
+    float *parts;   /* sums of each span and kv head */
+    unsigned *done; /* of each document and kv head: spans that have ended, then 0 again */
 };
 
 /* Rows of bf16 in memory: row r of head h is row r + h * head_y of the map, from column h * head_x on. */
