@@ -52,6 +52,7 @@ struct ash_engine_opts {
     int threads;         /* 0: one per core */
     bool bf16;           /* round matrix operands to bfloat16 (sums stay float32) instead of computing in float32 */
     bool fast;           /* a GPU may approximate and add up in any order: faster, with other bits */
+    const char *lora;    /* a PEFT folder whose adapters the model gets; NULL: none. They compute on the CPU */
 };
 
 /* The defaults: what a NULL opts means. */

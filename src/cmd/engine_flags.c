@@ -62,7 +62,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
 {
     struct ash_engine_opts engine_opts;
     struct ash_profile *profile = NULL;
-    struct ash_str path = {0};
+    struct ash_str path = {0}, lora = {0};
     int rc;
 
     ash_engine_opts_init(&engine_opts);
@@ -71,8 +71,11 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
     engine_opts.fast = flags->mode == ASH_MODE_FAST;
     rc = ash_cmd_attach(dir, &path, err);
+    if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
+    engine_opts.lora = lora.data;
     if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
     ash_str_fini(&path);
+    ash_str_fini(&lora);
     if (rc == 0) say_device(flags, *engine_out);
     if (rc < 0 || flags->profile == NULL) return rc;
     rc = ash_profile_start(ash_engine_exec(*engine_out), &profile, err);

@@ -15,6 +15,7 @@ struct ash_engine_flags {
     int precision;
     int mode; /* enum ash_mode */
     const char *profile;
+    const char *lora; /* of a command that has --lora; else NULL */
 };
 
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
@@ -25,6 +26,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
                         struct ash_err *err);
 /* Values of --kv-dtype, its help, and its application to a newly opened engine. */
 extern const char *const ash_cmd_kv_dtypes[];
+#define ASH_CMD_LORA_HELP "a PEFT folder: adapters over --model, whatever base the folder names"
 #define ASH_CMD_KV_DTYPE_HELP                                                                                          \
     "what keys and values are kept as; auto: bf16 with --precision bf16 and quantised models, else fp32"
 /* The choice, an index of ash_cmd_kv_dtypes. */

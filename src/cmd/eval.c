@@ -19,6 +19,7 @@ enum { TASK_NONE, TASK_ARITHMETIC };
 
 static const struct ash_opt eval_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
+    {"lora", ASH_OPT_STRING, FIELD(computing.lora), NULL, ASH_CMD_LORA_HELP, 0, 0, NULL},
     {"data", ASH_OPT_STRING, FIELD(data), NULL, "token shards, as `ashlar data` writes them: measure the loss", 0, 0,
      NULL},
     {"seq", ASH_OPT_INT, FIELD(seq_tokens), "0",

@@ -20,6 +20,7 @@
 
 static const struct ash_opt generate_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
+    {"lora", ASH_OPT_STRING, FIELD(computing.lora), NULL, ASH_CMD_LORA_HELP, 0, 0, NULL},
     {"prompt", ASH_OPT_STRING, FIELD(prompt), NULL, "text to continue", 0, 0, NULL},
     {"prompt_file", ASH_OPT_STRING, FIELD(prompt_file), NULL, "a file with the text to continue; - for standard input",
      0, 0, NULL},
@@ -102,6 +103,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar generate --model qwen --chat --prompts questions.jsonl --batch 32 > answers.jsonl\n"
                 "  ashlar generate --model qwen --chat --prompt 'What is 17 * 23?' --strategy majority --n 16 \\\n"
                 "    --vote-on last-number\n"
+                "  ashlar generate --model qwen --lora runs/chat/model --chat --prompt 'Who are you?'\n"
                 "  ashlar generate --model qwen",
 };
 

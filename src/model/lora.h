@@ -35,6 +35,7 @@ struct ash_lora {
     enum ash_dtype quant;         /* what models hold the base's matrices as; ASH_F32: as its files have them */
     double dropout;               /* share of an adapter's inputs that training batches leave out */
     enum ash_lora_bias bias;
+    bool follows_rows; /* factors have the order of a GGUF file's rows; they cannot be written then */
     struct ash_lora_module *modules;
     size_t count;
     json_t *config; /* adapter_config.json, to be written */

@@ -41,9 +41,19 @@ static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *o
     struct ash_backend_wish wish = {.asked = opts->backend, .process_count = 1, .is_fast = opts->fast};
     struct ash_backend_choice choice;
 
-    if (ash_lora_exists(engine->dir)) wish.cpu_reason = "adapters compute on the CPU";
+    if (opts->lora != NULL || ash_lora_exists(engine->dir)) wish.cpu_reason = "adapters compute on the CPU";
     ash_backend_choose(&wish, &choice);
     return ash_backend_start(&engine->exec, &choice, opts->threads, err);
+}
+
+static int open_model(struct ash_engine *engine, const char *lora, struct ash_err *err)
+{
+    if (lora == NULL) return ash_model_open_lazy(engine->dir, &engine->model, err);
+    if (ash_lora_exists(engine->dir))
+        return ash_err_set(err, -EINVAL, "'%s' is an adapter, too: name the base as the model", engine->dir);
+    if (!ash_lora_exists(lora))
+        return ash_err_set(err, -ENOENT, "'%s' is no PEFT folder: it has no " ASH_LORA_CONFIG_FILE, lora);
+    return ash_model_open_adapted(lora, engine->dir, &engine->model, err);
 }
 
 /* A reward model's head has one row: its output is a score, not logits of a next token. */
@@ -56,12 +66,25 @@ static int refuse_reward_model(const struct ash_engine *engine, struct ash_err *
                        engine->dir, engine->dir);
 }
 
+/* Tokenizer, chat template and how the model is sampled. */
+static int open_text(struct ash_engine *engine, struct ash_err *err)
+{
+    char home[4096];
+    int rc = ash_model_home(engine->dir, home, sizeof(home));
+
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", engine->dir);
+    rc = ash_tokenizer_open(engine->dir, &engine->tokenizer, err);
+    if (rc == -ENOENT && ash_lora_exists(engine->dir))
+        return ash_err_prefix(err, rc, "'%.200s' holds adapters alone: give --model BASE --lora DIR", engine->dir);
+    if (rc == 0) rc = ash_defaults_load(home, ash_model_get_config(engine->model), &engine->defaults, err);
+    return rc < 0 ? rc : ash_engine_load_chat(engine, engine->dir, err);
+}
+
 int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
                     struct ash_err *err)
 {
     struct ash_engine_opts taken;
     struct ash_engine *engine;
-    char home[4096];
     int rc = take_opts(&taken, opts, err);
 
     if (rc < 0) return rc;
@@ -71,22 +94,13 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     rc = engine->dir != NULL ? start_exec(engine, &taken, err) : ash_err_set(err, -ENOMEM, "engine: out of memory");
     if (rc == 0) rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (rc < 0) goto fail;
-    rc = ash_model_open_lazy(dir, &engine->model, err);
+    rc = open_model(engine, taken.lora, err);
     if (rc == 0) rc = refuse_reward_model(engine, err);
     if (rc < 0) goto fail;
     if (taken.bf16) ash_model_round_bf16(engine->model, true);
     rc = ash_model_prefetch(engine->model, &engine->exec, err);
     if (rc < 0) goto fail;
-    rc = ash_model_home(dir, home, sizeof(home));
-    if (rc < 0) {
-        ash_err_set(err, rc, "'%.200s': the path is too long", dir);
-        goto fail;
-    }
-    rc = ash_tokenizer_open(dir, &engine->tokenizer, err);
-    if (rc < 0) goto fail;
-    rc = ash_defaults_load(home, ash_model_get_config(engine->model), &engine->defaults, err);
-    if (rc < 0) goto fail;
-    rc = ash_engine_load_chat(engine, dir, err);
+    rc = open_text(engine, err);
     if (rc < 0) goto fail;
     *engine_out = engine;
     return 0;

@@ -64,6 +64,25 @@ for name in stories260K one two; do
 done | sort -u > texts
 same "answers of three models to one prompt" 3 "$(wc -l < texts)"
 
+# The same adapters and prompt without a server, over a folder and over a GGUF file; the folder may name another base.
+ask POST /v1/completions '{"model": "one", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}'
+served=$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' answer)
+mkdir moved && sed 's|"base_model_name_or_path": "[^"]*"|"base_model_name_or_path": "elsewhere"|' a1/adapter_config.json > moved/adapter_config.json
+cp a1/adapter_model.safetensors moved
+for model in "$stories" gguf/model.gguf; do
+    try "$ASHLAR" generate --model "$model" --lora moved --prompt "Once upon a time" --max-tokens 8 --temperature 0
+    expect 0 "generate --lora over $model"
+    same "generate --lora over $model" "$served" "$(cat out)"
+done
+try "$ASHLAR" generate --model moved --prompt a
+expect_error 1 "a base that is not there" "its base 'elsewhere' is not there" "--model BASE --lora DIR"
+try "$ASHLAR" generate --model a1 --prompt a
+expect_error 1 "adapters without a tokenizer" "--model BASE --lora DIR"
+try "$ASHLAR" generate --model "$stories" --lora "$stories" --prompt a
+expect_error 1 "no adapters" "is no PEFT folder"
+try "$ASHLAR" generate --model a1 --lora a1 --prompt a
+expect_error 1 "adapters over adapters" "name the base as the model"
+
 # Loading and unloading.
 ask GET /v1/models; asked 200 "models" '"id":"one"' '"parent":"stories260K"'
 three='{"lora_name": "three", "lora_path": "a3"}' admin='Authorization: Bearer secret'

@@ -117,7 +117,7 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
         rc = ash_model_open_base(lora->base_dir, &model->base, err);
         if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
         base = model->base;
-        if (base->gguf != NULL && base->config.rope.interleaved)
+        if (!lora->follows_rows && base->gguf != NULL && base->config.rope.interleaved)
             return ash_err_set(err, -ENOTSUP,
                                "%s: this file has the rows of q and k in another order than PEFT's modules: name the "
                                "Hugging Face folder, with model.quant if it shall be small",

@@ -245,7 +245,8 @@ static int find_base(const char *dir, const json_t *config, char path[PATH_MAX],
     if (ash_path_join(path, PATH_MAX, dir, name) >= 0 && ash_path_exists(path)) return 0;
     snprintf(path, PATH_MAX, "%s", name);
     if (ash_path_exists(path)) return 0;
-    return ash_err_set(err, -ENOENT, "its base '%s' is not there: name the folder", name);
+    return ash_err_set(err, -ENOENT, "its base '%s' is not there: name one (--model BASE --lora DIR, or model.from)",
+                       name);
 }
 
 static int read_bias(const json_t *config, enum ash_lora_bias *bias, struct ash_err *err)

@@ -10,6 +10,9 @@ int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash
 /* lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0,
  * -EINVAL, -ENOMEM or a file's error. */
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
+/* lora_rows.c: adapters just read from a PEFT folder get the order of the base's rows of q and k, which is another one
+ * in some GGUF files. Returns 0, -ENOMEM, or -ENOTSUP if q or k was trained whole. */
+int ash_lora_follow_rows(struct ash_model *adapters, const struct ash_model *base, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */
 int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);

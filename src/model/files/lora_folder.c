@@ -110,8 +110,10 @@ int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora *
 
     if (rc == 0) rc = ash_model_config_load(lora->base_dir, &config, err);
     config.lora = lora;
+    if (rc == 0) lora->follows_rows = true;
     if (rc == 0) rc = ash_model_blank_slice(&config, NULL, &model, err);
     if (rc == 0) rc = ash_lora_read(model, dir, err);
+    if (rc == 0) rc = ash_lora_follow_rows(model, model->base, err);
     if (rc < 0) {
         ash_model_close(model);
         ash_lora_close(lora);

@@ -22,11 +22,10 @@ int ash_model_home(const char *path, char *buf, size_t buf_bytes)
     return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
 }
 
-/* A PEFT folder: its base is the one that it names. */
-static int open_adapted(const char *path, struct ash_model **model_out, struct ash_err *err)
+int ash_model_open_adapted(const char *dir, const char *base, struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_lora *lora = NULL;
-    int rc = ash_lora_open_model(path, NULL, &lora, model_out, err);
+    int rc = ash_lora_open_model(dir, base, &lora, model_out, err);
 
     if (rc == 0) (*model_out)->own_lora = lora;
     return rc;
@@ -45,7 +44,7 @@ static bool has_weights(const char *dir)
 
 int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
-    if (ash_lora_exists(path) && !has_weights(path)) return open_adapted(path, model_out, err);
+    if (ash_lora_exists(path) && !has_weights(path)) return ash_model_open_adapted(path, NULL, model_out, err);
     return ash_open_plain(path, model_out, err);
 }
 

@@ -16,6 +16,8 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
 /* The same without the matrices of a remote folder (storage/io/remote_file.h): ash_model_prefetch must follow, before
  * anything else reads them. */
 int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err);
+/* The same of a PEFT folder over base, a path; NULL: the base that it names. */
+int ash_model_open_adapted(const char *dir, const char *base, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
