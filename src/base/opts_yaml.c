@@ -89,8 +89,7 @@ static int next(struct reader *reader)
     default:
         break;
     }
-    if (anchor != NULL)
-        return refuse(reader, "anchors (&name) are not supported: write the value out where it is needed");
+    if (anchor != NULL) return refuse(reader, "anchors (&name) are not supported: repeat the value instead");
     if (tag != NULL) return refuse(reader, "tags (!name) are not supported");
     return 0;
 }

@@ -46,7 +46,7 @@ static const struct ash_opt agent_opts[] = {
     {"allowed_hosts", ASH_OPT_LIST, FIELD(allowed_hosts), NULL, ASH_CMD_HOSTS_HELP, 0, 0, NULL},
     {"port", ASH_OPT_INT, FIELD(port), "9470", "port to serve on; 0: a free one", 0, 65535, NULL},
     {"token", ASH_OPT_LIST, FIELD(tokens), NULL,
-     "who may ask must send one of these (Authorization: Bearer), or the first line of @FILE; none: everybody who "
+     "requests must send one of these (Authorization: Bearer), or the first line of @FILE; none: all who "
      "reaches the port",
      0, 0, NULL},
     {"admin_token", ASH_OPT_STRING, FIELD(admin_token), NULL,
@@ -145,8 +145,7 @@ static int read_secrets(const struct flags *flags, struct secrets *secrets, stru
     if (rc == 0) rc = ash_cmd_read_secret(&secrets->admin, err);
     if (rc == 0 && flags->tokens.count == 0 && strncmp(flags->address, "127.", 4) != 0 &&
         strcmp(flags->address, "::1") != 0 && strcmp(flags->address, "localhost") != 0)
-        ash_log(ASH_LOG_WARN, "whoever can reach %s can read this agent: --token @FILE asks for a token",
-                flags->address);
+        ash_log(ASH_LOG_WARN, "all who reach %s can read this agent: --token @FILE asks for a token", flags->address);
     return rc;
 }
 

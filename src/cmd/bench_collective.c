@@ -59,8 +59,8 @@ static const struct ash_cmd_usage usage = {
     .about = "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it\n"
              "by what the operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of\n"
              "memory or wires. Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
-             "With --tune it measures every algorithm of every collective: inside a node one-shot (everyone reduces\n"
-             "all operands) and two-shot (everyone reduces its share), between nodes flat and hierarchical. A job\n"
+             "With --tune it measures every algorithm of every collective: inside a node one-shot (every rank reduces\n"
+             "all operands) and two-shot (each reduces its share), between nodes flat and hierarchical. A job\n"
              "that is given the file as group.cost takes the cheapest algorithm for each size; parts that a run\n"
              "cannot measure stay as they are in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"

@@ -28,7 +28,7 @@ static const struct ash_opt bench_opts[] = {
     {"url", ASH_OPT_STRING, FIELD(url), "http://127.0.0.1:8000", "where the server is", 0, 0, NULL},
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "its model; default: the first that it lists", 0, 0, NULL},
     {"api_key", ASH_OPT_STRING, FIELD(api_key), NULL, "sent as a bearer token (better: ASHLAR_API_KEY)", 0, 0, NULL},
-    {"endpoint", ASH_OPT_CHOICE, FIELD(endpoint), "completions", "what is asked", 0, 0, endpoints},
+    {"endpoint", ASH_OPT_CHOICE, FIELD(endpoint), "completions", "kind of request", 0, 0, endpoints},
     {"requests", ASH_OPT_INT, FIELD(requests), "100", "how many; of a trace, 0: all", 0, 1e9, NULL},
     {"clients", ASH_OPT_INT, FIELD(clients), "16", "closed loop: each sends the next request after its last answer", 1,
      65536, NULL},
@@ -215,7 +215,8 @@ static int check_flags(const struct flags *flags, struct ash_err *err)
     if (flags->vocab > 0 && flags->endpoint == 1)
         return ash_err_set(err, -EINVAL, "--vocab goes with --endpoint completions: chats are text");
     if (flags->trace != NULL && flags->rate > 0)
-        return ash_err_set(err, -EINVAL, "--trace has times of its own: leave --rate out (--trace-speed changes them)");
+        return ash_err_set(err, -EINVAL,
+                           "--trace has the arrival times: leave --rate out (--trace-speed changes them)");
     if (flags->api_key != NULL && strpbrk(flags->api_key, "\r\n") != NULL)
         return ash_err_set(err, -EINVAL, "--api-key: a key is one line");
     return 0;

@@ -107,7 +107,7 @@ static void sh_settings(void *ctx, const char *path, const struct ash_opts *opts
         }
         putchar('\'');
     }
-    printf("%s'--help%s') ;;\n", ash_opts_count(opts) > 0 ? " " : "", *shell == SHELL_ZSH ? ":what it does" : "");
+    printf("%s'--help%s') ;;\n", ash_opts_count(opts) > 0 ? " " : "", *shell == SHELL_ZSH ? ":action" : "");
 }
 
 static void no_group(void *ctx, const char *path, const struct ash_cmd *const *commands, size_t count)

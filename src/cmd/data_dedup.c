@@ -32,7 +32,7 @@ struct settings {
 static const struct ash_opt opts_list[] = {
     {"out", ASH_OPT_STRING, offsetof(struct settings, out), NULL, "file for the lines that stay", 0, 0, NULL},
     {"column", ASH_OPT_STRING, offsetof(struct settings, column), "text",
-     "what is compared; a line without it is compared as a whole", 0, 0, NULL},
+     "the field that is compared; a line without it is compared as a whole", 0, 0, NULL},
     {"near", ASH_OPT_DOUBLE, offsetof(struct settings, near), "0",
      "texts that share this part of their runs of words are the same; 0: only equal ones", 0, 1, NULL},
     {"words", ASH_OPT_INT, offsetof(struct settings, words), "5", "words in a run", 1, 64, NULL},

@@ -13,7 +13,7 @@
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data mix --out DIR FOLDER:WEIGHT FOLDER:WEIGHT...",
     .about = "Writes the documents of several data folders as one, so that tokens have the weights. A source is gone\n"
-             "through again where it is too short; its order changes each time. The same seed gives the same data.",
+             "through again if it is too short; its order changes each time. The same seed gives the same data.",
     .examples = "  ashlar data mix --out data/mix --tokens 10g data/web:0.7 data/code:0.2 data/math:0.1",
 };
 

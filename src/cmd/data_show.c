@@ -12,7 +12,7 @@
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data show DIR",
     .about =
-        "Prints examples that `ashlar data chat` wrote, token by token. What is learned is green on a terminal, and\n"
+        "Prints examples that `ashlar data chat` wrote, token by token. Learned tokens are green on a terminal, and\n"
         "stands between [[ and ]] elsewhere.",
     .examples = "  ashlar data show data/chat --count 3\n"
                 "  ashlar data show data/pairs --first 100 --ids",
@@ -127,4 +127,4 @@ static int run(int argc, char **argv)
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_data_show = {"show", "print examples, with what is learned in colour", run};
+const struct ash_cmd ash_cmd_data_show = {"show", "print examples, learned tokens in colour", run};

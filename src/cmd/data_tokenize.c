@@ -19,7 +19,7 @@ static const struct ash_cmd_usage usage = {
     .about =
         "Turns text (UTF-8), JSON lines and Parquet files into a folder of token shards that `ashlar train` reads.\n"
         "Text and JSON lines may be compressed (gzip, zstd), and may come from pipes, or - for standard input. Of a\n"
-        "folder the .parquet files below it are read; where there are none, its .txt, .md, .jsonl and .json files.\n"
+        "folder the .parquet files below it are read; if there are none, its .txt, .md, .jsonl and .json files.\n"
         "The work may be interrupted at any time: the same command again keeps the shards that are complete. Only a\n"
         "run that reads a pipe must begin again, with --overwrite.",
     .examples =

@@ -70,7 +70,7 @@ static int report_silence(const char *node, int rc, const struct ash_err *why, s
                                   .metric = "agent",
                                   .normal = "answers",
                                   .means = is_far ? "the node cannot be reached: its link is cut, or it is down"
-                                                  : "nobody started its agent, or it ended",
+                                                  : "its agent was not started, or it ended",
                                   .action = is_far ? "look whether the node is up, then at its cable and switch port"
                                                    : "start ashlar agent there; see its log",
                                   .source = "Ashlar"};

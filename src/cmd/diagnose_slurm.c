@@ -99,7 +99,7 @@ int ash_slurm_job_read(const char *id, int agent_port, struct ash_slurm_job *job
         ash_slurm_value(facts.out.data, "NodeList", list, NODES_BYTES);
         ash_slurm_value(facts.out.data, "StdOut", log, sizeof(log));
         if (list[0] == '\0' || strcmp(list, "(null)") == 0)
-            rc = ash_err_set(err, -ENOENT, "job %s has no nodes yet: ashlar jobs says what it waits for", id);
+            rc = ash_err_set(err, -ENOENT, "job %s has no nodes yet: ashlar jobs why says the reason", id);
     }
     if (rc == 0) rc = show("node", list, &nodes, err);
     if (rc == 0 && read_nodes(nodes.out.data, agent_port, job, diagnose) < 0)

@@ -20,13 +20,13 @@ static const struct ash_opt opts[] = {
     {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
      256, NULL},
     {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
-     "which kernels to use (cpu: the processor's best), or which GPU (cuda, cuda:1); default: the GPU where there is "
+     "which kernels to use (cpu: the processor's best), or which GPU (cuda, cuda:1); default: the GPU if there is "
      "one that `ashlar version` can use",
      0, 0, NULL},
     {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
      "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
-     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32", "bf16: round operands to bfloat16, as in bf16 training", 0,
+     0, precisions},
     {"mode", ASH_OPT_CHOICE, FIELD(mode), "exact", ASH_MODE_HELP, 0, 0, ash_mode_names},
     {"profile", ASH_OPT_STRING, FIELD(profile), NULL,
      "write every op with its time to this file, a Chrome trace, and print a table; slows it down", 0, 0, NULL},

@@ -38,7 +38,7 @@ static const struct ash_opt generate_opts[] = {
     {"max_tokens", ASH_OPT_INT, FIELD(max_tokens), "512", "length of an answer at most; 0: until the context is full",
      0, INFINITY, NULL},
     {"context", ASH_OPT_INT, FIELD(context), "0",
-     "tokens of prompt and answer together; 0: what is needed, in a chat at most 4096", 0, INFINITY, NULL},
+     "tokens of prompt and answer together; 0: as needed, in a chat at most 4096", 0, INFINITY, NULL},
     {"temperature", ASH_OPT_DOUBLE, FIELD(temperature), NULL, "0: always the likeliest token; default: the model's own",
      0, 100, NULL},
     {"top_k", ASH_OPT_INT, FIELD(top_k), NULL, "choose among the k likeliest tokens; 0: all; default: the model's own",
@@ -95,7 +95,7 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar generate --model DIR [--prompt TEXT | --prompt-file FILE | --prompts FILE | -] [flags]",
     .about = "Continues the prompt. Without one it answers standard input line by line: on a terminal that is\n"
              "a chat (`/help` says more; Ctrl-C stops an answer, Ctrl-D ends). A model with a chat template\n"
-             "keeps the conversation; one without sees each line as a text of its own. Settings that are not\n"
+             "keeps the conversation; one without sees each line as a separate text. Settings that are not\n"
              "given come from the model's generation_config.json; --top-k, --top-p or --min-p without\n"
              "--temperature ask for sampling.",
     .examples = "  ashlar generate --model stories --prompt 'Once upon a time' --temperature 0.8\n"
@@ -335,7 +335,7 @@ static int check_strategy(const struct ash_generate *generate, bool has_prompt)
     if (ash_opts_is_set(opts, "temperature") && generate->temperature == 0.0)
         return ash_cmd_misuse("generate", "--strategy: answers at temperature 0 are all the same");
     if (generate->strategy == ASH_STRATEGY_BEST && ash_opts_is_set(opts, "vote_on"))
-        return ash_cmd_misuse("generate", "--vote-on: with --strategy best nobody votes");
+        return ash_cmd_misuse("generate", "--vote-on: --strategy best has no votes");
     if (generate->strategy == ASH_STRATEGY_MAJORITY && generate->verifier.count > 0)
         return ash_cmd_misuse("generate", "--verifier: a majority weighs nothing; --strategy weighted does");
     return ASH_CMD_GO;

@@ -168,7 +168,7 @@ static void print_chat_help(const struct chat *chat)
     printf("/reset      forget the conversation\n/save FILE  write it as JSON\n/help       this list\n"
            "/quit       end (so does Ctrl-D)\n" MARK " begins and ends a message of several lines.\n"
            "Ctrl-C stops an answer, or clears the line.%s\n",
-           chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
+           chat->templated ? "" : " This model has no chat template: it sees each line as a separate text.");
     puts(ash_line_has_editing() ? "The arrow keys edit the line and bring earlier ones back."
                                 : "`rlwrap ashlar generate ...` adds line editing and history.");
 }

@@ -43,10 +43,10 @@ static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as 
 #define FIELD(name) offsetof(struct launch_flags, name)
 static const struct ash_opt launch_opts[] = {
     {"procs", ASH_OPT_INT, FIELD(procs), "2", "processes: the ranks of the job", 1, 4096, NULL},
-    {"nodes", ASH_OPT_INT, FIELD(nodes), "1",
-     "failure domains that they are spread over, each a process group of its own", 1, 4096, NULL},
+    {"nodes", ASH_OPT_INT, FIELD(nodes), "1", "failure domains that they are spread over, each its own process group",
+     1, 4096, NULL},
     {"netns", ASH_OPT_BOOL, FIELD(netns), NULL,
-     "each node has a network namespace of its own, joined by veth to a bridge (needs root and iproute2)", 0, 0, NULL},
+     "each node has its own network namespace, joined by veth to a bridge (needs root and iproute2)", 0, 0, NULL},
     {"link_rate", ASH_OPT_STRING, FIELD(link_rate), NULL,
      "with --netns: what a node sends is limited to this, as tc reads it (1gbit); default: not limited", 0, 0, NULL},
     {"grace", ASH_OPT_DOUBLE, FIELD(grace), "5", "seconds between the first failure and the end of the others by force",

@@ -61,7 +61,7 @@ void ash_publish_start(const char *dir, const char *labels)
     if (dir == NULL || dir[0] == '\0') return;
     sweep(dir);
     if (ash_metrics_page_publish(dir, labels, &err) < 0 || ash_flight_start(dir, labels, &err) < 0)
-        ash_log(ASH_LOG_WARN, "%s; nobody can see this process", err.text);
+        ash_log(ASH_LOG_WARN, "%s; this process has no metrics", err.text);
 }
 
 struct ash_recorder *ash_publish_server(const char *dir, const char *labels)
@@ -72,7 +72,7 @@ struct ash_recorder *ash_publish_server(const char *dir, const char *labels)
     if (dir == NULL || dir[0] == '\0') return NULL;
     sweep(dir);
     if (ash_metrics_page_publish(dir, labels, &err) < 0 || ash_recorder_open(dir, labels, &recorder, &err) < 0)
-        ash_log(ASH_LOG_WARN, "%s; nobody can see what this server does", err.text);
+        ash_log(ASH_LOG_WARN, "%s; this server has no metrics and records", err.text);
     return recorder;
 }
 

@@ -159,7 +159,7 @@ static int ask(const char *dir, const struct ash_run_request *request, double wa
         ash_err_set(&err, -ETIMEDOUT, "it has not ended within %.0f s: a step may take longer", wait_s);
     else
         ash_err_set(&err, -ETIMEDOUT,
-                    "it has %" PRId64 " ranks after %.0f s: a step may take longer, or nobody starts more processes",
+                    "it has %" PRId64 " ranks after %.0f s: a step may take longer, or no more processes were started",
                     status.ranks, wait_s);
     return ash_cmd_fail(&err);
 }

@@ -25,7 +25,7 @@
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar scaling run LADDER.yaml --out DIR",
     .about = "Makes the training runs of a ladder and writes their table, DIR/runs.csv, for `ashlar scaling fit`.\n"
-             "A ladder has a job (a file for `ashlar train`) and a list of runs, each with a name and what it sets.\n"
+             "A ladder has a job (a file for `ashlar train`) and a list of runs, each with a name and settings.\n"
              "The loss of a run is its last validation loss, or the mean of its last losses.",
     .examples = "  ashlar scaling run ladder.yaml --out runs/ladder\n"
                 "  ashlar scaling fit runs/ladder/runs.csv --tied",
@@ -175,7 +175,7 @@ static int make_run(const char *job, const json_t *entry, const char *out, struc
 
     if (name == NULL || name[0] == '\0' || strchr(name, '/') != NULL || name[0] == '.')
         return ash_err_set(err, -EINVAL, "a run needs a name that can be a folder's");
-    if (!json_is_object(set)) return ash_err_set(err, -EINVAL, "run %s: 'set' is missing, what it sets", name);
+    if (!json_is_object(set)) return ash_err_set(err, -EINVAL, "run %s: 'set' is missing: its settings", name);
     rc = ash_path_join(dir, sizeof(dir), out, name);
     if (rc == 0) rc = ash_path_join(model, sizeof(model), dir, "model");
     if (rc < 0) return ash_err_set(err, rc, "run %s: the path is too long", name);

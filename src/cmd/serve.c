@@ -45,10 +45,10 @@ static const struct ash_opt serve_opts[] = {
     {"max_num_batched_tokens", ASH_OPT_INT, FIELD(max_num_batched_tokens), "0",
      "rows of one step; 0: 512. Changes the speed, never an answer", 0, 1 << 20, NULL},
     {"kv_cache_memory", ASH_OPT_INT, FIELD(kv_cache_memory), "0",
-     "bytes of the cache of keys and values; 0: what is needed, half of the free memory at most", 0, INFINITY, NULL},
+     "bytes of the cache of keys and values; 0: as needed, half of the free memory at most", 0, INFINITY, NULL},
     {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
     {"enable_prefix_caching", ASH_OPT_BOOL, FIELD(enable_prefix_caching), "true",
-     "keep what was computed for prompts that begin alike", 0, 0, NULL},
+     "reuse the cache of equal beginnings of prompts", 0, 0, NULL},
     {"step_ms", ASH_OPT_DOUBLE, FIELD(step_ms), "200",
      "a step with parts of new prompts takes about this long at most; 0: no limit", 0, 60000, NULL},
     {"num_speculative_tokens", ASH_OPT_INT, FIELD(num_speculative_tokens), "0",
@@ -245,7 +245,7 @@ static void warn_if_open(const struct server *server)
 
     if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
     if (ash_keys_are_needed(server->keys)) return;
-    ash_log(ASH_LOG_WARN, "whoever can reach %s can use this server: --api-key-file asks for keys", host);
+    ash_log(ASH_LOG_WARN, "all who reach %s can use this server: --api-key-file asks for keys", host);
 }
 
 static int open_server(struct server *server, const char *const *name, struct ash_err *err)

@@ -138,7 +138,7 @@ static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3
 
     ash_progress_bar_init(&copy.progress.bar);
     if (!flags->is_recursive && is_folder(words[0]))
-        return ash_err_set(err, -EISDIR, "%.300s is a folder: --recursive copies what is in it", words[0]);
+        return ash_err_set(err, -EISDIR, "%.300s is a folder: --recursive copies its content", words[0]);
     if (flags->wants_defer && flags->is_recursive)
         return ash_err_set(err, -EINVAL, "--defer takes one file at a time, not --recursive");
     if (flags->wants_defer) return defer_file(flags, s3, words, err);
@@ -204,7 +204,7 @@ static const struct ash_cmd_usage get_usage = {
     .synopsis = "ashlar store get URL PATH",
     .about =
         "Copies an object to a file, several ranges at a time. The file appears when all bytes are there, on disk and\n"
-        "compared with the checksum of the ETag, where it has one. --recursive copies all below a place.",
+        "compared with the checksum of the ETag, if it has one. --recursive copies all below a place.",
     .examples = "  ashlar store get s3://models/gpt2/model.safetensors .\n"
                 "  ashlar store get s3://models/gpt2 gpt2 --recursive",
 };

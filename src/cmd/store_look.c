@@ -127,7 +127,7 @@ static int ls_respond(const struct ash_store_flags *flags, const struct ash_s3_o
 
 static const struct ash_cmd_usage stat_usage = {
     .synopsis = "ashlar store stat URL",
-    .about = "Says what is known of an object: size, time, version (the ETag, or inode, size and time of a file).",
+    .about = "Prints the metadata of an object: size, time, version (the ETag, or inode, size and time of a file).",
     .examples = "  ashlar store stat s3://models/gpt2/model.safetensors",
 };
 static const struct ash_opt stat_opts[] = {JSON};
@@ -250,7 +250,7 @@ static const struct ash_cmd_usage rm_usage = {
     .synopsis = "ashlar store rm URL",
     .about =
         "Removes an object, or with --recursive a folder and all below it; a `*` at the end of an address means all\n"
-        "whose name begins so. A whole bucket needs --whole. What is removed is gone.",
+        "whose name begins so. A whole bucket needs --whole. Removing cannot be undone.",
     .examples = "  ashlar store rm s3://models/old/model.safetensors\n"
                 "  ashlar store rm s3://models/old/ --recursive",
 };

@@ -95,7 +95,7 @@ static int pin_respond(const struct ash_store_flags *flags, const struct ash_s3_
 
 static const struct ash_cmd_usage release_usage = {
     .synopsis = "ashlar store release URL",
-    .about = "Gives the room of an object's local bytes back; what is known of it stays, and reading brings it back.\n"
+    .about = "Gives the room of an object's local bytes back; its metadata stays, and reading brings it back.\n"
              "Objects that are not exported yet, and pinned ones, are refused (--recursive passes them by).",
     .examples = "  ashlar store release s3://data/tokens/ --recursive",
 };

@@ -27,7 +27,7 @@ static const struct ash_opt submit_opts[] = {
      "local, slurm or kubernetes; default: Slurm or Kubernetes where one is known, else local", 0, 0, NULL},
     {"dry_run", ASH_OPT_BOOL, FIELD(dry_run), NULL, "print exactly what would be sent, and send nothing", 0, 0, NULL},
     {"wait", ASH_OPT_BOOL, FIELD(wait), NULL, "wait for the end of the job; the exit code is the job's", 0, 0, NULL},
-    {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print what it prints", 0, 0, NULL},
+    {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print its output", 0, 0, NULL},
     {"allow_change", ASH_OPT_BOOL, FIELD(allow_change), NULL,
      "a run continues although the job changed in something that changes results, as more steps do", 0, 0, NULL},
     {"kind", ASH_OPT_STRING, FIELD(kind), NULL,

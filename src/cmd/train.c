@@ -79,7 +79,7 @@ static const struct ash_cmd_usage train_usage = {
 static const struct ash_cmd_usage sft_usage = {
     .synopsis = "ashlar sft JOB.yaml [section.setting=value ...] --out DIR\nashlar sft --resume --out DIR",
     .about = "Fine-tunes a model on examples that `ashlar data chat` wrote: `ashlar train` with train.method=sft. The\n"
-             "loss is the mean over what is learned in a step, however examples are packed.",
+             "loss is the mean over learned tokens of a step, however examples are packed.",
     .examples = "  ashlar sft job.yaml model.from=models/qwen3 data.train=data/chat data.seq=2048 --out runs/chat",
 };
 

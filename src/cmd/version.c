@@ -160,4 +160,4 @@ static int run(int argc, char **argv)
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_version = {"version", "what this build is and what it can use", run};
+const struct ash_cmd ash_cmd_version = {"version", "this build, and what this machine offers it", run};

@@ -320,7 +320,7 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
     ash_group_close(lost);
     if (old->membership == NULL) {
         ash_group_root_close(old);
-        return ash_err_set(err, -ENOTSUP, "a process that nobody launched has nobody to form a group with");
+        return ash_err_set(err, -ENOTSUP, "a process without a launcher has no peers to form a group with");
     }
     for (;;) { /* ranks may be lost before the new group stands: then again */
         struct ash_group_root *root = NULL;

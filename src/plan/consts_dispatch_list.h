@@ -1,7 +1,7 @@
 /* X(name, value, meaning, source): the calibrated numbers of expert traffic. Part of consts_list.h. */
 X(dispatch_plain, 0.98, "share of the network's rate that a large plain all-to-all reaches, less the decay",
   "catalog: all_to_all on p6-b300 and p5")
-X(dispatch_decay, 0.05, "what it loses per doubling of NVLink domains",
+X(dispatch_decay, 0.05, "loss per doubling of NVLink domains",
   "catalog: 180 to 74 GB/s bus bandwidth from 16 to 256 ranks on p6-b300")
 X(dispatch_plain_us, 190, "microseconds of a plain all-to-all across machines, in addition to its bytes",
   "catalog: all_to_all at 56 MiB compared with its peak")

@@ -46,8 +46,7 @@ X(nvlink_latency, 1.5e-5, "seconds before the first byte of a collective inside 
 X(net_share, 0.78, "share of the network's one-way rate that a gather reaches", "catalog: 365 of 400 GB/s on p5en")
 X(tp_exposed, 0.35, "share of tensor-parallel traffic that is not hidden where the stack overlaps it",
   "calibrated on dgxc-benchmarking")
-X(dispatch_exposed, 0.75, "share of expert traffic that stays visible where it is overlapped",
-  "calibrated on megatron-bridge")
+X(dispatch_exposed, 0.75, "share of expert traffic that stays visible when overlapped", "calibrated on megatron-bridge")
 X(interference, 0.20, "slow-down of compute while a collective overlaps with it", "calibrated on mosaic-llm-foundry")
 X(moe_imbalance, 1.0, "rows of the fullest rank over the mean", "token routing without drops")
 X(jitter, 0.004, "waiting for the slowest: share of the step per doubling of machines",

@@ -60,7 +60,7 @@ int ash_tier_rate_of(const struct ash_catalog *catalog, const char *name, double
     write = ash_fact_number(tier, "write_mb_s_per_tib", read / MB) * MB;
     if (read <= 0)
         return ash_err_set(err, -EINVAL,
-                           "nobody publishes the rate of %s: measure it and give --write-gb-s and "
+                           "the rate of %s is not published: measure it and give --write-gb-s and "
                            "--read-gb-s",
                            name);
     if (tib <= 0) return ash_err_set(err, -EINVAL, "%s is as fast as it is large: give --storage-tib", name);

@@ -140,7 +140,7 @@ static int load_old(const char *path, struct ash_cost *cost, struct ash_err *err
     int rc = ash_cost_load(path, cost, err);
 
     if (rc == -ENOENT) return 0;
-    return rc < 0 ? ash_err_prefix(err, rc, "--tune does not overwrite what is no cost model") : 0;
+    return rc < 0 ? ash_err_prefix(err, rc, "--tune overwrites only cost models") : 0;
 }
 
 int ash_tune_run(const struct ash_collective_probe *probe, const char *path, ash_tune_line_fn take_line, void *ctx,

@@ -44,7 +44,7 @@ expect 1 "verify of a damaged one"
 more() { try "$ASHLAR" launch --procs 2 train --resume --allow-change --out "$SCRATCH/run" "train.steps=$1"; }
 more 45
 expect 0 "resumed from two places"
-grep -q 'optimizer.safetensors: what is damaged or missing there comes from' "$SCRATCH/err" || fail "it does not say what was mended: $(cat "$SCRATCH/err")"
+grep -q 'optimizer.safetensors: damaged or missing parts come from' "$SCRATCH/err" || fail "it does not say what was mended: $(cat "$SCRATCH/err")"
 try "$ASHLAR" checkpoint verify "$a" --step 40
 expect 0 "mended"
 

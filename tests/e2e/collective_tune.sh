@@ -35,7 +35,7 @@ fi
 
 echo 'my notes' > "$file"
 ! "$ASHLAR" bench collective --procs 2 --tune "$file" 2> "$SCRATCH/err" || fail "notes were overwritten"
-grep -q 'not overwrite' "$SCRATCH/err" || fail "$(cat "$SCRATCH/err")"
+grep -q 'overwrites only cost models' "$SCRATCH/err" || fail "$(cat "$SCRATCH/err")"
 [ "$(cat "$file")" = 'my notes' ] || fail "notes are gone"
 ! "$ASHLAR" bench collective --procs 2 group.algorithm=flat --tune "$file" 2> "$SCRATCH/err" || fail "--tune of one algorithm"
 grep -q 'group.algorithm' "$SCRATCH/err" || fail "$(cat "$SCRATCH/err")"

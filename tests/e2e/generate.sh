@@ -162,8 +162,8 @@ grep -q "\"chosen\":$heaviest," "$SCRATCH/out" || fail "best is not the heaviest
 try "${strategy[@]}" --strategy best --n 6 --json --verifier 'regex=zzz,length=3:0'
 grep -q '"chosen":0,"votes":\[{"for":"[^"]*","weight":0.0}' "$SCRATCH/out" || fail "no verifier: $(cat "$SCRATCH/out")"
 try "${strategy[@]}" --strategy best --verifier exact
-expect_error 1 "nobody knows the answer" "--verifier" "nobody knows"
-for wrong in "--n 4:goes with --strategy" "--strategy best --temperature 0:all the same" "--strategy best --vote-on all:nobody votes" \
+expect_error 1 "nobody knows the answer" "--verifier" "is not known here"
+for wrong in "--n 4:goes with --strategy" "--strategy best --temperature 0:all the same" "--strategy best --vote-on all:has no votes" \
     "--strategy majority --verifier ended:weighs nothing" "--strategy best --stats:neither"; do
     try "${strategy[@]}" ${wrong%:*}
     expect_error 2 "${wrong%:*}" "${wrong##*:}"

@@ -42,7 +42,7 @@ same "how they ended" 2 "$(grep -c 'ended with exit code 2' "$SCRATCH/err")"
 launch --procs 4 --nodes 4 --grace 60 launch --procs 1 --program sh -c 'case $ASHLAR_GROUP_NODE in node[12]) exit 7 ;; esac' $mark
 expect 7 "two that fail while the others do well"
 grep -q '^ashlar: error: ranks* [12] ended with exit code 7 too' "$SCRATCH/err" || fail "it does not say who else failed: $(cat "$SCRATCH/err")"
-grep -q '2 of 4 ranks ended well, but nobody took the place of rank [12]: exit code 7' "$SCRATCH/err" || fail "it does not say why it failed: $(cat "$SCRATCH/err")"
+grep -q '2 of 4 ranks ended well, but rank [12] was not replaced: exit code 7' "$SCRATCH/err" || fail "it does not say why it failed: $(cat "$SCRATCH/err")"
 
 # Ranks are called ashlar, for top, pgrep and people.
 launch --procs 2 version

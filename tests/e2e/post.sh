@@ -200,7 +200,7 @@ echo '{"type": "integer"}' > "$SCRATCH/schema.json"
 rewards="program=sh $SCRATCH/reward.sh,schema=$SCRATCH/schema.json:2,arithmetic"
 namespaces=
 post rl program rl.yaml "rl.rewards=$rewards"
-if grep -q 'namespaces of its own' "$SCRATCH/err"; then
+if grep -q 'runs in its own namespaces' "$SCRATCH/err"; then
     namespaces="no namespaces here"
     echo "$namespaces: rewards by programs are left out"
 else

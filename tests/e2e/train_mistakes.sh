@@ -92,7 +92,7 @@ expect 0 "longer with --allow-change"
 same "steps in the log" 44 "$(steps_of run)"
 
 mv "$SCRATCH/train" "$SCRATCH/away"
-mistake 2 "data that is not there any more" "the run's paths are relative to where it was begun" "${out[@]}" --resume
+mistake 2 "data that is not there any more" "the run's paths are relative to the folder it was started in" "${out[@]}" --resume
 mv "$SCRATCH/away" "$SCRATCH/train"
 # A run's folder that is moved while it runs: the run says so and ends.
 "$ASHLAR" train "$job" --out "$SCRATCH/moved" $endless train.save_every=10 > /dev/null 2> "$SCRATCH/moved.err" < /dev/null &

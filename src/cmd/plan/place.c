@@ -54,10 +54,11 @@ static const struct ash_opt_table place_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar plan place --topology FILE --model DIR|NAME --machine NAME --layout tp=8,... "
                 "(--hosts LIST | --nodes N --free LIST) [flags]",
-    .about = "Says whether a job's hosts sit well in the tree of switches. For a running job (--hosts): hops between\n"
-             "hosts that talk, bytes that cross each layer, the ranks on the busiest link, and what another order of\n"
-             "the same ranks would gain. For a waiting one (--nodes, --free): the best domain now, what it waits for,\n"
-             "and how many minutes of waiting pay. And when none of it matters.",
+    .about =
+        "Says whether a job's hosts sit well in the tree of switches. For a running job (--hosts): hops between\n"
+        "hosts that talk, bytes that cross each layer, the ranks on the busiest link, and what another order of\n"
+        "the same ranks would gain. For a waiting one (--nodes, --free): the best domain now, the reason it waits,\n"
+        "and how many minutes of waiting pay. And when none of it matters.",
     .examples =
         "  ashlar plan place --topology /etc/slurm/topology.conf --model llama-3.1-70b --machine p5.48xlarge \\\n"
         "    --layout tp=8,pp=4 --hosts hosts.txt\n"

@@ -70,7 +70,7 @@ static const struct ash_opt queue_opts[] = {
     {"seeds", ASH_OPT_INT, FIELD(seeds), "1", "with --fill: orders to draw", 1, 1000, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "of all draws", 0, 0, NULL},
     {"export", ASH_OPT_CHOICE, FIELD(exports), "none",
-     "print the policy as that scheduler's configuration, and what it cannot express", 0, 0, export_names},
+     "print the policy as that scheduler's configuration, and the parts without an equal there", 0, 0, export_names},
     {"page", ASH_OPT_STRING, FIELD(page), NULL, "write a page of charts to this file", 0, 0, NULL},
     ASH_PLAN_OPT_JSON(FIELD(json)),
 };

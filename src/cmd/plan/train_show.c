@@ -227,7 +227,7 @@ void ash_plan_train_print(const struct ash_plan_train_answer *train)
     printf(
         "    TFLOPs per GPU and MFU: causal attention, nothing recomputed counts; MFU of the %s peak, %.0f TFLOPs%s\n",
         ash_plan_precision_name(first->precision), job->cluster.machine.gpu->flops[first->precision] / 1e12,
-        is_mixed(train) ? " (of its own precision in each row)" : "");
+        is_mixed(train) ? " (of each row's precision)" : "");
     print_rounding(train);
     printf("\n%s\n", train->found.tried > 1 ? "best layout" : "this layout");
     print_time(train, best);

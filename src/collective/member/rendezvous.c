@@ -100,7 +100,7 @@ int ash_rendezvous_open(struct ash_rendezvous *r, int listen_fd, struct ash_err 
     if (r->fd == -ENOENT) return unknown_host(r, err);
     if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank %zu cannot reach rank 0", r->rank);
     rc = ash_socket_own_address(r->fd, r->own_address, sizeof(r->own_address));
-    return rc == 0 ? 0 : ash_err_set(err, rc, "rank %zu has no address of its own: %s", r->rank, strerror(-rc));
+    return rc == 0 ? 0 : ash_err_set(err, rc, "rank %zu has no address: %s", r->rank, strerror(-rc));
 }
 
 void ash_rendezvous_close(struct ash_rendezvous *r)

@@ -75,7 +75,7 @@ static int attribute(struct ash_cuda *cuda, int attribute_id)
     int value = 0;
 
     ash_cuda_check(cuda, cuda->driver->device_attribute(&value, attribute_id, cuda->device),
-                   "asking the GPU what it is");
+                   "asking the GPU for its properties");
     return value;
 }
 

@@ -44,7 +44,7 @@ int ash_cuda_fetched(struct ash_cuda *cuda, unsigned index, void *dst, size_t si
 
     ash_assert(index < ASH_CUDA_FETCHES);
     if (!cuda->has_failed)
-        ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->event_wait(fetch->event), "waiting for what was fetched");
+        ash_cuda_check(cuda, ash_cuda_driver_of(cuda)->event_wait(fetch->event), "waiting for fetched data");
     if (!cuda->has_failed) {
         ash_assert(size_bytes <= fetch->room_bytes);
         memcpy(dst, fetch->host, size_bytes);

@@ -211,7 +211,7 @@ int ash_shared_memory_receive(struct ash_cuda *cuda, int socket, struct ash_shar
     if (got == 0) return ash_err_set(err, -ECONNRESET, "the process that shares its memory has gone");
     fd = take_fd(&message);
     if (got != (ssize_t)sizeof(wire) || wire.mark != WIRE_MARK || fd < 0)
-        rc = ash_err_set(err, -EINVAL, "what came is no shared memory");
+        rc = ash_err_set(err, -EINVAL, "the received descriptor is no shared memory");
     else if (wire.is_device != (cuda != NULL))
         rc = ash_err_set(err, -EINVAL, "the shared memory is a %s's, and a %s's is wanted",
                          wire.is_device ? "GPU" : "host", cuda != NULL ? "GPU" : "host");

@@ -278,7 +278,7 @@ static int read_factors(struct reader *reader, struct ash_model_config *config, 
     config->rope.factors = view->data;
     for (size_t i = 0; i < count; i++)
         if (!(config->rope.factors[i] > 0 && isfinite(config->rope.factors[i])))
-            return ash_err_set(err, -EINVAL, "tensor '" ASH_GGUF_ROPE_FREQS "' holds what is not above 0");
+            return ash_err_set(err, -EINVAL, "tensor '" ASH_GGUF_ROPE_FREQS "' has a value that is not above 0");
     if (config->rope.kind != ASH_ROPE_DEFAULT)
         return ash_err_set(err, -ENOTSUP, "rotary positions scaled twice are not supported");
     rule.kind = ASH_ROPE_LLAMA3;

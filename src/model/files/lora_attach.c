@@ -14,7 +14,7 @@ static int refuse_whole(const struct ash_model *adapters, struct ash_err *err)
             return ash_err_set(
                 err, -ENOTSUP,
                 "%s: '%s' was trained whole, so these adapters cannot share a base: `ashlar model merge` "
-                "makes a model of its own",
+                "makes another model",
                 adapters->params[i].is_matrix ? "modules_to_save" : "bias", adapters->params[i].name);
     return 0;
 }

@@ -136,7 +136,7 @@ int ash_lora_check_names(const struct ash_lora *lora, const json_t *saved, const
     json_array_foreach((json_t *)(uintptr_t)saved, i, item)
         if (!is_saved_here(lora, json_string_value(item)))
             return ash_err_set(err, -EINVAL,
-                               "modules_to_save: %s has no matrix '%s' of its own (a tied head is the embedding)",
+                               "modules_to_save: %s has no separate matrix '%s' (a tied head is the embedding)",
                                lora->base_dir, json_string_value(item));
     json_object_foreach((json_t *)(uintptr_t)ranks, key, item)
         if (!is_ranked_here(lora, key))

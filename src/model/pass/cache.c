@@ -207,7 +207,7 @@ static int check_table(const struct ash_cache *cache, const struct ash_doc *doc,
         int32_t page = doc->pages[i];
 
         if (page < 0 || (size_t)page >= cache->page_count || cache->refs[page] == 0)
-            return ash_err_set(err, -EINVAL, "page %d of a cache of %zu is nobody's", page, cache->page_count);
+            return ash_err_set(err, -EINVAL, "page %d of a cache of %zu is not in use", page, cache->page_count);
     }
     return 0;
 }

@@ -27,7 +27,7 @@ static void load_state(struct ash_agent *agent)
     struct ash_err err = {0};
 
     if (agent->opts.state_file != NULL && ash_node_state_load(&agent->state, agent->opts.state_file, &err) < 0)
-        ash_log(ASH_LOG_WARN, "%s; the node's history begins anew", err.text);
+        ash_log(ASH_LOG_WARN, "%s; the node's history starts empty", err.text);
     read_boot(agent);
 }
 

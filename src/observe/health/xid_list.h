@@ -116,7 +116,7 @@ X(143, 143, RESET_GPU, 0, false, "the GPU could not be initialised", NULL, NULL,
 X(144, 150, WORKFLOW_NVLINK5_ERR, 0, false, "an NVLink 5 unit reported an error (Blackwell)", NULL, NULL, BOTH)
 X(151, 151, RESTART_VM, 0, false, "exchanging the keys of confidential computing failed", NULL, NULL, BOTH)
 X(152, 153, IGNORE, 0, false, "an error of the deep-learning accelerator block", NULL, NULL, CATALOG)
-X(154, 154, XID_154, 0, false, "the driver changed what it recommends for this GPU", NULL, NULL, BOTH)
+X(154, 154, XID_154, 0, false, "the driver changed its recommendation for this GPU", NULL, NULL, BOTH)
 X(155, 155, RESET_GPU, 0, false, "software reported an error on NVLink", NULL, NULL, BOTH)
 X(156, 156, RESET_GPU, 0, false, "a part of the chip was recorded for retirement",
   "drain and reset it, which puts the retirement into effect", NULL, BOTH)

@@ -22,7 +22,7 @@ static const struct ash_opt spec_opts[] = {
      0, NULL},
     {"nodes", ASH_OPT_INT, SPEC(nodes), "1", "nodes that compute", 1, NODES_MAX, NULL},
     {"min_nodes", ASH_OPT_INT, SPEC(min_nodes), "0",
-     "fewest nodes to continue with after losses; 0: what is left continues", 0, NODES_MAX, NULL},
+     "fewest nodes to continue with after losses; 0: the remaining ones continue", 0, NODES_MAX, NULL},
     {"spares", ASH_OPT_INT, SPEC(spares), "0", "nodes beyond these that wait to take the place of a lost one", 0,
      NODES_MAX, NULL},
     {"procs", ASH_OPT_INT, SPEC(procs), "0", "processes of a node; 0: one per GPU, or one", 0, 4096, NULL},

@@ -320,8 +320,7 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
         if (name != NULL && (first == NULL || strcmp(name, first) < 0)) first = name;
     }
     if (first == NULL) {
-        rc = ash_err_set(err, -ENOENT, "job %.60s has no pods yet: `ashlar jobs why %.60s` says what it waits for", id,
-                         id);
+        rc = ash_err_set(err, -ENOENT, "job %.60s has no pods yet: `ashlar jobs why %.60s` says the reason", id, id);
     } else {
         snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/log", ash_kube_space_of(client), first);
         rc = ash_kube_client_text(client, path, text_out, err);

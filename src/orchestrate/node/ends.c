@@ -18,7 +18,7 @@ static const struct ash_end ends[] = {
     {127, "no such program", false},
     {ASH_END_INTERRUPTED, "interrupted", false},
     {ASH_END_SIGNAL + SIGTERM, "told to stop", false},
-    {ASH_END_SIGNAL + SIGKILL, "killed (by somebody, or because memory ran out)", true},
+    {ASH_END_SIGNAL + SIGKILL, "killed (by a user, or because memory ran out)", true},
 };
 
 const struct ash_end *ash_end_of(int code)

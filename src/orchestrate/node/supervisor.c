@@ -347,8 +347,8 @@ static int run_once(struct ash_node_watch *watch, struct ash_err *err)
         ash_process_drain(&watch->processes[i], &watch->said);
     say_likewise(watch);
     if (watch->is_broken && watch->done > 0)
-        ash_log(ASH_LOG_ERROR, "%zu of %zu ranks ended well, but nobody took the place of rank %zu: exit code %d",
-                watch->done, watch->supervisor->count, watch->failed_rank, watch->code);
+        ash_log(ASH_LOG_ERROR, "%zu of %zu ranks ended well, but rank %zu was not replaced: exit code %d", watch->done,
+                watch->supervisor->count, watch->failed_rank, watch->code);
     if (rc < 0) return rc;
     is_good = !watch->is_broken && !watch->is_hopeless && watch->done >= watch->supervisor->least;
     return watch->supervisor->least > 0 && is_good ? 0 : watch->code;

@@ -91,7 +91,7 @@ static int nothing_divides(const struct ash_search_state *state, struct ash_err 
 static int refuse(const struct ash_search_state *state, struct ash_err *err)
 {
     if (state->result.fitting > 0 || state->skipped)
-        return ash_err_set(err, -ERANGE, "nothing is faster than what is there");
+        return ash_err_set(err, -ERANGE, "nothing is faster than the present plan");
     if (err == NULL) return state->result.tried > 0 ? -ENOSPC : -EINVAL; /* no advice is wanted */
     return state->result.tried > 0 ? does_not_fit(state, err) : nothing_divides(state, err);
 }

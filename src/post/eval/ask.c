@@ -130,7 +130,7 @@ static int add_pair(struct asked_list *list, const struct ash_task_model *model,
     if (rc == 0) {
         asked->first = ash_max(1, context[0] != '\0' ? before.count : 1);
         if (asked->ids.count <= asked->first)
-            rc = ash_err_set(err, -EINVAL, "the continuation '%.60s' has no tokens of its own", continuation);
+            rc = ash_err_set(err, -EINVAL, "the continuation '%.60s' adds no tokens", continuation);
         else
             ask_likelihood(asked, model);
     }

@@ -142,7 +142,7 @@ static void make_root(int pipe, size_t file_bytes)
     if (syscall(SYS_mount_setattr, AT_FDCWD, "/dev/null", 0, &null_attr, sizeof(null_attr)) < 0)
         fail_with(pipe, "/dev/null");
     snprintf(size, sizeof(size), "size=%zu,nr_inodes=1024,mode=1777", file_bytes);
-    if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size) < 0) fail_with(pipe, "a /tmp of its own");
+    if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size) < 0) fail_with(pipe, "its own /tmp");
 }
 
 static void become_program(const struct ash_jail_opts *opts, int pipe)
@@ -237,7 +237,7 @@ int ash_jail_start(const struct ash_jail_opts *opts, pid_t *pid_out, struct ash_
         return ash_err_set(err, -trouble.code, "the reward program '%s' cannot be started: %s", opts->words[0],
                            strerror(trouble.code));
     return ash_err_set(err, -ENOTSUP,
-                       "a reward program runs in namespaces of its own, and the kernel refuses a part (%s: %s): allow "
+                       "a reward program runs in its own namespaces, and the kernel refuses a part (%s: %s): allow "
                        "user namespaces (user.max_user_namespaces), or use another reward",
                        trouble.part, strerror(trouble.code));
 }

@@ -86,7 +86,7 @@ static int render(const struct ash_policy_run *rl, const struct ash_turn *turn, 
     rc = ash_chat_template_render_json(rl->template, variables, &all, err);
     json_decref(variables);
     mark = rc == 0 && all.data != NULL ? strstr(all.data, MARK) : NULL;
-    if (rc == 0 && mark == NULL) rc = ash_err_set(err, -EINVAL, "the chat template does not write what was answered");
+    if (rc == 0 && mark == NULL) rc = ash_err_set(err, -EINVAL, "the chat template does not write the answer");
     if (rc == 0 && ash_str_adds(text, mark + strlen(MARK)) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory");
     ash_str_fini(&all);
     return rc;

@@ -27,7 +27,7 @@ int ash_verifier_open(const struct ash_opt_list *items, const struct ash_verifie
     verifier->tokenizer = ash_engine_tokenizer(opts->engine);
     rc = ash_rewards_open((const char *const *)items->items, items->count, &verifier->rewards, err);
     if (rc == 0 && !opts->knows_answers && ash_rewards_need_wanted(verifier->rewards))
-        rc = ash_err_set(err, -EINVAL, "arithmetic and exact compare with an answer that nobody knows here");
+        rc = ash_err_set(err, -EINVAL, "arithmetic and exact compare with an answer that is not known here");
     if (rc == 0)
         rc = ash_rewards_use(verifier->rewards, opts->exec, ash_tokenizer_hash(verifier->tokenizer), opts->max_tokens,
                              err);

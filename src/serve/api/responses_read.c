@@ -106,7 +106,7 @@ static void read_tools(struct ash_conversation *conversation, struct ash_api_req
 
         ash_api_param_set(param, "tools[%zu]", i);
         if (strcmp(string_of(tool, "type"), "function") != 0 || !json_is_string(name))
-            wrong(request, param, "must be a function with a name: this server has no tools of its own");
+            wrong(request, param, "must be a function with a name: this server has no built-in tools");
         else
             json_array_append_new(list, json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function", "function",
                                                   "name", name, "description", json_object_get(tool, "description"),

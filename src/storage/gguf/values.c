@@ -297,7 +297,7 @@ int ash_gguf_array(const struct ash_gguf *file, const char *key, enum ash_gguf_t
 
     if (value == NULL) return 0;
     if (value->type != ASH_GGUF_ARRAY || value->element != element)
-        return ash_err_set(err, -EINVAL, "%s: '%s' is not a list of what it should hold", file->name, key);
+        return ash_err_set(err, -EINVAL, "%s: '%s' is not a list of the expected type", file->name, key);
     *array_out = value;
     return 1;
 }

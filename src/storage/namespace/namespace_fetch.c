@@ -119,7 +119,7 @@ int ash_object_confirm(struct ash_object *object, struct ash_err *err)
     ash_extents_refresh(object->extents);
     if (rc != -EBADMSG || !ash_extents_cover(object->extents)) return 0; /* released while it was summed: no proof */
     ash_extents_drop(object->extents, 0, object->size_bytes);
-    return ash_err_set(err, rc, "%s. What was fetched of it was dropped: start again, or put the object there again",
+    return ash_err_set(err, rc, "%s. Its fetched part was dropped: start again, or put the object there again",
                        why.text);
 }
 

@@ -251,7 +251,7 @@ static void keep(struct ash_namespace *space, const struct ash_object_range *ran
     }
     if (rc == 0) rc = ash_extents_add(range->object->extents, range->offset, range->data, range->size_bytes);
     if (rc < 0 && !space->has_warned)
-        ash_log(ASH_LOG_WARN, "the cache in %s takes no more: %s; what is fetched is not kept", space->folder,
+        ash_log(ASH_LOG_WARN, "the cache in %s takes no more: %s; fetched data is not cached", space->folder,
                 strerror(-rc));
     space->has_warned = space->has_warned || rc < 0;
 }

@@ -183,7 +183,8 @@ int ash_s3_compare_file(struct ash_s3 *s3, const char *key, const char *etag, in
         return ash_err_set(err, -ESTALE, "s3://%s/%.200s has changed since it was opened", s3->bucket, key);
     rc = ash_etag_check_init(&check, &object);
     if (rc == 0 && check.guess_count > 0) rc = add_file(&check, fd);
-    if (rc < 0) ash_err_set(err, rc, "cannot sum what is here of s3://%s/%.200s: %s", s3->bucket, key, strerror(-rc));
+    if (rc < 0)
+        ash_err_set(err, rc, "cannot sum the local bytes of s3://%s/%.200s: %s", s3->bucket, key, strerror(-rc));
     if (rc == 0) rc = ash_s3_etag_verdict(s3, key, &check, err);
     ash_etag_check_fini(&check);
     return rc;

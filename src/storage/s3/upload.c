@@ -296,7 +296,7 @@ static int check_whole(const struct ash_s3_upload *upload, struct ash_err *err)
     dash = strrchr(object.etag, '-');
     if (object.size_bytes != upload->total_bytes ||
         (dash != NULL && strtoull(dash + 1, NULL, 10) != upload->part_count))
-        return ash_err_set(err, -EIO, "s3://%s/%.200s is not what was uploaded: somebody else writes it too",
+        return ash_err_set(err, -EIO, "s3://%s/%.200s differs from the upload: another process writes it too",
                            upload->s3->bucket, upload->key);
     return 0;
 }
@@ -379,7 +379,8 @@ int ash_s3_upload_help(struct ash_s3 *s3, const char *key, uint64_t total_bytes,
 
     if (rc < 0) return rc;
     rc = find_unfinished(upload, err);
-    if (rc == 0 && upload->id == NULL) rc = ash_err_set(err, -ENOENT, "nobody uploads s3://%s/%.200s", s3->bucket, key);
+    if (rc == 0 && upload->id == NULL)
+        rc = ash_err_set(err, -ENOENT, "no unfinished upload of s3://%s/%.200s", s3->bucket, key);
     ash_assert(share->index < share->count);
     parts = (size_t)ash_div_up(total_bytes, upload->part_bytes);
     end = parts * (share->index + 1) / share->count;

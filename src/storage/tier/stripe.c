@@ -21,7 +21,7 @@
 void ash_stripe_leave_out(struct ash_stripe *stripe, size_t folder, const struct ash_err *err)
 {
     if (!stripe->is_failed[folder])
-        ash_log(ASH_LOG_WARN, "%s is left out of what is written from now on: %s", stripe->paths[folder], err->text);
+        ash_log(ASH_LOG_WARN, "%s is left out of later writes: %s", stripe->paths[folder], err->text);
     stripe->is_failed[folder] = true;
 }
 

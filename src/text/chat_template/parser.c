@@ -69,7 +69,7 @@ static bool expect_block_end(struct ash_jinja_parser *parser)
 {
     if (parser->rc < 0) return false;
     if (parser->at->kind != ASH_JINJA_T_BLOCK_END) {
-        ash_jinja_parse_fail(parser, "the tag continues where it should end");
+        ash_jinja_parse_fail(parser, "the tag should end here");
         return false;
     }
     parser->at++;
@@ -294,7 +294,7 @@ static struct ash_jinja_node *parse_output(struct ash_jinja_parser *parser)
     parser->at++;
     node->a = ash_jinja_parse_expression(parser, true);
     if (parser->rc == 0 && parser->at->kind != ASH_JINJA_T_OUTPUT_END)
-        return ash_jinja_parse_fail(parser, "the expression continues where it should end");
+        return ash_jinja_parse_fail(parser, "the expression should end here");
     parser->at++;
     return parser->rc == 0 ? node : NULL;
 }

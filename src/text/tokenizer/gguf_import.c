@@ -199,7 +199,7 @@ static int rank_tokens(const struct import *import, uint32_t **ranks_out, struct
     if (order == NULL || ranks == NULL || !numbers) {
         free(order);
         free(ranks);
-        return !numbers ? ash_err_set(err, -EINVAL, "'" KEY("scores") "' holds what is no number")
+        return !numbers ? ash_err_set(err, -EINVAL, "'" KEY("scores") "' has a value that is no number")
                         : ash_err_set(err, -ENOMEM, "out of memory for %zu scores", count);
     }
     qsort(order, count, sizeof(*order), by_score);

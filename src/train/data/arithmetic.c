@@ -34,7 +34,7 @@ static const struct ash_opt opts_list[] = {
     {"mul_digits", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, mul_digits), "1",
      "digits of the longest factor of *", 1, ASH_ARITHMETIC_DIGITS_MAX, NULL},
     {"sizes", ASH_OPT_CHOICE, offsetof(struct ash_arithmetic_opts, sizes), "digits",
-     "what is drawn evenly: the number of digits (short operands come up often) or the values (they are rare)", 0, 0,
+     "drawn evenly: the number of digits (short operands come up often) or the values (they are rare)", 0, 0,
      size_names},
     {"negative", ASH_OPT_BOOL, offsetof(struct ash_arithmetic_opts, negative), "true",
      "let differences be below zero; otherwise the larger operand comes first", 0, 0, NULL},

@@ -67,14 +67,14 @@ static const struct ash_opt data_opts[] = {
     {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1,
      1e12, NULL},
     {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
-     "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
+     "data.shuffle=block: blocks whose sequences are mixed; that many are held in memory", 1, 1e6, NULL},
 };
 
 #define TRAIN(field) offsetof(struct ash_job_train, field)
 static const struct ash_opt train_opts[] = {
     {"method", ASH_OPT_CHOICE, TRAIN(method), "pretrain",
-     "what is learned: text, examples, pairs, rewards of pairs, or rewarded answers; `ashlar sft` and the like set it",
-     0, 0, ash_job_method_names},
+     "the objective: text, examples, pairs, rewards of pairs, or rewarded answers; `ashlar sft` and the like set it", 0,
+     0, ash_job_method_names},
     {"steps", ASH_OPT_INT, TRAIN(steps), "0", "length of the run; 0: by train.tokens", 0, MAX_COUNT, NULL},
     {"tokens", ASH_OPT_INT, TRAIN(tokens), "0",
      "length of the run in tokens, rounded up to whole steps; 0: by train.steps", 0, MAX_COUNT, NULL},
@@ -141,7 +141,7 @@ static const struct ash_opt mesh_opts[] = {
 #define RECOVER(field) offsetof(struct ash_job_recover, field)
 static const struct ash_opt recover_opts[] = {
     {"copies", ASH_OPT_INT, RECOVER(copies), "1",
-     "copies of every part of the state in the memory of other ranks, on other nodes where there are some; replicas "
+     "copies of every part of the state in the memory of other ranks, on other nodes if there are any; replicas "
      "(dp, cp) count; 0: a lost part comes from the newest checkpoint",
      0, 8, NULL},
     {"check_every", ASH_OPT_INT, RECOVER(check_every), "100",
@@ -215,8 +215,8 @@ static const struct ash_opt runtime_opts[] = {
     {"log_level", ASH_OPT_CHOICE, RUNTIME(log_level), "info", "lines below this level are dropped", 0, 0, level_names},
 };
 
-static const struct ash_opt_table model_table = {"model", "what is trained", model_opts, ASH_COUNT(model_opts)};
-static const struct ash_opt_table data_table = {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)};
+static const struct ash_opt_table model_table = {"model", "the model", model_opts, ASH_COUNT(model_opts)};
+static const struct ash_opt_table data_table = {"data", "training data", data_opts, ASH_COUNT(data_opts)};
 static const struct ash_opt_table train_table = {"train", "how long, in which pieces", train_opts,
                                                  ASH_COUNT(train_opts)};
 static const struct ash_opt_table save_table = {"save", "where checkpoints go; nothing here changes a bit", save_opts,

@@ -108,7 +108,7 @@ static const struct ash_opt rl_opts[] = {
     {"ratio", ASH_OPT_CHOICE, RL(ratio), "token", "ratios of tokens, or of whole answers", 0, 0, ratio_names},
     {"scale_rewards", ASH_OPT_BOOL, RL(scale_rewards), "true", "divide by the deviation in the group", 0, 0, NULL},
     {"kl_coef", ASH_OPT_DOUBLE, RL(kl_coef), "0", "weight of the divergence from the reference", 0, 1e6, NULL},
-    {"kl_in", ASH_OPT_CHOICE, RL(kl_in), "loss", "where it is added", 0, 0, kl_in_names},
+    {"kl_in", ASH_OPT_CHOICE, RL(kl_in), "loss", "place of the divergence", 0, 0, kl_in_names},
     {"kl_estimator", ASH_OPT_CHOICE, RL(kl_estimator), "k3", "how it is estimated", 0, 0, estimator_names},
     {"entropy", ASH_OPT_DOUBLE, RL(entropy), "0", "weight of the entropy, which is made larger", 0, 1e6, NULL},
     {"epochs", ASH_OPT_INT, RL(epochs), "1", "times that the answers of a rollout are learned from", 1, 1000, NULL},
@@ -148,7 +148,7 @@ static const struct ash_opt rl_opts[] = {
     {"lambda", ASH_OPT_DOUBLE, RL(lambda), "0.95", "ppo: share of later errors of the critic in an advantage (GAE)", 0,
      1, NULL},
     {"value_clip", ASH_OPT_DOUBLE, RL(value_clip), "0.2",
-     "ppo: values learn nothing from what is further than this from what they were at sampling", 0, 1e6, NULL},
+     "ppo: values learn nothing from answers further than this from what they were at sampling", 0, 1e6, NULL},
 };
 const struct ash_opt_table ash_job_rl_table = {"rl", "answers and rewards (train.method=rl)", rl_opts,
                                                ASH_COUNT(rl_opts)};

@@ -94,8 +94,7 @@ static int resolve_heads(struct ash_job_model *model, bool gpt2, struct ash_err 
                            (long long)model->hidden);
     if (gpt2 &&
         (model->kv_heads != model->heads || (model->head_dim != 0 && model->head_dim != model->hidden / model->heads)))
-        return ash_err_set(err, -EINVAL,
-                           "gpt2 has neither model.kv_heads nor model.head_dim of its own: leave both out");
+        return ash_err_set(err, -EINVAL, "gpt2 has neither model.kv_heads nor model.head_dim: leave both out");
     if (model->head_dim == 0) model->head_dim = model->hidden / model->heads;
     if (model->head_dim > ASH_ATTN_HEAD_MAX)
         return ash_err_set(err, -EINVAL, "a head of %lld (model.hidden / model.heads) is wider than %d",

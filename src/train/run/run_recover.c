@@ -18,9 +18,9 @@
 ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training continued after ranks were lost.");
 ASH_COUNTER(damage_metric, "ashlar_train_damages_total",
             "Times that a rank's memory had changed by itself, or its results were wrong.");
-ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were made again after a loss.");
+ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were redone after a loss.");
 ASH_COUNTER(kept_metric, "ashlar_train_kept_grains_total",
-            "Grains of steps that were made again after a loss which did not have to be computed again.");
+            "Grains of redone steps that were kept and not computed again.");
 ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses of ranks and the next step.");
 
 bool ash_run_is_loss(const struct ash_run *run, int code)

@@ -298,8 +298,9 @@ static int resume(struct ash_run *run, struct ash_err *err)
 
     if (rc == -ENODATA) return open_trainer(run, NULL, NULL, err);
     if (rc == -ENOENT && is_found)
-        return ash_err_prefix(err, rc,
-                              "the run's paths are relative to where it was begun: resume it there, or name them anew");
+        return ash_err_prefix(
+            err, rc,
+            "the run's paths are relative to the folder it was started in: resume it there, or give new paths");
     if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->files.checkpoints);
     if (rc == 0)
         ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saves.saved_step,

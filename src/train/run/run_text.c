@@ -223,8 +223,7 @@ static void warn_of_unused(struct ash_run *run)
     char names[FACT_BYTES];
 
     ash_job_unused(run->job, names, sizeof(names));
-    if (names[0] != '\0')
-        ash_run_warn(run, "%s: for new models only; model.from has sizes of its own, which are used", names);
+    if (names[0] != '\0') ash_run_warn(run, "%s: for new models only; the sizes of model.from are used", names);
 }
 
 void ash_run_print_start(struct ash_run *run)

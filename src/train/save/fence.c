@@ -54,8 +54,8 @@ int ash_fence_check(const struct ash_fence *fence, struct ash_err *err)
     if (fd < 0 && (errno != ENOENT || !is_folder_there(fence->path))) return 0;
     if (fd < 0)
         return ash_err_set(err, -ESTALE,
-                           "%s is gone: the run's folder was moved or removed while it ran; the run ends, and what it "
-                           "has saved is where that folder is now",
+                           "%s is gone: the run's folder was moved or removed while it ran; the run ends; its "
+                           "checkpoints are in the moved folder",
                            fence->path);
     got = pread(fd, text, WORD_BYTES, 0);
     close(fd);

@@ -280,7 +280,7 @@ int ash_place_check_run(struct ash_place *place, uint64_t run, struct ash_err *e
     for (size_t i = 0; rc == 0 && i < count; i++)
         if (is_of_another(place, steps[i], run))
             rc = ash_err_set(err, -EEXIST,
-                             "%s holds checkpoints of another run (step %" PRIu64 "): give this one a place of its own",
+                             "%s holds checkpoints of another run (step %" PRIu64 "): give this one another place",
                              place->url, steps[i]);
     free(steps);
     return rc;

@@ -33,7 +33,7 @@ static struct ash_place *place_at(const struct ash_restore_file *file, size_t in
 static void note_place(struct ash_restore_file *file, const struct ash_place *place)
 {
     if (!file->is_mended && !file->is_told)
-        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path, ash_place_url(place));
+        ash_log(ASH_LOG_WARN, "%s: damaged or missing parts come from %s", file->path, ash_place_url(place));
     file->is_mended = true;
 }
 

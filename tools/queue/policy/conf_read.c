@@ -195,7 +195,7 @@ static int read_queue(const json_t *object, struct ash_policy_conf *conf, struct
     if (rc >= 0) rc = ash_json_double(object, "weight", 0, 1e9, &queue->weight, err);
     if (rc >= 0) rc = ash_json_bool(object, "strict", &queue->is_strict, err);
     if (rc >= 0 && queue->parent < 0 && queue->borrow[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED)
-        rc = ash_err_set(err, -EINVAL, "a queue without a parent has nobody to borrow from");
+        rc = ash_err_set(err, -EINVAL, "a queue without a parent has no queue to borrow from");
     return rc < 0 ? ash_err_prefix(err, rc, "queue %s", name) : 0;
 }
 

@@ -107,7 +107,7 @@ void ash_export_slurm(struct ash_export *writer)
     if (conf->backfill == ASH_POLICY_BACKFILL_GREEDY)
         ash_export_miss(writer, "starting whatever fits: Slurm's backfill always holds nodes for the first jobs");
     if (conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE)
-        ash_export_miss(writer, "starts that only move forward: Slurm plans anew in every pass");
+        ash_export_miss(writer, "starts that only move forward: Slurm plans again in every pass");
     if (conf->victims == ASH_POLICY_VICTIMS_CHEAPEST)
         ash_export_miss(writer, "the cheapest victim: Slurm stops by QOS and time, not by work since the last save");
     if (conf->failures_max > 0)

@@ -528,7 +528,7 @@ static void test_bad_files(void **state)
         {{.leave_out = "embed_tokens"}, "token_embd.weight"},
         {{.extra_tensor = "blk.0.attn_q.scale"}, "'blk.0.attn_q.scale' has no place"},
         {{.extra_tensor = "blk.0.attn_q.bias"}, "'blk.0.attn_q.bias' does not have the shape"},
-        {{.extra_tensor = "rope_freqs.weight"}, "'rope_freqs.weight' holds what is not above 0"},
+        {{.extra_tensor = "rope_freqs.weight"}, "'rope_freqs.weight' has a value that is not above 0"},
         {{.rope_scaling = "yarn"}, "'yarn'"},
         {{.experts = 4}, "experts"},
         {{.parts = 2}, "one of 2 parts"},
