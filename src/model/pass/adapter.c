@@ -1,5 +1,5 @@
 /* adapter: two thin products forward, four backward. x A^T is recomputed in the backward pass: it costs little. */
-#include "model/pass/adapter.h"
+#include "model/pass/adapter_priv.h"
 
 #include <string.h>
 
@@ -8,13 +8,9 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "model/lora_priv.h"
-#include "model/pass/linear_grads.h"
-#include "model/pass/reduce.h"
 
-/* c [rows, N] = (add: +=) a [rows, K] w, w the matrix of param as [K, N]. */
-static void product(const struct ash_model *model, struct ash_exec *exec, size_t rows, struct ash_mat a, int32_t param,
-                    bool transposed, struct ash_mat c, bool add)
+void ash_adapter_product(const struct ash_model *model, struct ash_exec *exec, size_t rows, struct ash_mat a,
+                         int32_t param, bool transposed, struct ash_mat c, bool add)
 {
     const struct ash_param *w = &model->params[param];
     /* stored [out, in]: x W^T reads it as [in, out], dy W as it is */
@@ -107,9 +103,8 @@ static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_ma
     ash_workers_run(step->exec->workers, rows.count, 1, drop_rows, &drop);
 }
 
-/* io with the input that the adapter sees: where a batch drops values, a copy without them. */
-static struct ash_linear_io seen(const struct ash_pass_step *step, int32_t weight, const struct ash_adapter *adapter,
-                                 const struct ash_linear_io *io)
+struct ash_linear_io ash_adapter_seen(const struct ash_pass_step *step, int32_t weight,
+                                      const struct ash_adapter *adapter, const struct ash_linear_io *io)
 {
     struct ash_linear_io part = *io;
     size_t cols = step->model->params[adapter->a].dims[1];
@@ -126,51 +121,16 @@ static struct ash_linear_io seen(const struct ash_pass_step *step, int32_t weigh
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Room for the products of an adapter: the first two are x A^T and dy B, the others are kept for the outputs of a
- * layer. */
-static float *slot_of(const struct ash_model *model, size_t slot)
-{
-    ash_assert(slot < ASH_ADAPTER_SLOTS);
-    return (float *)model->adapter_scratch.data +
-           slot * (model->adapter_scratch.size_bytes / (ASH_ADAPTER_SLOTS * sizeof(float)));
-}
-
-/* low [rows, rank] = scale * x A^T. */
-static float *lower(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
-                    const struct ash_linear_io *io)
+float *ash_adapter_lower(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
+                         const struct ash_linear_io *io)
 {
     float *low = model->adapter_scratch.data;
 
     ash_assert(2 * io->rows * adapter->rank * sizeof(float) <= model->adapter_scratch.size_bytes);
-    product(model, exec, io->rows, (struct ash_mat){io->x, ASH_F32, io->x_stride, 1}, adapter->a, true,
-            (struct ash_mat){low, ASH_F32, adapter->rank, 1}, false);
+    ash_adapter_product(model, exec, io->rows, (struct ash_mat){io->x, ASH_F32, io->x_stride, 1}, adapter->a, true,
+                        (struct ash_mat){low, ASH_F32, adapter->rank, 1}, false);
     exec->ops->row->scale(exec, low, adapter->scale, io->rows * adapter->rank);
     return low;
-}
-
-/* The same where ranks of tp have parts of A's inputs: of all rows, or of this rank's own. */
-static float *lower_split(const struct ash_pass_step *step, const struct ash_adapter *adapter,
-                          const struct ash_linear_io *io, bool of_all)
-{
-    float *low = slot_of(step->model, 0);
-    struct ash_linear_chunk chunk = {.weight = adapter->a, .x = io->x, .x_stride = io->x_stride};
-    struct ash_reduction reduction = {.rows = {0, step->rows},
-                                      .cols = adapter->rank,
-                                      .chunk_count = 1,
-                                      .chunks[0] = ash_operand_product(step, &chunk),
-                                      .accumulate = ash_operand_accumulate,
-                                      .out = low,
-                                      .all = of_all ? low : NULL};
-
-    ash_reduce(step, &reduction);
-    step->exec->ops->row->scale(step->exec, low, adapter->scale,
-                                (of_all ? step->rows : step->own.count) * adapter->rank);
-    return low;
-}
-
-static bool is_split(const struct ash_model *model, int32_t factor)
-{
-    return model->params[factor].cut >= 0;
 }
 
 /* The adapter that a document's rows go through at a weight of the model, or NULL. */
@@ -191,10 +151,10 @@ bool ash_adapter_applies(const struct ash_pass_step *step, int32_t weight)
 static void forward_rows(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
                          const struct ash_linear_io *io)
 {
-    float *low = lower(model, exec, adapter, io);
+    float *low = ash_adapter_lower(model, exec, adapter, io);
 
-    product(model, exec, io->rows, (struct ash_mat){low, ASH_F32, adapter->rank, 1}, adapter->b, true,
-            (struct ash_mat){io->y, ASH_F32, io->y_stride, 1}, true);
+    ash_adapter_product(model, exec, io->rows, (struct ash_mat){low, ASH_F32, adapter->rank, 1}, adapter->b, true,
+                        (struct ash_mat){io->y, ASH_F32, io->y_stride, 1}, true);
 }
 
 /* Neighbours with the same adapters are one product. */
@@ -228,39 +188,8 @@ void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const
         forward_docs(step, weight, io);
         return;
     }
-    part = seen(step, weight, adapter, io);
+    part = ash_adapter_seen(step, weight, adapter, io);
     forward_rows(step->model, step->exec, adapter, &part);
-}
-
-void ash_adapter_forward_split(const struct ash_pass_step *step, int32_t weight, const float *x, size_t x_stride,
-                               float *out)
-{
-    const struct ash_model *model = step->model;
-    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
-    struct ash_linear_io io = {.rows = step->rows, .x = x, .x_stride = x_stride};
-    struct ash_mat low, sums;
-
-    if (adapter == NULL || step->rows == 0) return;
-    io = seen(step, weight, adapter, &io);
-    low = (struct ash_mat){lower_split(step, adapter, &io, false), ASH_F32, adapter->rank, 1};
-    sums = (struct ash_mat){out, ASH_F32, model->params[adapter->b].dims[0], 1};
-    if (step->own.count > 0) product(model, step->exec, step->own.count, low, adapter->b, true, sums, true);
-}
-
-const float *ash_adapter_reduce_gradient(const struct ash_pass_step *step, int32_t weight, size_t slot, const float *dy,
-                                         size_t dy_stride)
-{
-    const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
-    float *dlow = adapter != NULL ? slot_of(step->model, 2 + slot) : NULL;
-    struct ash_reduction reduction = {
-        .rows = {0, step->rows}, .accumulate = ash_operand_accumulate, .out = dlow, .all = dlow};
-
-    if (adapter == NULL || step->rows == 0) return NULL;
-    reduction.cols = adapter->rank;
-    ash_reduction_add_outputs(step, &reduction, adapter->b, dy, dy_stride);
-    ash_reduce(step, &reduction);
-    step->exec->ops->row->scale(step->exec, dlow, adapter->scale, step->rows * adapter->rank);
-    return dlow;
 }
 
 void ash_adapter_input_grad_rows(const struct ash_pass_step *step, int32_t weight, const float *dlow,
@@ -273,19 +202,18 @@ void ash_adapter_input_grad_rows(const struct ash_pass_step *step, int32_t weigh
                    kept = {model->dropout_scratch.data, ASH_F32, cols, 1};
     bool is_dropped = drops(step);
 
-    product(model, step->exec, rows.count, low, adapter->a, false, is_dropped ? kept : sums, !is_dropped);
+    ash_adapter_product(model, step->exec, rows.count, low, adapter->a, false, is_dropped ? kept : sums, !is_dropped);
     if (is_dropped) drop(step, weight, kept, sums, rows, true);
 }
 
-/* dlow [rows, rank] = scale * dy B, beside low. */
-static float *lower_gradient(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
-                             const struct ash_linear_io *io)
+float *ash_adapter_lower_gradient(const struct ash_model *model, struct ash_exec *exec,
+                                  const struct ash_adapter *adapter, const struct ash_linear_io *io)
 {
     float *dlow = (float *)model->adapter_scratch.data + io->rows * adapter->rank;
 
     ash_assert(2 * io->rows * adapter->rank * sizeof(float) <= model->adapter_scratch.size_bytes);
-    product(model, exec, io->rows, (struct ash_mat){io->dy, ASH_F32, io->dy_stride, 1}, adapter->b, false,
-            (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, false);
+    ash_adapter_product(model, exec, io->rows, (struct ash_mat){io->dy, ASH_F32, io->dy_stride, 1}, adapter->b, false,
+                        (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, false);
     exec->ops->row->scale(exec, dlow, adapter->scale, io->rows * adapter->rank);
     return dlow;
 }
@@ -300,29 +228,7 @@ void ash_adapter_input_grad(const struct ash_pass_step *step, int32_t weight, co
     if (adapter == NULL || io->rows == 0) return;
     is_dropped = drops(step);
     kept.row_stride = model->params[adapter->a].dims[1];
-    dlow = (struct ash_mat){lower_gradient(model, step->exec, adapter, io), ASH_F32, adapter->rank, 1};
-    product(model, step->exec, io->rows, dlow, adapter->a, false, is_dropped ? kept : dx, !is_dropped);
+    dlow = (struct ash_mat){ash_adapter_lower_gradient(model, step->exec, adapter, io), ASH_F32, adapter->rank, 1};
+    ash_adapter_product(model, step->exec, io->rows, dlow, adapter->a, false, is_dropped ? kept : dx, !is_dropped);
     if (is_dropped) drop(step, weight, kept, dx, (struct ash_range){io->first, io->rows}, true);
-}
-
-void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
-                          const struct ash_linear_io *io)
-{
-    const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
-    struct ash_linear_io part = {.rows = io->rows, .seq_rows = io->seq_rows}, input;
-
-    if (adapter == NULL || io->rows == 0) return;
-    input = seen(step, weight, adapter, io);
-    part.x = is_split(step->model, adapter->a) ? lower_split(step, adapter, &input, true)
-                                               : lower(step->model, step->exec, adapter, &input);
-    part.x_stride = adapter->rank;
-    part.dy = io->dy;
-    part.dy_stride = io->dy_stride;
-    ash_linear_weight_backward(step, sink, adapter->b, adapter->b, &part);
-    part.x = input.x;
-    part.x_stride = input.x_stride;
-    ash_assert(!is_split(step->model, adapter->b) || io->dlow != NULL);
-    part.dy = io->dlow != NULL ? io->dlow : lower_gradient(step->model, step->exec, adapter, io);
-    part.dy_stride = adapter->rank;
-    ash_linear_weight_backward(step, sink, adapter->a, adapter->a, &part);
 }

@@ -5,6 +5,7 @@
 #include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/split.h"
+#include "model/pass/weight_grads.h"
 
 int32_t ash_head_param(const struct ash_model *model)
 {

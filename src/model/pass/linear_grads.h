@@ -9,10 +9,5 @@
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over io's rows. dx is neither x nor dy. */
 void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, int32_t bias,
                          const struct ash_linear_io *io);
-/* The weight's gradient alone, into sum (the weight itself, or ASH_TIED_HEAD). */
-void ash_linear_weight_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t sum,
-                                int32_t weight, const struct ash_linear_io *io);
-/* Acquire and release the sum of a weight that this rank has no rows for. */
-void ash_linear_skip(struct ash_grad_sink *sink, int32_t weight);
 
 #endif

@@ -11,6 +11,7 @@
 #include "model/pass/linear_grads.h"
 #include "model/pass/moe_exchange.h"
 #include "model/pass/moe_grouped.h"
+#include "model/pass/weight_grads.h"
 
 static struct ash_route_args route_args(const struct ash_pass_step *step, size_t layer)
 {

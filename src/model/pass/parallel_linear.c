@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "model/pass/adapter.h"
+#include "model/pass/adapter_grads.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/reduce.h"
