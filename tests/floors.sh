@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The floor rule: a file may include headers of its own folder and of the floors below it, never above; and folders do not
-# include each other in a circle. Instructions of a GPU and its dynamic shared memory are named in compute/cuda/ptx only: tests/emulate
+# include each other in a circle. Each floor has a README.md: the files and structs that it names exist, and it says who may include the
+# floor. Instructions of a GPU and its dynamic shared memory are named in compute/cuda/ptx only: tests/emulate
 # has that folder a second time, for the host. Prints each violation.
 set -u
 cd "$1/src" || exit 1
@@ -8,6 +9,16 @@ if grep -nE '\basm\b|extern __shared__|__cvta_' $(find compute/cuda -name '*.cu'
     echo "the lines above name instructions or dynamic shared memory of a GPU: that is for compute/cuda/ptx"
     exit 1
 fi
+# Names in a floor's page that are not there: structs, and paths from the floor or from the root.
+missing=$(for page in */README.md; do
+    grep -oE '`[^`]+`' "$page" | tr -d '`' | sort -u | while read -r name; do
+        case $name in
+            'struct '*) grep -rqE --include='*.[ch]' "^$name( \\{|;)" . ../include || echo "src/$page: there is no $name" ;;
+            */* | *.c | *.h | *.js) compgen -G "${page%/*}/$name" > /dev/null || compgen -G "../$name" > /dev/null || echo "src/$page: there is no $name" ;;
+        esac
+    done
+done)
+[ -z "$missing" ] || { echo "$missing"; exit 1; }
 find . ../tools -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     BEGIN { # folder -> folders it may include
         may["base"] = ""
@@ -72,4 +83,21 @@ find . ../tools -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs a
                     bad++
                 }
     }
-    END { find_circles(); print "floors: " files + 0 " files, " bad + 0 " violations"; exit files == 0 || bad > 0 }'
+    # The line of a page that says who may include its floor.
+    function check_page(floor,    page, line, part, count, i, above, others) {
+        page = floor "/README.md"
+        while ((getline line < page) > 0)
+            if (line ~ /^May include it: /) {
+                gsub(/^May include it: |[`,.]/, "", line)
+                count = split(line, part, " ")
+                for (i = 1; i <= count; i++) above[part[i]] = 1
+            }
+        close(page)
+        if (count == 0) { print page ": there is no line \"May include it: ...\""; bad++; return }
+        for (others in may)
+            if (others != floor && others != "queue" && (index(" " may[others] " ", " " floor " ") > 0) != (others in above)) {
+                print page ": may " others " include it?"
+                bad++
+            }
+    }
+    END { find_circles(); for (floor in may) if (floor != "queue") check_page(floor); print "floors: " files + 0 " files, " bad + 0 " violations"; exit files == 0 || bad > 0 }'

@@ -62,7 +62,7 @@ call_figures() {
 sentence_figures() {
     find src include tools tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs awk -v name=comments -f tests/sentences.awk
     sources | xargs awk -v name=texts -v want=texts -f tests/sentences.awk
-    find README.md ARCHITECTURE.md CONTRIBUTING.md docs -name '*.md' | LC_ALL=C sort | xargs awk -v name=docs -f tests/sentences.awk
+    find README.md ARCHITECTURE.md CONTRIBUTING.md docs src -name '*.md' | LC_ALL=C sort | xargs awk -v name=docs -f tests/sentences.awk
 }
 
 # Invariants that the code states, at run time or compile time.

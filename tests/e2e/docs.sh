@@ -110,7 +110,7 @@ while IFS= read -r line; do
             grep -q "/$code$" "$SCRATCH/files" || fail "$page: there is no file $code" ;;
         src/*/ | tools/*/ | tests/*/ | bench/*/ | docs/*/ | examples/ | scripts/ | include/*/)
             [ -d "$code" ] || fail "$page: there is no folder $code" ;;
-        */* | *.safetensors | *.yaml | *.json) ;;
+        */* | *.[ch] | *.safetensors | *.yaml | *.json) ;;
         [a-z]*.[a-z]*)
             setting=${code%%=*}
             case " $sections" in *" ${code%%.*} "*) grep -q "^  $setting " "$SCRATCH/help" || fail "$page: there is no setting $code" ;; esac ;;
