@@ -27,7 +27,6 @@ struct item {
     struct ash_request request; /* to the core */
     struct ash_think think;     /* the budget of its thoughts */
     bool is_done;               /* the core has answered it */
-    struct ash_request_end end;
     struct ash_ids answer;
     double logprob;              /* of its tokens together, if there is a strategy */
     json_t *logprobs;            /* of each, with --logprobs */
@@ -101,7 +100,6 @@ static void take_end(void *ctx, const struct ash_request_end *end)
     struct item *item = ctx;
 
     item->is_done = true;
-    item->end = *end;
     if (end->rc == 0 || item->batch->rc < 0) return;
     item->batch->rc = end->rc;
     item->batch->err = end->err;
@@ -115,7 +113,7 @@ static int finish_text(struct item *item, struct ash_err *err)
     if (item->decoder != NULL && !item->has_stopped) rc = ash_decoder_finish(item->decoder, &item->text, err);
     if (rc == 0 && !item->has_stopped) {
         look_for_stop(item);
-        if (item->has_stopped) item->end.finish = ASH_FINISH_STOP;
+        if (item->has_stopped) item->request.end.finish = ASH_FINISH_STOP;
     }
     ash_decoder_close(item->decoder);
     item->decoder = NULL;
@@ -179,9 +177,9 @@ static json_t *error_json(const struct item *item, size_t index)
 
 static json_t *answer_json(struct item *item, size_t index)
 {
-    enum ash_finish finish = item->end.finish;
+    enum ash_finish finish = item->request.end.finish;
 
-    if (item->end.stop_id >= 0 && ash_ids_add(&item->answer, item->end.stop_id) < 0)
+    if (item->request.end.stop_id >= 0 && ash_ids_add(&item->answer, item->request.end.stop_id) < 0)
         return NULL; /* as for one prompt */
     return json_pack("{s:I, s:O*, s:s%, s:o, s:O*, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id",
                      item->line->id, "text", item->text.data != NULL ? item->text.data : "", item->text.size_bytes,
@@ -220,7 +218,7 @@ static int choose(struct batch *batch, struct item *items, struct item **item_ou
                                                         .ids = items[s].answer.data,
                                                         .count = items[s].answer.count,
                                                         .logprob = items[s].logprob,
-                                                        .has_ended = items[s].end.finish == ASH_FINISH_EOS};
+                                                        .has_ended = items[s].request.end.finish == ASH_FINISH_EOS};
     rc = ash_generate_choose(&batch->chooser, candidates, batch->samples, &chosen, votes_out, err);
     free(candidates);
     *item_out = items + chosen;

@@ -23,7 +23,6 @@ struct ash_generator {
     struct ash_core *core;
     struct ash_request request; /* the answer that is being written */
     bool is_running;            /* the core has it */
-    struct ash_request_end end; /* how it ended */
     struct ash_decoder *decoder;
     int decode_rc; /* why an id could not become text */
     struct ash_err decode_err;
@@ -200,8 +199,8 @@ static void take_end(void *ctx, const struct ash_request_end *end)
 {
     struct ash_generator *generator = ctx;
 
+    (void)end;
     generator->is_running = false;
-    generator->end = *end;
 }
 
 static int copy_ids(const int32_t *ids, size_t count, struct ash_ids *copy_out, struct ash_err *err)
@@ -272,10 +271,10 @@ static int finish_answer(struct ash_generator *generator, struct ash_err *err)
 {
     int rc;
 
-    if (generator->end.rc < 0) *err = generator->end.err;
-    if (generator->end.rc < 0) return generator->end.rc;
-    generator->finish = generator->end.finish;
-    if (generator->end.stop_id >= 0) add_id(generator, generator->end.stop_id);
+    if (generator->request.end.rc < 0) *err = generator->request.end.err;
+    if (generator->request.end.rc < 0) return generator->request.end.rc;
+    generator->finish = generator->request.end.finish;
+    if (generator->request.end.stop_id >= 0) add_id(generator, generator->request.end.stop_id);
     if (generator->finish == ASH_FINISH_STOP) return 0;
     rc = ash_decoder_finish(generator->decoder, &generator->text, err);
     if (rc < 0) return rc;

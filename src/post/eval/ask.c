@@ -17,7 +17,6 @@
 /* One request and its results. */
 struct asked {
     struct ash_request request;
-    struct ash_request_end end;
     struct ash_ids ids;
     size_t first; /* of ids: tokens from here on count */
     double loglikelihood;
@@ -79,13 +78,6 @@ static void take_prompt(void *ctx, size_t index, const struct ash_token *token)
     asked->is_greedy &= token->top_count > 0 && token->top[0].id == token->id;
 }
 
-static void take_end(void *ctx, const struct ash_request_end *end)
-{
-    struct asked *asked = ctx;
-
-    asked->end = *end;
-}
-
 /* Drop ids from the front until count fit. */
 static void keep_last(struct asked *asked, size_t count)
 {
@@ -106,7 +98,6 @@ static void ask_likelihood(struct asked *asked, const struct ash_task_model *mod
                                           .prompt_top_logprobs = 1,
                                           .prompt_logprobs_from = asked->first,
                                           .take_prompt = take_prompt,
-                                          .done = take_end,
                                           .ctx = asked};
 }
 
@@ -236,7 +227,6 @@ static int add_generation(struct asked_list *list, const struct ash_task *task, 
                                           .stop_id_count = model->eos_count,
                                           .think = &asked->think,
                                           .take = take,
-                                          .done = take_end,
                                           .ctx = asked};
     return rc;
 }
@@ -280,21 +270,13 @@ static int add_document(struct asked_list *list, const struct ash_task_asked *as
 
 static int run_all(struct asked_list *list, struct ash_core *core, struct ash_err *err)
 {
-    size_t submitted = 0;
     int rc = 0;
 
-    while (rc == 0 && submitted < list->count) {
-        rc = ash_core_submit(core, &list->items[submitted]->request, err);
-        submitted += rc == 0;
-    }
-    for (size_t i = 0; rc < 0 && i < submitted; i++)
-        ash_core_cancel(core, &list->items[i]->request);
-    while (ash_core_step(core) > 0)
-        continue;
-    for (size_t i = 0; rc == 0 && i < list->count; i++) {
-        if (list->items[i]->end.rc < 0) *err = list->items[i]->end.err;
-        rc = list->items[i]->end.rc < 0 ? list->items[i]->end.rc : list->items[i]->rc;
-    }
+    for (size_t i = 0; rc == 0 && i < list->count; i++)
+        rc = ash_core_submit(core, &list->items[i]->request, err);
+    rc = ash_core_finish(core, rc, err);
+    for (size_t i = 0; rc == 0 && i < list->count; i++)
+        rc = list->items[i]->rc;
     return rc;
 }
 

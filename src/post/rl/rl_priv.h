@@ -113,7 +113,6 @@ struct ash_asked {
     const struct ash_policy_run *rl;
     int32_t *ids; /* prompt and answer so far */
     int rc;
-    struct ash_err err;
 };
 /* rollout.c: the core on the present weights, opened on first use. All ranks call it. */
 int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err);

@@ -36,17 +36,6 @@ static int take(void *ctx, const struct ash_token *token)
     return row->has_ended || asked->rc < 0;
 }
 
-static void take_end(void *ctx, const struct ash_request_end *end)
-{
-    struct ash_asked *asked = ctx;
-
-    if (asked->rc < 0)
-        ash_err_set(&asked->err, asked->rc, "out of memory for the ids that were kept");
-    else
-        asked->rc = end->rc;
-    if (end->rc < 0) asked->err = end->err;
-}
-
 /* The model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. */
 static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_model **model_out,
                         struct ash_err *err)
@@ -125,7 +114,6 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
                                           .wants_kept = row->kept.ends != NULL,
                                           .salt = salt,
                                           .take = take,
-                                          .done = take_end,
                                           .ctx = asked};
     return asked;
 }
@@ -136,11 +124,10 @@ int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_
 
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = ash_core_submit(rl->core, &asked[i]->request, err);
-    while (ash_core_step(rl->core) > 0)
-        ;
+    rc = ash_core_finish(rl->core, rc, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "an answer could not be sampled");
     for (size_t i = 0; rc == 0 && i < count; i++)
-        if (asked[i]->rc < 0)
-            rc = ash_err_set(err, asked[i]->rc, "an answer could not be sampled: %s", asked[i]->err.text);
+        if (asked[i]->rc < 0) rc = ash_err_set(err, asked[i]->rc, "out of memory for the ids that were kept");
     return rc;
 }
 

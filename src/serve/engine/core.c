@@ -251,7 +251,6 @@ int ash_core_check(const struct ash_core *core, const struct ash_request *reques
     size_t most = core->opts.max_tokens;
     int rc = ash_sampler_check(&request->sampler, err);
 
-    ash_assert(request->done != NULL);
     if (rc < 0) return rc;
     if (request->prompt_count == 0)
         return ash_err_set(err, -EINVAL, "the prompt is empty: there is nothing to continue");
@@ -314,6 +313,19 @@ void ash_core_cancel_all(struct ash_core *core)
     atomic_store(&core->has_cancels, true);
     ash_core_end_cancelled(core);
     core->ends_all = false;
+}
+
+int ash_core_finish(struct ash_core *core, int rc, struct ash_err *err)
+{
+    if (rc < 0) ash_core_cancel_all(core);
+    while (ash_core_step(core) > 0)
+        continue;
+    if (rc == 0 && core->failure < 0) {
+        rc = core->failure;
+        if (err != NULL) *err = core->failure_err;
+    }
+    core->failure = 0;
+    return rc;
 }
 
 size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt)

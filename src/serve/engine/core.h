@@ -131,11 +131,12 @@ struct ash_request {
     /* The token of the prompt with this index, from 1 (or prompt_logprobs_from) on, ascending; with
      * wants_prompt_logprobs only. */
     void (*take_prompt)(void *ctx, size_t index, const struct ash_token *token);
-    /* Exactly once, the last call; then the request is the caller's again. */
+    /* Exactly once, the last call; then the request is the caller's again. NULL: `end` is looked at later. */
     void (*done)(void *ctx, const struct ash_request_end *end);
     void *ctx;
-    const char *id;           /* what the recorder calls it; NULL: nothing */
-    atomic_bool is_cancelled; /* the core's own: see ash_core_cancel */
+    struct ash_request_end end; /* of the core: set before done() */
+    const char *id;             /* what the recorder calls it; NULL: nothing */
+    atomic_bool is_cancelled;   /* the core's own: see ash_core_cancel */
 };
 
 struct ash_core_stats {
@@ -176,6 +177,9 @@ size_t ash_core_reset_prefix(struct ash_core *core);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);
+/* Step until all that was submitted has ended. rc: what submitting it returned; below 0, all of it is cancelled first.
+ * Returns rc, or the error of the first request that has failed since the last call. */
+int ash_core_finish(struct ash_core *core, int rc, struct ash_err *err);
 /* Its load and its counters. */
 struct ash_core_stats ash_core_get_stats(const struct ash_core *core);
 /* Is every page free, cached or held by a sequence, as counts say? For tests; debug builds check after every step. */

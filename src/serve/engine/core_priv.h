@@ -170,6 +170,8 @@ struct ash_core {
     size_t *runs;                   /* [piece_rows + 1]: where in the piece the rows of the next sequence begin */
     size_t run_count;
     float *states; /* [ASH_CORE_STATE_ROWS, hidden] */
+    int failure;   /* of the first request that has failed since ash_core_finish */
+    struct ash_err failure_err;
     /* what rows cost: */
     double decode_s, row_s;
     struct ash_core_stats stats;

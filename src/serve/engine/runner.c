@@ -33,11 +33,11 @@ struct ash_runner {
 static void end_early(struct ash_seq *seq, enum ash_finish finish, int rc, const struct ash_err *err)
 {
     struct ash_request *request = seq->request;
-    struct ash_request_end end = {
-        .finish = finish, .rc = rc, .err = *err, .stop_id = -1, .prompt_tokens = request->prompt_count};
 
+    request->end = (struct ash_request_end){
+        .finish = finish, .rc = rc, .err = *err, .stop_id = -1, .prompt_tokens = request->prompt_count};
     ash_seq_close(seq);
-    request->done(request->ctx, &end);
+    if (request->done != NULL) request->done(request->ctx, &request->end);
 }
 
 static void enqueue_all(struct ash_runner *runner, struct ash_seq *seq)

@@ -35,24 +35,29 @@ static void record_end(struct ash_core *core, const struct ash_seq *seq, uint64_
 void ash_core_end(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_request *request = seq->request;
-    struct ash_request_end end = seq->end;
+    struct ash_request_end *end = &request->end;
     uint64_t now_ns = ash_clock_ns();
 
     ash_core_leave_followers(core, seq);
     ash_core_forget_ahead(core, seq);
     ash_core_release(core, seq);
     seq->owner->alive--;
-    end.finish = seq->finish;
-    end.prompt_tokens = request->prompt_count;
-    end.cached_tokens = ash_min(seq->shared, request->prompt_count);
-    end.answer_tokens = ash_seq_answer_count(seq);
-    end.queued_s = seconds(seq->submit_ns, seq->start_ns != 0 ? seq->start_ns : now_ns);
-    end.prefill_s = seconds(seq->start_ns, seq->first_ns != 0 ? seq->first_ns : now_ns);
-    end.first_token_s = seconds(seq->submit_ns, seq->first_ns);
-    end.decode_s = seconds(seq->first_ns, seq->last_ns);
+    *end = seq->end;
+    end->finish = seq->finish;
+    end->prompt_tokens = request->prompt_count;
+    end->cached_tokens = ash_min(seq->shared, request->prompt_count);
+    end->answer_tokens = ash_seq_answer_count(seq);
+    end->queued_s = seconds(seq->submit_ns, seq->start_ns != 0 ? seq->start_ns : now_ns);
+    end->prefill_s = seconds(seq->start_ns, seq->first_ns != 0 ? seq->first_ns : now_ns);
+    end->first_token_s = seconds(seq->submit_ns, seq->first_ns);
+    end->decode_s = seconds(seq->first_ns, seq->last_ns);
+    if (end->rc < 0 && core->failure == 0) {
+        core->failure = end->rc;
+        core->failure_err = end->err;
+    }
     record_end(core, seq, now_ns);
     ash_seq_close(seq);
-    request->done(request->ctx, &end);
+    if (request->done != NULL) request->done(request->ctx, end);
 }
 
 /* Those of running whose answer is over leave it, and then end: done() may submit. */
