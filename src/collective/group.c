@@ -113,7 +113,7 @@ static size_t ranks_here(const struct ash_group_root *root)
 
 size_t ash_group_here(const struct ash_group *group)
 {
-    return ranks_here(group->root);
+    return group != NULL ? ranks_here(group->root) : 1;
 }
 
 /* Are there more processes on this host than cores? */
@@ -339,7 +339,7 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
 
 uint32_t ash_group_epoch(const struct ash_group *group)
 {
-    return group->root->epoch;
+    return group != NULL ? group->root->epoch : 0;
 }
 
 /* An error that came through the memory of this node may reach other nodes only through this rank, which leaves. */
@@ -368,17 +368,17 @@ void ash_group_close(struct ash_group *group)
 
 size_t ash_group_rank(const struct ash_group *group)
 {
-    return group->rank;
+    return group != NULL ? group->rank : 0;
 }
 
 size_t ash_group_size(const struct ash_group *group)
 {
-    return group->size;
+    return group != NULL ? group->size : 1;
 }
 
 size_t ash_group_nodes(const struct ash_group *group)
 {
-    return group->nodes.nodes;
+    return group != NULL ? group->nodes.nodes : 1;
 }
 
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank)
@@ -404,7 +404,7 @@ void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, 
 
 void ash_group_abort(struct ash_group *group, const char *why)
 {
-    ash_group_propagate(group, group->root->rank, -ECONNRESET, why);
+    if (group != NULL) ash_group_propagate(group, group->root->rank, -ECONNRESET, why);
 }
 
 int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err)

@@ -34,6 +34,8 @@ struct ash_group_opts {
 };
 extern const struct ash_opt_table ash_group_table;
 
+/* NULL is the group of a process that is alone: rank 0 of 1 on one node, whose barriers, reductions, gathers and
+ * broadcasts return at once. */
 struct ash_group;
 
 /* In the error of a group that is over because others form the next epoch, though no rank was lost. */

@@ -1,6 +1,7 @@
 /* What the ranks of a group do together, by the operations of its communicator. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "collective/call_priv.h"
@@ -54,6 +55,13 @@ static struct ash_flight_call reduction(enum ash_flight_op kind, size_t count, e
     return what;
 }
 
+/* What every call of one rank comes to. Returns 0. */
+static int keep(const void *in, void *out, size_t size_bytes)
+{
+    if (out != in && size_bytes > 0) memmove(out, in, size_bytes);
+    return 0;
+}
+
 void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
@@ -62,20 +70,24 @@ void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
 
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
-    struct call call = begin(group, sized(ASH_FLIGHT_BARRIER, 0));
+    struct call call;
 
+    if (group == NULL) return 0;
+    call = begin(group, sized(ASH_FLIGHT_BARRIER, 0));
     return settle(group, &call, call.ops->barrier(group->comm, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
+    if (group == NULL) return keep(in, out, count * ash_coll_dtype_bytes(dtype));
     return ash_group_all_reduce_parts(group, &in, group->ops->even(group->comm), out, count, dtype, op, err);
 }
 
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
+    if (group == NULL) return keep(in, out, count * ash_coll_dtype_bytes(dtype));
     return ash_group_reduce_scatter_parts(group, &in, group->ops->even(group->comm), out, count, dtype, op, err);
 }
 
@@ -138,17 +150,21 @@ int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *w
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
-    struct call call = begin(group, sized(ASH_FLIGHT_ALL_GATHER, size_bytes));
+    struct call call;
 
+    if (group == NULL) return keep(in, out, size_bytes);
+    call = begin(group, sized(ASH_FLIGHT_ALL_GATHER, size_bytes));
     return settle(group, &call, call.ops->all_gather(group->comm, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
     struct ash_flight_call what = sized(ASH_FLIGHT_BROADCAST, size_bytes);
+    struct call call;
 
+    if (group == NULL) return 0;
     what.peer = (uint32_t)root;
-    struct call call = begin(group, what);
+    call = begin(group, what);
     return settle(group, &call, call.ops->broadcast(group->comm, data, size_bytes, root, err));
 }
 
@@ -157,6 +173,7 @@ int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *
 {
     struct ash_flight_call what = sized(ASH_FLIGHT_ALL_TO_ALL, 0);
 
+    if (group == NULL) return keep(in, out, send_bytes[0]);
     for (size_t r = 0; r < group->size; r++)
         what.bytes += send_bytes[r]; /* differs from rank to rank */
     struct call call = begin(group, what);

@@ -92,7 +92,7 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     post->job = job;
     post->group = group;
     post->dir = dir;
-    post->screen = group == NULL || ash_group_rank(group) == 0 ? screen : NULL;
+    post->screen = ash_group_rank(group) == 0 ? screen : NULL;
     post->weighed_step = UINT64_MAX;
     rc = open_lora(post, err);
     if (rc == 0) rc = open_method(post, err);

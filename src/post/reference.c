@@ -35,12 +35,12 @@ struct frozen {
 static int start(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)
 {
     const struct ash_job *job = opts->job;
-    size_t ranks_here = opts->group != NULL ? ash_group_here(opts->group) : 1;
+    size_t ranks_here = ash_group_here(opts->group);
     int64_t threads = job->runtime.threads;
     struct ash_backend_choice choice;
 
     if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
-    ash_job_choose_backend(job, opts->group != NULL ? ash_group_size(opts->group) : 1, NULL, &choice);
+    ash_job_choose_backend(job, ash_group_size(opts->group), NULL, &choice);
     return ash_backend_start(&frozen->exec, &choice, (int)threads, err);
 }
 
@@ -99,12 +99,12 @@ static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *
 static int compute(struct frozen *frozen, const struct ash_reference_opts *opts, double *logps, struct ash_err *err)
 {
     struct ash_group *group = opts->group;
-    size_t rank = group != NULL ? ash_group_rank(group) : 0, size = group != NULL ? ash_group_size(group) : 1;
+    size_t rank = ash_group_rank(group), size = ash_group_size(group);
     int rc = open_frozen(frozen, opts, err);
 
     for (uint64_t slot = rank; rc == 0 && slot < opts->source->windows; slot += size)
         rc = run_sequence(frozen, opts, slot, logps, err);
-    if (rc < 0 || group == NULL) return rc;
+    if (rc < 0) return rc;
     return ash_group_all_reduce(group, logps, logps, opts->count, ASH_COLL_F64, ASH_COLL_SUM, err);
 }
 
@@ -164,7 +164,7 @@ static void write_cache(const char *path, size_t count, const double *logps)
 int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bool *was_cached_out, struct ash_err *err)
 {
     struct ash_group *group = opts->group;
-    bool is_first = group == NULL || ash_group_rank(group) == 0;
+    bool is_first = ash_group_rank(group) == 0;
     size_t count = opts->count;
     struct frozen frozen = {0};
     char path[PATH_MAX];
@@ -173,7 +173,7 @@ int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bo
 
     if (rc == 0) rc = cache_path(&frozen, opts, path, err);
     if (rc == 0) has_it = read_cache(path, count, logps);
-    if (rc == 0 && group != NULL) /* all of them, or none: missing ones are computed together */
+    if (rc == 0) /* all of them, or none: missing ones are computed together */
         rc = ash_group_all_reduce(group, &has_it, &has_it, 1, ASH_COLL_I32, ASH_COLL_MIN, err);
     if (rc == 0) *was_cached_out = has_it != 0;
     if (rc == 0 && has_it == 0) {

@@ -15,8 +15,7 @@ bool ash_trainer_audits(const struct ash_trainer *trainer, uint64_t step)
 {
     int64_t every = trainer->job->recover.audit_every;
 
-    return every > 0 && step % (uint64_t)every == 0 && trainer->now->group != NULL &&
-           ash_group_size(trainer->now->group) > 1;
+    return every > 0 && step % (uint64_t)every == 0 && ash_group_size(trainer->now->group) > 1;
 }
 
 /* Rounds of a step, at most, of any rank. */

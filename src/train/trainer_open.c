@@ -224,10 +224,10 @@ static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, stru
     int rc = open_outline(trainer, dir, err);
 
     if (rc < 0) return rc;
-    rc = resolve_mesh(trainer, group != NULL ? ash_group_size(group) : 1, err);
+    rc = resolve_mesh(trainer, ash_group_size(group), err);
     if (rc < 0) return rc;
     trainer->now->job = trainer->asked;
-    trainer->now->place = group != NULL ? ash_group_rank(group) : 0;
+    trainer->now->place = ash_group_rank(group);
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
     trainer->now->has_values = rc == 0;
     return rc;
@@ -336,7 +336,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     int rc;
 
     if (trainer == NULL) return -ENOMEM;
-    rc = prepare(trainer, weights_dir, group, group != NULL ? ash_group_here(group) : 1, err);
+    rc = prepare(trainer, weights_dir, group, ash_group_here(group), err);
     if (rc < 0) goto fail;
     rc = ash_trainer_check_agreement(trainer, group, weights_dir != NULL ? "checkpoint" : "model.from",
                                      weights_dir != NULL ? weights_dir : trainer->from.data, err);

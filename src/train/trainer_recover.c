@@ -393,7 +393,7 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bo
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     trainer->pending = (struct ash_pending_step){0};
-    trainer->now->place = group != NULL ? ash_group_rank(group) : 0;
+    trainer->now->place = ash_group_rank(group);
     rc = group == NULL
              ? 0
              : ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->now->job.mesh, err);

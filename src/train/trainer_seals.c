@@ -13,8 +13,7 @@ bool ash_trainer_is_checked(const struct ash_trainer *trainer, uint64_t step)
 {
     int64_t every = trainer->job->recover.check_every;
 
-    return every > 0 && step % (uint64_t)every == 0 && trainer->now->group != NULL &&
-           ash_group_size(trainer->now->group) > 1;
+    return every > 0 && step % (uint64_t)every == 0 && ash_group_size(trainer->now->group) > 1;
 }
 
 int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)

@@ -83,7 +83,7 @@ void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step)
         rl->rollouts[i].number = UINT64_MAX; /* some are of steps that never were */
     if (rl->curves != NULL) fclose(rl->curves);
     rl->curves = NULL;
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    if (ash_group_rank(rl->group) != 0) return;
     write_backs(rl);
     ash_critic_forget(rl, step);
 }

@@ -47,7 +47,7 @@ void ash_rl_keep_best(struct ash_policy_run *rl, const struct ash_trainer *train
     json_t *state;
     int rc = ash_path_join(path, sizeof(path), rl->dir, "best");
 
-    if (!rl->job->rollout.keep_best || rc < 0 || (rl->group != NULL && ash_group_rank(rl->group) != 0)) return;
+    if (!rl->job->rollout.keep_best || rc < 0 || ash_group_rank(rl->group) != 0) return;
     if (!rl->has_best) rl->best = read_best(path);
     rl->has_best = true;
     if (!(eval > rl->best)) return;

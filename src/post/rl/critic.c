@@ -241,7 +241,7 @@ static int catch_up(struct ash_policy_run *rl, uint64_t step, struct ash_err *er
 
 int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
-    bool is_first = rl->group == NULL || ash_group_rank(rl->group) == 0;
+    bool is_first = ash_group_rank(rl->group) == 0;
     struct ash_err newer = {0};
     int32_t is_behind;
     char root[PATH_MAX];
@@ -249,8 +249,7 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
 
     if (!rl->has_critic) return 0;
     is_behind = rl->critic == NULL || ash_trainer_state(rl->critic)->step != step;
-    if (rl->group != NULL)
-        rc = ash_group_all_reduce(rl->group, &is_behind, &is_behind, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    rc = ash_group_all_reduce(rl->group, &is_behind, &is_behind, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     if (rc < 0 || is_behind == 0) return rc;
     rc = root_path(rl, root, err);
     if (rc == 0 && step > 0) rc = load(rl, trainer, root, step, err);
@@ -276,7 +275,7 @@ static int begin_save(struct ash_policy_run *rl, struct ash_saver *saver, const 
     about.state_hash = about.weights_hash;
     if (rc == 0 && ash_checkpoint_path(root, state->step, dir, sizeof(dir)) < 0)
         rc = ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", root);
-    if (rc == 0 && (rl->group == NULL || ash_group_rank(rl->group) == 0)) {
+    if (rc == 0 && ash_group_rank(rl->group) == 0) {
         save.state = ash_checkpoint_encode(state, &about);
         if (save.state == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
@@ -304,8 +303,7 @@ static int save(struct ash_policy_run *rl, struct ash_err *err)
     while (rc == 0 && ash_saver_take_result(saver, &result))
         if (result.rc < 0) ash_log(ASH_LOG_WARN, "the critic was not saved: %s", result.err.text);
     ash_saver_close(saver);
-    if (rc == 0 && (rl->group == NULL || ash_group_rank(rl->group) == 0))
-        ash_checkpoint_prune(root, (size_t)rl->job->train.keep, NULL);
+    if (rc == 0 && ash_group_rank(rl->group) == 0) ash_checkpoint_prune(root, (size_t)rl->job->train.keep, NULL);
     return rc;
 }
 

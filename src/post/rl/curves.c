@@ -102,7 +102,7 @@ static void write_line(struct ash_policy_run *rl, uint64_t step, bool has_counts
 
 void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval)
 {
-    if (rl->group == NULL || ash_group_rank(rl->group) == 0) write_line(rl, step, true, eval);
+    if (ash_group_rank(rl->group) == 0) write_line(rl, step, true, eval);
 }
 
 /* The step of the last line, plus 1. */
@@ -132,6 +132,6 @@ static uint64_t steps_told(const struct ash_policy_run *rl)
 
 void ash_rl_mend_curves(struct ash_policy_run *rl, uint64_t step)
 {
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    if (ash_group_rank(rl->group) != 0) return;
     if (step > 0 && steps_told(rl) == step) write_line(rl, step, false, NAN); /* the line of step - 1 is the last */
 }

@@ -70,7 +70,7 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
     char path[PATH_MAX], dir[PATH_MAX];
     int rc = ash_rl_record_path(rl, rollout->number, path);
 
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    if (ash_group_rank(rl->group) != 0) return;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         json_t *json = ash_rl_row_json(rl, rollout, &rollout->answers[a]);
         char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;

@@ -70,8 +70,7 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
 /* Ranks share the answers. */
 static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
-           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
     int rc;
 
     if (!rl->has_reference) return 0;
@@ -81,7 +80,7 @@ static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout,
         if (a % size == rank && rollout->answers[a].count > 0)
             rc = reference_row(rl, rollout, &rollout->answers[a], err);
     }
-    for (size_t a = 0; rc == 0 && rl->group != NULL && a < rl->answer_count; a++)
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
         rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
                                   rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
     return rc;
@@ -158,8 +157,7 @@ static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_er
 
     for (uint64_t n = first; n < end; n++)
         is_missing |= rl->rollouts[n % rl->rollout_count].number != n;
-    if (rl->group != NULL)
-        rc = ash_group_all_reduce(rl->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    rc = ash_group_all_reduce(rl->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     for (uint64_t n = first; rc == 0 && is_missing != 0 && n < end; n++)
         rc = ash_rl_find_rollout(rl, n, err);
     return rc;
@@ -197,8 +195,7 @@ static int share_counts(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     int rc = 0;
 
     if (!ash_mesh_is_reporting_rank(ash_trainer_get_facts(trainer).mesh)) memset(rl->counts, 0, sizeof(rl->counts));
-    if (rl->group != NULL)
-        rc = ash_group_all_reduce(rl->group, rl->counts, rl->counts, ASH_RL_COUNTS, ASH_COLL_F64, ASH_COLL_SUM, err);
+    rc = ash_group_all_reduce(rl->group, rl->counts, rl->counts, ASH_RL_COUNTS, ASH_COLL_F64, ASH_COLL_SUM, err);
     if (rc == 0) rl->checked += (uint64_t)rl->counts[ASH_RL_CHECKED];
     return rc;
 }

@@ -251,8 +251,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
 static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
 {
     size_t samples = (size_t)rl->job->rl.samples;
-    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
-           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
     bool *is_own = calloc(rl->answer_count, sizeof(*is_own));
 
     for (size_t a = 0; is_own != NULL && a < rl->answer_count; a++)
@@ -267,7 +266,7 @@ static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, cons
     size_t samples = (size_t)rl->job->rl.samples;
     int rc = 0;
 
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return 0;
+    if (ash_group_rank(rl->group) != 0) return 0;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
 
@@ -289,9 +288,8 @@ static int share_heard(struct ash_policy_run *rl, struct ash_rollout *rollout, i
     int rc = is_first == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a turn") : 0;
 
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
-        is_first[a] = rl->group == NULL || ash_group_rank(rl->group) == 0;
-    if (rc == 0 && rl->group != NULL)
-        rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
+        is_first[a] = ash_group_rank(rl->group) == 0;
+    if (rc == 0) rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
     if (rc == 0 && code < 0)
         rc = heard < 0 ? heard : ash_err_set(err, code, "the first rank has heard nothing from the environment");
     if (rc == 0) rc = ash_rl_share(rl, rollout, is_first, err);

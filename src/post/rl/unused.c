@@ -129,7 +129,7 @@ int ash_rl_load_unused(void *ctx, const json_t *kept, struct ash_err *err)
     size_t i;
     int rc = 0;
 
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return 0;
+    if (ash_group_rank(rl->group) != 0) return 0;
     json_array_foreach((json_t *)(uintptr_t)kept, i, one)
         if (rc == 0) rc = load_rollout(rl, one, err);
     return rc;

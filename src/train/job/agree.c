@@ -208,7 +208,7 @@ static int explain(struct ash_group *group, const struct ash_str *lines, size_t 
 
 int ash_agree_check(struct ash_group *group, const struct ash_str *lines, struct ash_err *err)
 {
-    size_t size = group != NULL ? ash_group_size(group) : 1, other = 0, count = 0;
+    size_t size = ash_group_size(group), other = 0, count = 0;
     uint64_t own, *hashes;
     int rc;
 

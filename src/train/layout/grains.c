@@ -16,13 +16,13 @@
 
 static size_t group_size(const struct ash_grains_opts *opts)
 {
-    return opts->group != NULL ? ash_group_size(opts->group) : 1;
+    return ash_group_size(opts->group);
 }
 
 /* Is this the first of the peers? */
 static bool is_leader(const struct ash_grains *grains)
 {
-    return grains->opts.peers == NULL || ash_group_rank(grains->opts.peers) == 0;
+    return ash_group_rank(grains->opts.peers) == 0;
 }
 
 /* Of elements that all peers process, those of this rank. */
@@ -151,7 +151,7 @@ static int open_strand(struct ash_grains *grains, size_t index, struct ash_err *
     const struct ash_grains_opts *opts = &grains->opts;
     size_t most = 1;
 
-    strand->grains = ash_grains_strand_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
+    strand->grains = ash_grains_strand_of(opts, ash_group_rank(opts->group), index);
     strand->buffer_count = ash_grains_buffers_for(opts->grain_count, strand->grains, opts->add_count);
     for (size_t r = 0; opts->in_windows && r < group_size(opts); r++)
         most =
@@ -221,7 +221,7 @@ size_t ash_grains_bytes(const struct ash_grains *grains)
     for (size_t strand = 0; strand < grains->opts.strand_count; strand++)
         buffers += grains->strands[strand].buffer_count;
     return (buffers * (grains->opts.leaf_size - grains->opts.unused.count) + grains->opts.unused.count) *
-           sizeof(float) / (grains->opts.peers != NULL ? ash_group_size(grains->opts.peers) : 1);
+           sizeof(float) / ash_group_size(grains->opts.peers);
 }
 
 struct ash_range ash_grains_of(const struct ash_grains *grains, size_t strand)
@@ -360,8 +360,7 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const struct ash_grains_strand *strand = &grains->strands[0];
-    size_t rank = opts->group != NULL ? ash_group_rank(opts->group) : 0,
-           parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
+    size_t rank = ash_group_rank(opts->group), parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
     struct ash_grains_request *request = &grains->requests[grains->request_count];
     float *sum = ash_grains_sum(grains) + run.first;
     int rc = 0;

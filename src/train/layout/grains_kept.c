@@ -9,12 +9,12 @@
 
 static size_t rank_of(const struct ash_grains *grains)
 {
-    return grains->opts.group != NULL ? ash_group_rank(grains->opts.group) : 0;
+    return ash_group_rank(grains->opts.group);
 }
 
 static size_t ranks_of(const struct ash_grains *grains)
 {
-    return grains->opts.group != NULL ? ash_group_size(grains->opts.group) : 1;
+    return ash_group_size(grains->opts.group);
 }
 
 /* Of the subtrees of all ranks, those in one rank's grains. */

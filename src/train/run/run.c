@@ -23,7 +23,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 
     if (is_told && ash_trainer_is_spare(run->trainer)) return; /* no rank waits for it */
     if (is_told) ash_run_mark_stopped(run);
-    if (run->group != NULL) ash_group_abort(run->group, cause->text);
+    ash_group_abort(run->group, cause->text);
     ash_run_write_status(run, "failed");
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
     if (ash_backend_outcome(run->facts.exec, 0, NULL) < 0) { /* the state has gone with the GPU */
@@ -52,7 +52,6 @@ static int share_meters(struct ash_run *run, struct ash_err *err)
     double spent_s[ASH_METER_KINDS];
     int rc;
 
-    if (group == NULL) return 0;
     rc = ash_group_all_reduce(group, run->progress.spent_s, spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
     if (rc < 0) return rc;
     for (int kind = 0; kind < ASH_METER_KINDS; kind++)
@@ -160,8 +159,7 @@ static void start_machine(struct ash_run *run)
                                           .min_ranks = run->job->recover.min_ranks,
                                           .replaces_slow = run->job->recover.replace_slow};
     struct ash_group *mesh = ash_trainer_group(run->trainer);
-    size_t rank = run->group != NULL ? ash_group_rank(run->group) : 0,
-           ranks = run->group != NULL ? ash_group_size(run->group) : 1;
+    size_t rank = ash_group_rank(run->group), ranks = ash_group_size(run->group);
 
     if (run->opts->join != NULL)
         ash_elastic_start_joining(&run->elastic, &opts, rank, ranks);
@@ -169,7 +167,7 @@ static void start_machine(struct ash_run *run)
         ash_elastic_start(&run->elastic, &opts, 0, rank, ranks, rank);
     else
         ash_elastic_start(&run->elastic, &opts, ash_trainer_state(run->trainer)->step, rank, ranks,
-                          mesh != NULL ? ash_group_size(mesh) : 1);
+                          ash_group_size(mesh));
 }
 
 /* Steps from wherever the start has left the run. */
@@ -221,7 +219,7 @@ static int start(struct ash_run *run, struct ash_err *err)
     const struct ash_run_opts *opts = run->opts;
 
     run->group = opts->group != NULL ? *opts->group : NULL;
-    run->is_leader = opts->join == NULL && (run->group == NULL || ash_group_rank(run->group) == 0);
+    run->is_leader = opts->join == NULL && ash_group_rank(run->group) == 0;
     ash_live_init(&run->progress.live, run->is_leader ? opts->screen : NULL, opts->terminal, 0,
                   (uint64_t)run->job->train.steps);
     return opts->join != NULL ? ash_run_start_joining(run, err) : ash_run_start(run, err);

@@ -180,7 +180,7 @@ int ash_run_do_meet(struct ash_run *run, struct ash_elastic_event *event, struct
     if (run->is_leader) look_around(run, sum);
     tell_pace(run, sum);
     sum->votes = ash_elastic_vote(&run->elastic, ash_clock_ns());
-    if (group != NULL) rc = ash_group_all_reduce(group, sum, sum, VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
+    rc = ash_group_all_reduce(group, sum, sum, VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
     if (rc == 0) rc = look_at_links(run, sum->waits, event, err);
     event->gives_up = ash_guard_limit(&guard, stats, run->progress.last.verdict, NULL) < 0;
     event->votes = sum->votes;

@@ -20,8 +20,7 @@
 void ash_run_take_faults(struct ash_run *run, const struct ash_run_fault_sum *faults)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0,
-            ranks = group != NULL ? (int64_t)ash_group_size(group) : 1, die = faults->die - 1;
+    int64_t rank = (int64_t)ash_group_rank(group), ranks = (int64_t)ash_group_size(group), die = faults->die - 1;
     bool stays = run->elastic.change == ASH_ELASTIC_CHANGE_NONE;
 
     run->faults.flip = stays ? faults->flip : 0;
@@ -43,7 +42,7 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     int64_t flip = run->faults.flip - 1;
-    size_t rank = group != NULL ? ash_group_rank(group) : 0;
+    size_t rank = ash_group_rank(group);
     enum ash_trainer_flip which;
     int rc;
 

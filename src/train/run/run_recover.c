@@ -27,7 +27,7 @@ bool ash_run_is_loss(const struct ash_run *run, int code)
 {
     bool is_loss = code == -ECONNRESET || code == -ETIMEDOUT || code == -ESRCH; /* -ESRCH: known by its memory */
 
-    return run->group != NULL && ash_group_size(run->group) > 1 && is_loss;
+    return ash_group_size(run->group) > 1 && is_loss;
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -136,7 +136,7 @@ int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, stru
 
 static bool is_first(const struct ash_run *run)
 {
-    return run->group == NULL || ash_group_rank(run->group) == 0;
+    return ash_group_rank(run->group) == 0;
 }
 
 /* A part of the trainer wants an earlier state: all saves have to be there, so that each run finds the same one, and
@@ -176,9 +176,9 @@ static int settle_in(struct ash_run *run, uint64_t step, struct ash_elastic_even
     run->facts = ash_trainer_get_facts(run->trainer);
     run->pace = (struct ash_run_pace){.own_s = run->pace.own_s};
     event->step = step;
-    event->rank = run->group != NULL ? ash_group_rank(run->group) : 0;
-    event->ranks = run->group != NULL ? ash_group_size(run->group) : 1;
-    event->mesh_ranks = mesh != NULL ? ash_group_size(mesh) : 1;
+    event->rank = ash_group_rank(run->group);
+    event->ranks = ash_group_size(run->group);
+    event->mesh_ranks = ash_group_size(mesh);
     event->is_spare = ash_trainer_is_spare(run->trainer);
     event->is_growing = ash_trainer_is_growing(run->trainer);
     if (step < run->progress.last.step) {
@@ -292,7 +292,7 @@ int ash_run_do_agree(struct ash_run *run, struct ash_elastic_event *event, struc
     size_t source;
     int rc;
 
-    *claims = ash_elastic_claim(&run->elastic, group != NULL ? ash_group_rank(group) : 0, ash_run_is_told(run));
+    *claims = ash_elastic_claim(&run->elastic, ash_group_rank(group), ash_run_is_told(run));
     if (group == NULL) return 0;
     rc = ash_group_all_reduce(group, claims, claims, CLAIMS, ASH_COLL_I64, ASH_COLL_MAX, err);
     if (rc < 0 || !ash_elastic_is_claimed(claims, ash_group_size(group), &source)) return rc;

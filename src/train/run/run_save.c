@@ -75,9 +75,8 @@ static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_
 
     if (run->is_leader && run->saves.places.run == 0)
         run->saves.places.run = run->files.fence.word; /* the first epoch's word names it */
-    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->files.fence, sizeof(run->files.fence), 0, err);
-    if (rc == 0 && group != NULL)
-        rc = ash_group_broadcast(group, &run->saves.places.run, sizeof(run->saves.places.run), 0, err);
+    if (rc == 0) rc = ash_group_broadcast(group, &run->files.fence, sizeof(run->files.fence), 0, err);
+    if (rc == 0) rc = ash_group_broadcast(group, &run->saves.places.run, sizeof(run->saves.places.run), 0, err);
     if (rc < 0) return rc;
     if (!run->is_leader && ash_fence_check(&run->files.fence, NULL) < 0)
         run->files.fence.word = 0; /* it is not seen from here */
@@ -100,7 +99,7 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     if (rc == 0) rc = ash_saver_open(&opts, &run->saves.saver, err);
     if (rc < 0) return rc;
     ash_trainer_on_update(run->trainer, before_update, run);
-    if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     run->saves.is_overdue = waits != 0;
     run->saves.wanted_place = (int32_t)run->saves.places.current;
     if (run->is_leader && run->saves.saved_step == UINT64_MAX)
@@ -257,11 +256,10 @@ static void take_results(struct ash_run *run)
 static int choose_place(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int rc = 0;
+    int rc;
 
     if (ash_places_next(&run->saves.places) == run->saves.places.current) return 0;
-    if (group != NULL)
-        rc = ash_group_broadcast(group, &run->saves.wanted_place, sizeof(run->saves.wanted_place), 0, err);
+    rc = ash_group_broadcast(group, &run->saves.wanted_place, sizeof(run->saves.wanted_place), 0, err);
     if (rc < 0 || (size_t)run->saves.wanted_place == run->saves.places.current) return rc;
     run->saves.places.current = (size_t)run->saves.wanted_place;
     run->saves.is_overdue = true;

@@ -378,7 +378,7 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err)
 
     if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, false, err);
     if (rc < 0) return rc;
-    if (run->group == NULL || ash_group_rank(run->group) == 0) clear_newer(run, run->saves.saved_step);
+    if (ash_group_rank(run->group) == 0) clear_newer(run, run->saves.saved_step);
     return 0;
 }
 
@@ -390,7 +390,7 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (run->is_leader) rc = claim_folder(run, err);
     if (rc < 0) return rc;
     if (run->is_leader) unlink(run->files.stop_path);
-    if (run->group != NULL) rc = ash_group_barrier(run->group, err);
+    rc = ash_group_barrier(run->group, err);
     if (rc < 0) return rc;
     rc = ash_job_print(run->job, &run->files.job_yaml, err);
     if (rc < 0) return rc;

@@ -26,12 +26,12 @@ void ash_run_write_status(struct ash_run *run, const char *state)
     struct ash_group *mesh = ash_trainer_group(run->trainer);
     struct ash_run_status status = {.process = getpid(),
                                     .steps = run->job->train.steps,
-                                    .ranks = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
-                                    .mesh_ranks = mesh != NULL ? (int64_t)ash_group_size(mesh) : 1,
+                                    .ranks = (int64_t)ash_group_size(run->group),
+                                    .mesh_ranks = (int64_t)ash_group_size(mesh),
                                     .wanted_ranks = run->elastic.wanted_ranks,
                                     .resizes = run->elastic.resizes,
                                     .is_uncopied = run->saves.is_uncopied,
-                                    .epoch = run->group != NULL ? ash_group_epoch(run->group) : 0,
+                                    .epoch = ash_group_epoch(run->group),
                                     .min_ranks = run->job->recover.min_ranks,
                                     .most_ranks = most_ranks(run)};
     struct ash_err err = {0};

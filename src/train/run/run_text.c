@@ -89,7 +89,7 @@ static void say_batch(const struct ash_run *run, char *buf)
 
 static size_t rank_count(const struct ash_run *run)
 {
-    return run->group != NULL ? ash_group_size(run->group) : 1;
+    return ash_group_size(run->group);
 }
 
 /* Of one rank. */
@@ -141,7 +141,7 @@ static void say_memory(const struct ash_run *run, char *buf)
 
 static void say_mesh(const struct ash_run *run, char *buf)
 {
-    size_t nodes = run->group != NULL ? ash_group_nodes(run->group) : 1;
+    size_t nodes = ash_group_nodes(run->group);
     char sizes[FACT_BYTES / 2];
 
     buf[0] = '\0';
@@ -191,7 +191,7 @@ static const struct {
  * machine's memory, or the limit of the container or job that the process runs in. */
 static void warn_of_memory(struct ash_run *run)
 {
-    size_t here = run->group != NULL ? ash_group_here(run->group) : 1;
+    size_t here = ash_group_here(run->group);
     double present = (double)ash_cpu_get()->memory_bytes, needed = (double)here * needed_bytes(run);
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     char need[32], have[32];

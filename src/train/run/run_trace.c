@@ -26,7 +26,7 @@ void ash_run_trace_begin(struct ash_run *run)
 /* DIR/trace/rank-N.KIND in buf. */
 static const char *name_file(const struct ash_run *run, const char *kind, char *buf, size_t buf_bytes)
 {
-    size_t rank = run->group != NULL ? ash_group_rank(run->group) : 0;
+    size_t rank = ash_group_rank(run->group);
 
     snprintf(buf, buf_bytes, "%s/trace/rank-%zu.%s", run->opts->dir, rank, kind);
     return buf;

@@ -138,7 +138,6 @@ static int agree(struct ash_restore *search, struct verdict *verdict, struct ash
     int32_t worst;
     int rc;
 
-    if (group == NULL) return 0;
     worst = verdict->rc < 0 ? (int32_t)ash_group_rank(group) : INT32_MAX;
     rc = ash_group_all_reduce(group, &worst, &worst, 1, ASH_COLL_I32, ASH_COLL_MIN, err);
     if (rc < 0 || worst == INT32_MAX) return rc;
@@ -352,14 +351,11 @@ int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **r
     search->opts = opts;
     search->size = 1;
     search->noted = UINT64_MAX;
-    search->is_first = true;
-    if (opts->group != NULL) {
-        search->is_first = ash_group_rank(opts->group) == 0;
-        search->has_nodes = ash_group_nodes(opts->group) > 1;
-        if (!search->has_nodes) { /* else each node may have its own disk */
-            search->rank = ash_group_rank(opts->group);
-            search->size = ash_group_size(opts->group);
-        }
+    search->is_first = ash_group_rank(opts->group) == 0;
+    search->has_nodes = ash_group_nodes(opts->group) > 1;
+    if (!search->has_nodes) { /* else each node may have its own disk */
+        search->rank = ash_group_rank(opts->group);
+        search->size = ash_group_size(opts->group);
     }
     rc = open_places(search, err);
     if (rc == 0 && search->is_first) rc = list_steps(search, err);

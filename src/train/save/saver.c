@@ -63,7 +63,7 @@ int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_o
     saver->stages = opts->stages;
     saver->group = opts->group;
     saver->fence = *opts->fence;
-    saver->rank = opts->group != NULL ? ash_group_rank(opts->group) : 0;
+    saver->rank = ash_group_rank(opts->group);
     saver->is_whole = ash_mesh_is_whole(opts->stages->mesh);
     rc =
         ash_holdings_open(ash_model_get_config(opts->stages->chunks[0].state.model), opts->mesh, &saver->holdings, err);

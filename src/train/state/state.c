@@ -140,7 +140,7 @@ int ash_state_barrier(const struct ash_state *state, struct ash_err *err)
     struct ash_group *group =
         state->part.node_replicas != NULL ? state->part.node_replicas : state->part.node_shard_group;
 
-    return group != NULL ? ash_group_barrier(group, err) : 0;
+    return ash_group_barrier(group, err);
 }
 
 void ash_state_advance(struct ash_state *state)
@@ -320,14 +320,13 @@ int ash_state_hash_all(const struct ash_state *const *states, size_t count, stru
                        struct ash_err *err)
 {
     uint64_t sum = 0;
+    int rc;
 
     ash_assert(count > 0);
     for (size_t i = 0; i < count; i++)
         sum += hash_own(states[i]);
-    if (group != NULL) {
-        int rc = ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
-        if (rc < 0) return rc;
-    }
+    rc = ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
     *hash_out = finish_hash(states[0], sum);
     return 0;
 }
