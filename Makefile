@@ -56,6 +56,7 @@ docs: configure
 	@scripts/figures.py docs/figures
 	@scripts/dashboards.py deploy/grafana
 	@bench/history/plot.py bench/history docs/figures/performance-history.svg
+	@bench/history/table.py bench/history docs/performance-rows.md
 
 gpu-bundle:
 	@scripts/gpu_bundle.sh

@@ -52,7 +52,15 @@ if command -v python3 > /dev/null; then
     python3 scripts/figures.py "$SCRATCH/figures"
     python3 bench/history/plot.py bench/history "$SCRATCH/figures/performance-history.svg"
     diff -r "$SCRATCH/figures" docs/figures > "$SCRATCH/diff" || fail "figures are not up to date (make docs): $(head -n 3 "$SCRATCH/diff" | cut -c1-200)"
+    python3 bench/history/table.py bench/history "$SCRATCH/rows.md"
+    diff "$SCRATCH/rows.md" docs/performance-rows.md > "$SCRATCH/diff" || fail "docs/performance-rows.md is not up to date (make docs): $(head -n 3 "$SCRATCH/diff")"
 fi
+# The rows at a glance are rows of that page.
+sed -n '/^## At a glance/,/^\[All rows/p' docs/performance.md | grep '^| [a-z]' > "$SCRATCH/glance"
+[ "$(wc -l < "$SCRATCH/glance")" -eq 9 ] || fail "docs/performance.md has no eight rows at a glance: $(cat "$SCRATCH/glance")"
+while IFS= read -r line; do
+    grep -qxF "$line" docs/performance-rows.md || fail "docs/performance.md differs from the recorded runs: $line"
+done < "$SCRATCH/glance"
 
 # Everything in code type, a line each: blocks by line, spans over the ends of lines.
 for page in "${pages[@]}"; do
