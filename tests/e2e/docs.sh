@@ -91,7 +91,7 @@ while IFS= read -r line; do
     parent=
     case ${words[0]:-} in COMMAND) continue ;; esac
     help_of "${words[@]}" > "$SCRATCH/help"
-    [ -s "$SCRATCH/help" ] || continue
+    [ -s "$SCRATCH/help-${words[0]}" ] || [ -s "$SCRATCH/help--${words[0]}" ] || { fail "$page: '${line#*: }' is no command"; continue; }
     commands=$((commands + 1))
     for word in "${words[@]}"; do
         case $word in
@@ -104,24 +104,46 @@ while IFS= read -r line; do
 done < <(grep -E ': (\$ |.*\| )?ashlar [a-z]' "$SCRATCH/code")
 [ "$commands" -gt 120 ] || fail "only $commands commands were found in the documentation"
 
-# Settings and flags by themselves belong to some command; files are somewhere in the tree.
+# Settings and flags by themselves belong to some command, keys of a job's sections are settings, files are somewhere in the tree.
 cat "$SCRATCH"/help-* > "$SCRATCH/help"
-sections=$(sed -n 's/^  \([a-z]*\)\.[a-z_]* .*/\1/p' "$SCRATCH/help" | sort -u | tr '\n' ' ')
 find . -path ./.git -prune -o -path './build*' -prune -o -type f -print > "$SCRATCH/files"
-while IFS= read -r line; do
-    page=${line%%: *} code=${line#*: }
-    case $code in
-        *' '*) ;;
-        --[a-z]*) grep -q -- "^  ${code%%[^a-z0-9-]*}\b" "$SCRATCH/help" || fail "$page: no command has $code" ;;
-        */*.[ch] | */*.sh | */*.csv | */*.yaml | */*.mjs | */*.py | */*.md)
-            case $code in *[*{}A-Z\<]* | /* | runs/*) continue ;; esac
-            grep -q "/$code$" "$SCRATCH/files" || fail "$page: there is no file $code" ;;
-        src/*/ | tools/*/ | tests/*/ | bench/*/ | docs/*/ | examples/ | scripts/ | include/*/)
-            [ -d "$code" ] || fail "$page: there is no folder $code" ;;
-        */* | *.[ch] | *.safetensors | *.yaml | *.json) ;;
-        [a-z]*.[a-z]*)
-            setting=${code%%=*}
-            case " $sections" in *" ${code%%.*} "*) grep -q "^  $setting " "$SCRATCH/help" || fail "$page: there is no setting $code" ;; esac ;;
-    esac
-done < "$SCRATCH/code"
+find src tools tests bench docs examples scripts include -type d > "$SCRATCH/folders"
+awk -v help="$SCRATCH/help" -v files="$SCRATCH/files" -v folders="$SCRATCH/folders" '
+    function wrong(text) { print page ": " text }
+    BEGIN {
+        while ((getline line < help) > 0) {
+            if (match(line, /^  --(\[no-\])?[a-z0-9-]+/)) { name = substr(line, 3, RLENGTH - 2); sub(/\[no-\]/, "", name); flags[name] }
+            if (match(line, /^  [a-z]+\.[a-z_0-9.]+ /)) { name = substr(line, 3, RLENGTH - 3); settings[name]; sub(/\..*/, "", name); sections[name] }
+        }
+        while ((getline line < files) > 0)
+            while (sub(/^[^\/]*\//, "", line)) known[line]
+        while ((getline line < folders) > 0) known[line "/"]
+    }
+    {
+        page = $0; sub(/: .*/, "", page)
+        code = substr($0, length(page) + 3)
+        if (code ~ /^[a-z]+:( *#.*)?$/) { section = code; sub(/:.*/, "", section); next }
+        if (section in sections && match(code, /^  [a-z_0-9]+:/)) {
+            name = section "." substr(code, 3, RLENGTH - 3)
+            keys++
+            if (!(name in settings)) wrong("there is no setting " name)
+            next
+        }
+        if (code !~ /^ /) section = ""
+        if (code ~ / /) next
+        if (code ~ /^--[a-z]/) {
+            match(code, /^--[a-z0-9-]+/)
+            name = substr(code, 1, RLENGTH)
+            if (name !~ /-$/ && !(name in flags) && !(sub(/^--no-/, "--", name) && name in flags)) wrong("no command has " code)
+        } else if (code ~ /\/.*\.(c|h|sh|csv|yaml|mjs|py|md)$/) {
+            if (code !~ /[*{}A-Z<]/ && code !~ /^\// && code !~ /^runs\// && !(code in known)) wrong("there is no file " code)
+        } else if (code ~ /^(src|tools|tests|bench|docs|include)\/.*\/$/ || code ~ /^(examples|scripts)\/$/) {
+            if (!(code in known)) wrong("there is no folder " code)
+        } else if (code !~ /\// && code !~ /\.([ch]|safetensors|yaml|json)$/ && match(code, /^[a-z]+\.[a-z][a-z_0-9.]*/)) {
+            name = substr(code, 1, RLENGTH); first = name; sub(/\..*/, "", first)
+            if (first in sections && !(name in settings) && code !~ /[*{]/) wrong("there is no setting " code)
+        }
+    }
+    END { if (keys < 20) print "only " keys + 0 " keys of jobs were found in the documentation" }' "$SCRATCH/code" > "$SCRATCH/wrong"
+while IFS= read -r line; do fail "$line"; done < "$SCRATCH/wrong"
 finish
