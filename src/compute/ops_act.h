@@ -30,6 +30,7 @@ struct ash_swiglu_grad_args {
     bool round_bf16;
     float *dgate, *dup;
     uint16_t *dgate_bf16, *dup_bf16; /* instead of dgate and dup, rounded to bf16, aliasing nothing; or NULL */
+    uint16_t *hidden_bf16;           /* gets forward's out_bf16; or NULL. With round_bf16 only, aliasing nothing */
 };
 
 /* With round_bf16 ref-wgmma rounds gate, up and dout to bf16 as they are read, and silu(g) is g * (1 / (1 + ex2(-(g *

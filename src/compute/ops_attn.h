@@ -72,13 +72,15 @@ struct ash_attn_args {
     const float *q;
     const uint16_t *q_bf16; /* instead of q, rounded to bf16 already; or NULL */
     float *out;
-    uint16_t *out_bf16; /* out rounded to bf16, too, of the same stride; NULL: not wanted */
-    float *lse;         /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */
+    uint16_t
+        *out_bf16; /* out rounded to bf16, of the same stride; out is NULL then, or wanted, too. NULL: not wanted */
+    float *lse;    /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */
     const struct ash_attn_seq *seqs;
     size_t seq_count;
     /* backward (pos of every sequence is 0): */
-    const float *dout; /* strides like out */
-    float *dq;         /* strides like q, written */
+    const float *dout;         /* strides like out */
+    const uint16_t *dout_bf16; /* instead of dout, rounded to bf16 already; or NULL */
+    float *dq;                 /* strides like q, written */
 };
 
 /* Between the products that make q, k and v and attention, in inference: queries and keys are rotated, queries are

@@ -32,13 +32,16 @@ struct ash_exec;
  * A row whose rest is above ASH_LOSS_REST_MAX, or no number, is computed relative to its largest logit m instead: with
  * own = ex2(fma(logits[t], c, -(m * c))), loss = log(own + rest) - (logits[t] * sharpness - m * sharpness), and the
  * factor is divided by own + rest. */
+#define ASH_LOSS_GRAD_ALIGN ((size_t)8)
+
 struct ash_loss_part {
     size_t rows, cols, first;    /* first is a multiple of ASH_LANES */
     float *logits;               /* [rows, cols] */
     const int32_t *targets;      /* [rows], of the whole vocabulary; < 0: none */
     float scale;                 /* of every row's loss; 0, and scales NULL: no gradient, logits stay as they are */
-    bool grad_bf16;              /* the gradient is rounded to bf16: [rows, 2 * cols], of which the first cols count.
-                                    Not for shards */
+    uint16_t *grad_bf16;         /* [rows, grad_stride]: gets the gradient, rounded to bf16, and logits are what they
+                                    may; at a 16-byte border. NULL: logits get it. Not for shards */
+    size_t grad_stride;          /* a multiple of ASH_LOSS_GRAD_ALIGN, at least cols */
     bool start;                  /* this is the first shard: top and sums begin here; others continue them */
     float *top;                  /* [rows, 2]: the largest logit, and the target's. Read for shards only */
     float *lanes;                /* [rows, ASH_LANES]: partial sums of exp(y - max). Read for shards only */

@@ -72,7 +72,7 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     struct ash_stages stages = {0};
     const struct ash_stage *stage;
     struct ash_train_memory memory;
-    size_t counted_bytes;
+    size_t counted_bytes, head_rows;
     int rc = ash_stages_open(&stages, opts->job, &counted, opts->mesh, &source, err);
 
     if (rc < 0) return rc;
@@ -81,10 +81,10 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     memory.trials = 0;
     stage = &stages.chunks[0];
     memory.moments = stage->state.m.size_bytes + stage->state.v.size_bytes;
-    memory.logits = ash_stages_logit_rows(&stages) * opts->config->vocab * sizeof(float);
-    memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, ash_stages_logit_rows(&stages));
+    head_rows = ash_pass_head_rows(stage->slots[0].pass, &memory.logits);
+    memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows);
     if (opts->job->train.precision == ASH_JOB_BF16 && ash_backend_has_library(opts->exec))
-        memory.trials = most_trial_bytes(&stages, stage->state.model, ash_stages_logit_rows(&stages));
+        memory.trials = most_trial_bytes(&stages, stage->state.model, head_rows);
     memory.scratch += memory.trials;
     memory.device = counted_bytes + memory.scratch;
     ash_stages_close(&stages);

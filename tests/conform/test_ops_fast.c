@@ -86,12 +86,13 @@ static void scenario_loss(struct ash_exec *exec, struct tape *tape)
     exec->ops->loss->cross_entropy(exec, &part);
     put(tape, loss, rows, true);
     part.scale = 0.25f;
-    part.grad_bf16 = draw_bool(tape) && exec->ops->takes_bf16;
+    part.grad_stride = ash_round_up(cols, ASH_LOSS_GRAD_ALIGN);
+    if (draw_bool(tape) && exec->ops->takes_bf16) part.grad_bf16 = tape_alloc(tape, rows * part.grad_stride * 2);
     exec->ops->loss->cross_entropy(exec, &part);
     put(tape, loss, rows, true);
     for (size_t r = 0; r < rows; r++)
         if (part.grad_bf16)
-            put_bf16(tape, (const uint16_t *)(logits + r * cols), cols);
+            put_bf16(tape, part.grad_bf16 + r * part.grad_stride, cols);
         else
             put(tape, logits + r * cols, cols, false);
 }

@@ -49,6 +49,7 @@ static void backward_range(void *ctx, size_t begin, size_t end, int worker)
 
         ash_ref_put(args->dgate, args->dgate_bf16, at, (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f)));
         ash_ref_put(args->dup, args->dup_bf16, at, dout * (gate * s));
+        if (args->hidden_bf16 != NULL) args->hidden_bf16[i] = ash_f32_to_bf16((gate * s) * up);
     }
 }
 

@@ -57,7 +57,12 @@ static void read_query(const struct ash_attn_args *args, size_t row, size_t h, s
 
 static void read_dout(const struct ash_attn_args *args, size_t row, size_t h, struct line *line)
 {
-    read_line(args->dout + row * args->out_stride + h * args->dim_v, ASH_F32, 1, args->dim_v, line);
+    size_t at = row * args->out_stride + h * args->dim_v;
+
+    if (args->dout_bf16 != NULL)
+        read_line(args->dout_bf16 + at, ASH_BF16, 1, args->dim_v, line);
+    else
+        read_line(args->dout + at, ASH_F32, 1, args->dim_v, line);
 }
 
 static float dot(const struct line *a, const struct line *b, size_t count)
@@ -205,8 +210,8 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
         for (size_t d = 0; d < args->dim_v; d++) {
             size_t at = row * args->out_stride + h * args->dim_v + d;
 
-            args->out[at] = run.acc[d] * inverse;
-            if (args->out_bf16 != NULL) args->out_bf16[at] = ash_f32_to_bf16(args->out[at]);
+            if (args->out != NULL) args->out[at] = run.acc[d] * inverse;
+            if (args->out_bf16 != NULL) args->out_bf16[at] = ash_f32_to_bf16(run.acc[d] * inverse);
         }
         if (args->lse != NULL) args->lse[row * args->heads + h] = fmaf(run.top, ASH_LN2, ash_logf(run.sum));
     }
@@ -238,7 +243,10 @@ static float row_delta(const struct ash_attn_args *args, size_t row, size_t h)
     struct line dout, out;
 
     read_dout(args, row, h, &dout);
-    read_line(args->out + at, ASH_F32, 1, args->dim_v, &out);
+    if (args->out_bf16 != NULL)
+        read_line(args->out_bf16 + at, ASH_BF16, 1, args->dim_v, &out);
+    else
+        read_line(args->out + at, ASH_F32, 1, args->dim_v, &out);
     return ash_sum_products(dout.x, out.x, ash_round_up(args->dim_v, GROUP));
 }
 

@@ -82,19 +82,10 @@ static void grad_row(const struct ash_loss_part *part, size_t r, const struct ro
     if (target != NULL) *target = *target - scale;
 }
 
-/* Gradients become bf16 in the first half of their row: each is written where those before it were. */
 static void round_row(const struct ash_loss_part *part, size_t r)
 {
-    char *row = (char *)&part->logits[r * part->cols];
-
-    for (size_t v = 0; v < part->cols; v++) {
-        float value;
-        uint16_t rounded;
-
-        memcpy(&value, row + v * sizeof(value), sizeof(value));
-        rounded = ash_f32_to_bf16(value);
-        memcpy(row + v * sizeof(rounded), &rounded, sizeof(rounded));
-    }
+    for (size_t v = 0; v < part->cols; v++)
+        part->grad_bf16[r * part->grad_stride + v] = ash_f32_to_bf16(part->logits[r * part->cols + v]);
 }
 
 static void skip_row(const struct ash_loss_part *part, size_t r)
@@ -116,14 +107,14 @@ static void cross_entropy_rows(void *ctx, size_t begin, size_t end, int worker)
 
         if (part->targets[r] < 0) {
             skip_row(part, r);
-            continue;
+        } else {
+            find_top(part, r, top);
+            row.max = top[0] * row.sharpness;
+            add_sums(part, r, &row, lanes, part->entropy != NULL ? moments : NULL);
+            finish_row(part, r, &row, lanes, moments, top[1]);
+            if (ash_loss_has_gradient(part)) grad_row(part, r, &row, false);
         }
-        find_top(part, r, top);
-        row.max = top[0] * row.sharpness;
-        add_sums(part, r, &row, lanes, part->entropy != NULL ? moments : NULL);
-        finish_row(part, r, &row, lanes, moments, top[1]);
-        if (ash_loss_has_gradient(part)) grad_row(part, r, &row, false);
-        if (ash_loss_has_gradient(part) && part->grad_bf16) round_row(part, r);
+        if (ash_loss_has_gradient(part) && part->grad_bf16 != NULL) round_row(part, r);
     }
 }
 

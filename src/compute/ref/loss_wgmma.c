@@ -3,7 +3,6 @@
 #include "compute/ref/ref_priv.h"
 
 #include <math.h>
-#include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/blocks.h"
@@ -76,22 +75,20 @@ static struct row open_row(const struct ash_loss_part *part, size_t r)
     return row;
 }
 
-/* Column v of a row gets a value, as float32, or as bf16 in the first half of the row. */
+/* Column v of a row's gradient gets a value. */
 static void put(const struct ash_loss_part *part, size_t r, size_t v, float value)
 {
-    char *row = (char *)&part->logits[r * part->cols];
     uint16_t rounded = ash_f32_to_bf16(value);
-    float wide = ash_bf16_to_f32(rounded);
 
-    if (part->grad_bf16)
-        memcpy(row + v * sizeof(rounded), &rounded, sizeof(rounded));
+    if (part->grad_bf16 != NULL)
+        part->grad_bf16[r * part->grad_stride + v] = rounded;
     else
-        memcpy(row + v * sizeof(wide), &wide, sizeof(wide));
+        part->logits[r * part->cols + v] = ash_bf16_to_f32(rounded);
 }
 
 static void put_gradient(const struct ash_loss_part *part, size_t r, const struct row *row)
 {
-    for (size_t v = 0; v < part->cols; v++) /* each is written where those before it were */
+    for (size_t v = 0; v < part->cols; v++)
         put(part, r, v, v == row->target ? -row->rest : exponential(row, v));
     part->factors[r] = ash_loss_scale(part, r) * ash_loss_sharpness(part) / (row->own + row->rest);
 }

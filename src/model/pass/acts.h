@@ -22,7 +22,7 @@ enum ash_keep {
 
 struct ash_norm_acts {
     float *out;         /* [own rows, C] */
-    uint16_t *out_bf16; /* instead of out, or NULL: see ash_acts.is_bf16 */
+    uint16_t *out_bf16; /* instead of out, or NULL: see ash_acts.is_bf16. Of one layer at a time */
     float *out_all; /* [rows, C] where ranks of tp share memory; [batch rows, C] where those of cp share gradients */
     float *rstd, *mean; /* [own rows]; mean for layer norm only */
 };
@@ -37,7 +37,7 @@ struct ash_attn_acts {
     struct ash_norm_acts norm;
     struct ash_attn_rows rows; /* of this rank's rows, all heads here */
     uint16_t *qkv_bf16;        /* q, k and v as attention reads them: then those of rows live until then; or NULL */
-    uint16_t *out_bf16;        /* rows.out, rounded; or NULL */
+    uint16_t *out_bf16;        /* instead of rows.out, rounded; or NULL */
     /* Along cp: all rows of the batch. Where ranks share memory, of all heads, with `rows` among them; else of this
      * rank's part of the heads, q, k and v as columns of one row. */
     struct ash_attn_rows all;
@@ -55,7 +55,7 @@ struct ash_ffn_acts {
     float *gate, *up, *hidden;     /* [rows, F]; gate NULL for a gelu feed-forward */
     uint16_t *gate_bf16, *up_bf16; /* instead of gate and up, rounded by their product; or NULL */
     size_t stride;         /* between rows of gate and of up: 2 F where they are columns of one matrix; else F */
-    uint16_t *hidden_bf16; /* instead of hidden, or NULL */
+    uint16_t *hidden_bf16; /* instead of hidden, or NULL. Of one layer at a time */
     float *hidden_all;     /* [batch rows, F] where ranks of cp share gradients */
 };
 
@@ -107,6 +107,7 @@ struct ash_scratch {
     struct ash_qk_rows qk;
     struct ash_attn_rows dattn;     /* gradients of attn.rows; */
     struct ash_attn_rows dattn_all; /* and of attn.all */
+    uint16_t *dattn_out_bf16;       /* instead of dattn.out, rounded; or NULL */
     uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
     bool has_dqkv;                  /* attention has written them, until the projections have read them */
     float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
@@ -119,8 +120,10 @@ struct ash_scratch {
     float *dpair;             /* [pairs, C] */
     float *pair_weight;       /* [pairs] */
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
-    float *logits;            /* [head_rows, own part of the vocabulary] */
-    float *logits_all;        /* [batch rows, the same] where ranks of cp share gradients, or NULL */
+    float *logits;            /* [logit_rows, own part of the vocabulary] */
+    uint16_t *dlogits_bf16;   /* [head_rows, dlogits_stride]: their gradients, rounded; NULL: in place of logits */
+    size_t dlogits_stride;
+    float *logits_all;      /* [batch rows, the same] where ranks of cp share gradients, or NULL */
     float *factors;         /* [rows]: of the gradients of logits, where they are apart (see ash_loss_part); or NULL */
     float *scaled;          /* [head_rows, C]: then, rows of the normed stream times these; */
     float *scaled_all;      /* [batch rows, C] where logits_all is; */
@@ -147,9 +150,10 @@ struct ash_acts {
     bool is_bf16;      /* rows that only products read are stored rounded to bf16: ash_pass_opts.bf16_acts */
     size_t size_bytes; /* of it, and this rank's part of what lies in shared memory */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention's rows and heads, in floats */
-    size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
-    struct ash_layer_acts *layers;              /* [config.layers] */
-    float *final_in;                            /* [own rows, C]: the stream after the last layer */
+    size_t head_rows;              /* rows whose gradients of logits exist at a time, at most; whole groups of k */
+    size_t logit_rows;             /* rows of logits at a time: fewer where gradients are apart */
+    struct ash_layer_acts *layers; /* [config.layers] */
+    float *final_in;               /* [own rows, C]: the stream after the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
     struct ash_batch_block block;

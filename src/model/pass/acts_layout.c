@@ -4,14 +4,6 @@
 #include "base/math.h"
 #include "model/pass/split.h"
 
-#define HEAD_ROWS_MIN ASH_K_GROUP
-
-/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient,
- * so there pieces are larger. */
-#define HEAD_LOGITS_BYTES ((size_t)16 << 20)
-#define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
-#define HEAD_LOGITS_ORDERED_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
-
 bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep)
 {
     if (!opts->backward) return false;
@@ -45,6 +37,23 @@ void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space spac
     return place(l->spaces[space].reused, &l->spaces[space].reused_bytes, size_bytes);
 }
 
+/* Ranks of other axes read each other's memory at moments of their own. */
+static bool shares(const struct ash_acts_layout *l)
+{
+    return l->opts->backward && l->axes->tp.size == 1 && l->axes->cp.size == 1 && l->axes->ep.size == 1;
+}
+
+void *ash_acts_layout_shared_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
+{
+    return shares(l) ? ash_acts_layout_reuse_bytes(l, space, size_bytes)
+                     : ash_acts_layout_keep_bytes(l, space, size_bytes);
+}
+
+float *ash_acts_layout_back_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
+{
+    return ash_acts_layout_shared_bytes(l, space, count * sizeof(float));
+}
+
 float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
 {
     return ash_acts_layout_keep_bytes(l, space, count * sizeof(float));
@@ -72,6 +81,12 @@ static float *act(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
     return act_in(l, ASH_SPACE_PRIVATE, keep, count);
 }
 
+/* Rows that the backward pass recomputes in every mode: a kernel over rows does. */
+static uint16_t *recomputed_bf16(struct ash_acts_layout *l, size_t count)
+{
+    return ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, count * sizeof(uint16_t));
+}
+
 /* An activation that only products read. */
 static uint16_t *act_bf16(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
 {
@@ -96,7 +111,7 @@ static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm, bool
     const struct ash_model_config *c = &l->model->config;
 
     if (l->acts->is_bf16 && only_products)
-        norm->out_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+        norm->out_bf16 = recomputed_bf16(l, l->own * c->hidden);
     else if (l->axes->shared_grads)
         norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_CHEAP, l->batch_rows * c->hidden);
     else if (l->axes->tp.same_node)
@@ -188,8 +203,10 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
         lay_latent(l, a);
     else
         lay_grouped(l, a);
-    if (!l->axes->cp.same_node) a->rows.out = act(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
-    if (l->acts->is_bf16) a->out_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
+    if (l->acts->is_bf16)
+        a->out_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
+    else if (!l->axes->cp.same_node)
+        a->rows.out = act(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
     if (l->axes->cp.size > 1)
         lay_attn_all(l, a);
     else
@@ -223,7 +240,7 @@ static void lay_dense(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_
     ffn->stride = 2 * width;
     ffn->gate_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * ffn->stride);
     ffn->up_bf16 = ffn->gate_bf16 != NULL ? ffn->gate_bf16 + width : NULL;
-    ffn->hidden_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->rows * width);
+    ffn->hidden_bf16 = recomputed_bf16(l, l->rows * width);
 }
 
 /* A feed-forward of all tokens. */
@@ -260,14 +277,19 @@ static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)
     if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, c->expert.shared_ffn);
 }
 
+void ash_acts_layout_reset(struct ash_acts_layout *l)
+{
+    for (size_t i = 0; i < ASH_SPACES; i++) {
+        l->spaces[i].reused_peak_bytes = ash_max(l->spaces[i].reused_peak_bytes, l->spaces[i].reused_bytes);
+        l->spaces[i].reused_bytes = 0;
+    }
+}
+
 static void lay_layer(struct ash_acts_layout *l, size_t index)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_layer_acts *acts = &l->acts->layers[index];
-    size_t starts[ASH_SPACES];
 
-    for (size_t i = 0; i < ASH_SPACES; i++)
-        starts[i] = l->spaces[i].reused_bytes;
     acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
     acts->mid = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_attn(l, &acts->attn);
@@ -278,65 +300,16 @@ static void lay_layer(struct ash_acts_layout *l, size_t index)
         lay_dense(l, &acts->ffn, c->ffn);
     else
         lay_ffn(l, &acts->ffn, c->ffn);
-    for (size_t i = 0; i < ASH_SPACES; i++) {
-        l->spaces[i].reused_peak_bytes = ash_max(l->spaces[i].reused_peak_bytes, l->spaces[i].reused_bytes);
-        l->spaces[i].reused_bytes = starts[i];
-    }
+    ash_acts_layout_reset(l);
 }
 
-/* ---- the head ---------------------------------------------------------------------------------------------------- */
-
-/* Gradients of logits have a factor for each row apart, where ops do that: whole rows of a bf16 model. */
-static void lay_factors(struct ash_acts_layout *l)
+/* The backward pass of a layer, beside what layers reuse. */
+static void lay_gradients(struct ash_acts_layout *l)
 {
-    struct ash_scratch *s = &l->acts->scratch;
-    size_t hidden = l->model->config.hidden, rows = l->acts->head_rows;
-
-    if (!l->opts->backward || !l->opts->bf16_acts || !l->model->round_bf16 || l->axes->tp.size > 1 ||
-        l->model->config.labels > 0)
-        return;
-    s->factors = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
-    if (l->acts->is_bf16)
-        s->scaled_bf16 = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, rows * hidden * sizeof(*s->scaled_bf16));
-    else if (l->axes->shared_grads && l->rows <= rows)
-        s->scaled_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * hidden);
-    else
-        s->scaled = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, rows * hidden);
-}
-
-/* The final norm, and logits: where all of a rank's are there at once, the others can see them. */
-static void lay_head(struct ash_acts_layout *l)
-{
-    struct ash_acts *acts = l->acts;
-    struct ash_norm_acts *norm = &acts->final_norm;
-    size_t hidden = l->model->config.hidden, vocab = l->model->vocab.count;
-
-    if (l->axes->shared_grads && l->rows <= acts->head_rows)
-        acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
-    else
-        acts->scratch.logits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->head_rows * vocab);
-    lay_factors(l);
-    if (l->axes->shared_grads)
-        norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_INPUT, l->batch_rows * hidden);
-    else if (l->axes->tp.same_node)
-        norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
-    else
-        norm->out = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
-    norm->rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
-    norm->mean = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
-}
-
-/* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
-static size_t head_rows(const struct ash_acts_layout *l)
-{
-    size_t bytes = !l->opts->backward     ? HEAD_LOGITS_BYTES
-                   : l->axes->cp.size > 1 ? HEAD_LOGITS_ORDERED_BYTES
-                                          : HEAD_LOGITS_BACKWARD_BYTES;
-    size_t vocab = ash_div_up(l->model->whole.vocab, l->axes->tp.size); /* the same on all ranks */
-    size_t most = ash_max(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
-
-    if (l->opts->head_rows != 0) return ash_round_up(l->opts->head_rows, ASH_K_GROUP);
-    return ash_round_up(ash_div_up(l->rows, ash_div_up(l->rows, most)), HEAD_ROWS_MIN);
+    for (size_t i = 0; i < ASH_SPACES; i++)
+        l->spaces[i].reused_bytes = l->spaces[i].reused_peak_bytes;
+    ash_acts_layout_gradients(l);
+    ash_acts_layout_reset(l);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
@@ -361,7 +334,7 @@ static void set_strides(struct ash_acts_layout *l)
         acts->q_stride = acts->k_stride = c->heads * c->head_dim;
         acts->v_stride = c->heads * c->v_dim;
     }
-    acts->head_rows = head_rows(l);
+    ash_acts_layout_count_head_rows(l);
 }
 
 static void lay_batch(struct ash_acts_layout *l)
@@ -399,8 +372,8 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
     /* without a backward pass the stream is one buffer that every layer updates in place */
     acts->final_in =
         l->opts->backward ? ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden) : acts->layers[0].in;
-    if (ash_split_has_head(l->model)) lay_head(l);
-    if (l->opts->backward) ash_acts_layout_gradients(l);
+    if (ash_split_has_head(l->model)) ash_acts_layout_head(l);
+    if (l->opts->backward) lay_gradients(l);
 }
 
 struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,

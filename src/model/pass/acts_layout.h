@@ -41,16 +41,26 @@ void ash_acts_layout_run(struct ash_acts_layout *l);
 /* acts_scratch.c, for ash_acts_layout_run: gradients and temporaries of the backward pass; what ranks of tp
  * exchange. */
 void ash_acts_layout_gradients(struct ash_acts_layout *l);
+/* acts_scratch.c: how many rows the head computes at a time. */
+void ash_acts_layout_count_head_rows(struct ash_acts_layout *l);
+/* acts_scratch.c, for ash_acts_layout_run: logits, their gradients, the final norm. */
+void ash_acts_layout_head(struct ash_acts_layout *l);
 /* What ranks of tp exchange; acts_scratch.c, for ash_acts_layout_run. */
 void ash_acts_layout_exchanges(struct ash_acts_layout *l);
 /* Bytes of a space after a run. */
 size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space);
 
-/* Place size_bytes for the life of the pass, or for one layer at a time. Returns NULL where the layout only
- * measures. */
+/* Place size_bytes for the life of the pass. Returns NULL where the layout only measures. */
 void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+/* Place size_bytes of what only the head or only a layer's backward pass uses: for one of these at a time, where one
+ * rank computes; else for the life of the pass. */
+void *ash_acts_layout_shared_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+/* What is placed next for one layer (or the head) lies where the one before it did. */
+void ash_acts_layout_reset(struct ash_acts_layout *l);
 /* Place size_bytes for one layer at a time. Returns NULL where the layout only measures. */
 void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+/* ash_acts_layout_shared_bytes of floats. */
+float *ash_acts_layout_back_floats(struct ash_acts_layout *l, enum ash_space space, size_t count);
 /* The same for the life of the pass, by type; integers are private. */
 float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count);
 /* Private integers for the life of the pass. */

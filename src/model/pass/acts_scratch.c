@@ -7,7 +7,21 @@
 #include "model/pass/reduce_shm.h"
 #include "model/pass/split.h"
 
+#define HEAD_ROWS_MIN ASH_K_GROUP
+
+/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient,
+ * so there pieces are larger. */
+#define HEAD_LOGITS_BYTES ((size_t)16 << 20)
+#define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
+#define HEAD_LOGITS_ORDERED_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
+#define LOGITS_APART_BYTES ((size_t)512 << 20)        /* where their gradients are apart */
+
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+static uint16_t *back_bf16(struct ash_acts_layout *l, size_t count)
+{
+    return (void *)ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, ash_div_up(count, 2));
+}
 
 /* Gradients of q, k, v and attention's output, of this rank's rows; or, where ranks of cp share memory, of all. */
 static void lay_attn_gradients(struct ash_acts_layout *l)
@@ -18,14 +32,17 @@ static void lay_attn_gradients(struct ash_acts_layout *l)
     enum ash_space space = l->axes->cp.same_node ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->cp.same_node ? l->batch_rows : l->rows;
 
-    s->dattn.out = ash_acts_layout_keep_floats(l, space, rows * c->heads * acts->v_dim);
-    s->dattn.q = ash_acts_layout_keep_floats(l, space, rows * acts->q_stride);
+    if (acts->is_bf16)
+        s->dattn_out_bf16 = back_bf16(l, rows * c->heads * acts->v_dim);
+    else
+        s->dattn.out = ash_acts_layout_back_floats(l, space, rows * c->heads * acts->v_dim);
+    s->dattn.q = ash_acts_layout_back_floats(l, space, rows * acts->q_stride);
     if (c->attn == ASH_ATTN_GROUPED) {
         s->dattn.k = ash_acts_layout_columns(s->dattn.q, c->heads * c->head_dim);
         s->dattn.v = ash_acts_layout_columns(s->dattn.k, c->kv_heads * c->head_dim);
     } else {
-        s->dattn.k = ash_acts_layout_keep_floats(l, space, rows * acts->k_stride);
-        s->dattn.v = ash_acts_layout_keep_floats(l, space, rows * acts->v_stride);
+        s->dattn.k = ash_acts_layout_back_floats(l, space, rows * acts->k_stride);
+        s->dattn.v = ash_acts_layout_back_floats(l, space, rows * acts->v_stride);
     }
     if (l->axes->cp.same_node) {
         s->dattn_all = s->dattn;
@@ -33,8 +50,8 @@ static void lay_attn_gradients(struct ash_acts_layout *l)
         size_t kv_heads = ash_split_heads_cp(l->model, l->axes, l->axes->cp.rank).count;
 
         s->dattn_all.q =
-            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
-        s->dattn_all.out = ash_acts_layout_keep_floats(
+            ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
+        s->dattn_all.out = ash_acts_layout_back_floats(
             l, ASH_SPACE_PRIVATE, l->batch_rows * kv_heads * (c->heads / c->kv_heads) * acts->v_dim);
     }
 }
@@ -47,19 +64,18 @@ static void lay_qkv_gradients(struct ash_acts_layout *l)
     bool is_shared = l->axes->shared_grads;
 
     if (l->acts->is_bf16 && c->attn == ASH_ATTN_GROUPED && !c->qk_norm)
-        s->dqkv_bf16 =
-            ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, l->rows * l->acts->q_stride * sizeof(*s->dqkv_bf16));
+        s->dqkv_bf16 = back_bf16(l, l->rows * l->acts->q_stride);
     if (c->qk_norm)
         s->dqk_raw = s->dqk_raw_all =
-            ash_acts_layout_keep_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
+            ash_acts_layout_back_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
                                         (is_shared ? l->batch_rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim);
     if (c->attn != ASH_ATTN_LATENT) return;
-    s->dq_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->q_rank);
-    s->dq_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->q_rank);
-    s->dkv_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * (c->kv_rank + c->rope_dim));
-    s->dkv_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
-    s->dkey = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
-    s->dkv_up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
+    s->dq_low = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->q_rank);
+    s->dq_low_norm = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->own * c->q_rank);
+    s->dkv_low = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * (c->kv_rank + c->rope_dim));
+    s->dkv_low_norm = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
+    s->dkey = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
+    s->dkv_up = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
 }
 
 /* Of the stream, and of a norm over it. */
@@ -89,9 +105,9 @@ static void lay_ffn_gradients(struct ash_acts_layout *l)
     enum ash_space space = l->axes->shared_grads ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->shared_grads ? l->batch_rows : l->rows;
 
-    if (c->mlp == ASH_MLP_GATED) s->dffn.gate = s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * 2 * wide);
-    if (c->mlp != ASH_MLP_GATED) s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * wide);
-    s->dffn.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
+    if (c->mlp == ASH_MLP_GATED) s->dffn.gate = s->dffn.up = ash_acts_layout_back_floats(l, space, rows * 2 * wide);
+    if (c->mlp != ASH_MLP_GATED) s->dffn.up = ash_acts_layout_back_floats(l, space, rows * wide);
+    s->dffn.hidden = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
 }
 
 static void lay_moe_gradients(struct ash_acts_layout *l)
@@ -102,16 +118,16 @@ static void lay_moe_gradients(struct ash_acts_layout *l)
 
     if (c->expert.experts == 0) return;
     if (l->axes->ep.size == 1) {
-        s->dexpert.gate = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
-        s->dexpert.up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.gate = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.up = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
         s->dexpert.stride = c->expert.ffn;
-        s->dexpert.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.hidden = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
     }
-    s->dpair = ash_acts_layout_keep_floats(
+    s->dpair = ash_acts_layout_back_floats(
         l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, pairs * c->hidden);
-    s->pair_weight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
-    s->dweight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
-    s->dlogits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
+    s->pair_weight = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dweight = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dlogits = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
 }
 
 void ash_acts_layout_gradients(struct ash_acts_layout *l)
@@ -121,6 +137,95 @@ void ash_acts_layout_gradients(struct ash_acts_layout *l)
     lay_qkv_gradients(l);
     lay_ffn_gradients(l);
     lay_moe_gradients(l);
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
+
+/* Gradients of logits have a factor for each row apart, where ops do that: whole rows of a bf16 model. */
+static void lay_factors(struct ash_acts_layout *l)
+{
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t hidden = l->model->config.hidden, rows = l->acts->head_rows;
+
+    if (!l->opts->backward || !l->opts->bf16_acts || !l->model->round_bf16 || l->axes->tp.size > 1 ||
+        l->model->config.labels > 0)
+        return;
+    s->factors = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    if (l->acts->is_bf16)
+        s->scaled_bf16 = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, rows * hidden * sizeof(*s->scaled_bf16));
+    else if (l->axes->shared_grads && l->rows <= rows)
+        s->scaled_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * hidden);
+    else
+        s->scaled = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, rows * hidden);
+}
+
+/* Are gradients of logits apart? */
+static bool is_apart(const struct ash_acts_layout *l)
+{
+    return l->acts->is_bf16 && l->model->config.labels == 0;
+}
+
+static void lay_dlogits(struct ash_acts_layout *l)
+{
+    struct ash_scratch *s = &l->acts->scratch;
+
+    if (!is_apart(l)) return;
+    s->dlogits_stride = ash_round_up(l->model->vocab.count, ASH_LOSS_GRAD_ALIGN);
+    s->dlogits_bf16 =
+        ash_acts_layout_shared_bytes(l, ASH_SPACE_PRIVATE, l->acts->head_rows * s->dlogits_stride * sizeof(uint16_t));
+}
+
+/* The final norm, and logits: where all of a rank's are there at once, the others can see them. */
+void ash_acts_layout_head(struct ash_acts_layout *l)
+{
+    struct ash_acts *acts = l->acts;
+    struct ash_norm_acts *norm = &acts->final_norm;
+    size_t hidden = l->model->config.hidden, vocab = l->model->vocab.count;
+
+    if (l->axes->shared_grads && l->rows <= acts->head_rows)
+        acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
+    else
+        acts->scratch.logits =
+            ash_acts_layout_shared_bytes(l, ASH_SPACE_PRIVATE, acts->logit_rows * vocab * sizeof(float));
+    lay_dlogits(l);
+    lay_factors(l);
+    if (l->axes->shared_grads)
+        norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_NODE, l->batch_rows * hidden);
+    else if (l->axes->tp.same_node)
+        norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+    else
+        norm->out = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    norm->rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+    norm->mean = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+    ash_acts_layout_reset(l);
+}
+
+/* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
+static size_t head_rows(const struct ash_acts_layout *l)
+{
+    size_t bytes = !l->opts->backward     ? HEAD_LOGITS_BYTES
+                   : l->axes->cp.size > 1 ? HEAD_LOGITS_ORDERED_BYTES
+                                          : HEAD_LOGITS_BACKWARD_BYTES;
+    size_t vocab = ash_div_up(l->model->whole.vocab, l->axes->tp.size); /* the same on all ranks */
+    size_t most = ash_max(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
+
+    if (l->opts->head_rows != 0) return ash_round_up(l->opts->head_rows, ASH_K_GROUP);
+    return ash_round_up(ash_div_up(l->rows, ash_div_up(l->rows, most)), HEAD_ROWS_MIN);
+}
+
+static size_t logit_rows(const struct ash_acts_layout *l)
+{
+    size_t most = ash_max(LOGITS_APART_BYTES / (l->model->whole.vocab * sizeof(float)), HEAD_ROWS_MIN);
+
+    if (!is_apart(l)) return l->acts->head_rows;
+    if (l->opts->logit_rows != 0) most = l->opts->logit_rows;
+    return ash_min(l->acts->head_rows, ash_round_up(most, ASH_K_GROUP));
+}
+
+void ash_acts_layout_count_head_rows(struct ash_acts_layout *l)
+{
+    l->acts->head_rows = head_rows(l);
+    l->acts->logit_rows = logit_rows(l);
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */

@@ -38,6 +38,7 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .out_bf16 = acts->out_bf16,
         .lse = view->lse,
         .dout = view->dout,
+        .dout_bf16 = step->acts->scratch.dattn_out_bf16,
         .dq = view->dq,
         .seqs = step->seqs,
         .seq_count = step->batch->doc_count};
@@ -159,7 +160,7 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     attend(step, layer);
     ash_row_parallel_add(step,
                          &(struct ash_linear_group){.rows = step->rows,
-                                                    .x = acts->out_bf16 == NULL ? acts->rows.out : NULL,
+                                                    .x = acts->rows.out,
                                                     .x_bf16 = acts->out_bf16,
                                                     .x_stride = c->heads * step->acts->v_dim,
                                                     .norm = ASH_NO_PARAM,
@@ -180,7 +181,7 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
 
     ash_assert(layer < c->layers && step->rows > 0);
     dy = ash_stream_gather(step, s->dx, s->dy_gathered);
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE)
+    if (ash_norm_is_recomputed(step, &acts->attn.norm))
         ash_norm_forward(step, norm_params(step, layer), acts->in, &acts->attn.norm);
     ash_linear_backward(step, sink, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
                         &(struct ash_linear_io){.rows = step->rows,
@@ -191,6 +192,7 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
                                                 .dy_bf16 = s->dx_bf16,
                                                 .dy_stride = c->hidden,
                                                 .dx = s->dattn.out,
+                                                .dx_bf16 = s->dattn_out_bf16,
                                                 .dx_stride = width,
                                                 .seq_rows = step->seq_rows,
                                                 .shared_rows = step->axes->shared_grads});

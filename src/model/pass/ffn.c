@@ -84,6 +84,12 @@ static uint16_t *dhidden_bf16(const struct ash_ffn_io *io)
     return io->acts.gate_bf16 != NULL ? (void *)io->dacts.hidden : NULL;
 }
 
+/* Does SwiGLU's backward pass recompute the hidden rows? */
+static bool recomputes_hidden(const struct ash_pass_step *step, const struct ash_ffn_acts *acts)
+{
+    return acts->hidden_bf16 != NULL && step->opts->recompute != ASH_RECOMPUTE_FULL;
+}
+
 /* The gradients of gate and up, and the products that read them. Where hidden is rounded and no bias adds them up, they
  * are, too. */
 static void gated_backward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
@@ -100,6 +106,7 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
                                         .up_bf16 = acts->up_bf16,
                                         .dout = acts->gate_bf16 == NULL ? dacts->hidden : NULL,
                                         .dout_bf16 = dhidden_bf16(io),
+                                        .hidden_bf16 = recomputes_hidden(step, acts) ? acts->hidden_bf16 : NULL,
                                         .round_bf16 = step->model->round_bf16};
     struct ash_column_output gate = {params->gate, params->gate_bias, NULL, dacts->stride, NULL};
     struct ash_column_output up = {params->up, params->up_bias, NULL, dacts->stride, NULL};
@@ -117,44 +124,60 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
     columns->outputs[columns->count++] = up;
 }
 
+/* Back through the activation, to the gradients of its inputs. */
+static void activation_backward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
+                                const struct ash_ffn_io *io, struct ash_column_parallel *columns)
+{
+    const struct ash_ffn_acts *acts = &io->acts, *dacts = &io->dacts;
+
+    if (is_gated(acts)) {
+        gated_backward(step, params, io, columns);
+        return;
+    }
+    step->exec->ops->act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * params->width,
+                                        dacts->up);
+    columns->outputs[columns->count++] =
+        (struct ash_column_output){params->up, params->up_bias, dacts->up, params->width, NULL};
+}
+
 bool ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
                       const struct ash_ffn_io *io)
 {
-    const struct ash_act_ops *act = step->exec->ops->act;
-    const struct ash_ffn_acts *acts = &io->acts, *dacts = &io->dacts;
-    size_t hidden = step->model->config.hidden, width = params->width;
-    size_t seq_rows = params->is_expert ? 0 : step->seq_rows;
+    size_t hidden = step->model->config.hidden;
     bool shared_rows = step->axes->shared_grads && !params->is_expert;
     struct ash_column_parallel columns = {.rows = io->rows,
                                           .in = hidden,
-                                          .seq_rows = seq_rows,
+                                          .seq_rows = params->is_expert ? 0 : step->seq_rows,
                                           .x = io->x,
                                           .x_bf16 = io->x_bf16,
                                           .dx = io->dx,
                                           .dx_bf16 = io->dx_bf16,
                                           .shared_rows = shared_rows};
+    struct ash_linear_io down = {.rows = io->rows,
+                                 .x = io->acts.hidden,
+                                 .x_bf16 = io->acts.hidden_bf16,
+                                 .x_stride = params->width,
+                                 .dy = io->dy,
+                                 .dy_bf16 = io->dy_bf16,
+                                 .dy_stride = hidden,
+                                 .dx = dhidden_bf16(io) == NULL ? io->dacts.hidden : NULL,
+                                 .dx_bf16 = dhidden_bf16(io),
+                                 .dx_stride = params->width,
+                                 .seq_rows = columns.seq_rows,
+                                 .shared_rows = shared_rows};
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && io->dy != NULL && io->dx != NULL);
-    ash_linear_backward(step, sink, params->down, params->down_bias,
-                        &(struct ash_linear_io){.rows = io->rows,
-                                                .x = acts->hidden,
-                                                .x_bf16 = acts->hidden_bf16,
-                                                .x_stride = width,
-                                                .dy = io->dy,
-                                                .dy_bf16 = io->dy_bf16,
-                                                .dy_stride = hidden,
-                                                .dx = dhidden_bf16(io) == NULL ? dacts->hidden : NULL,
-                                                .dx_bf16 = dhidden_bf16(io),
-                                                .dx_stride = width,
-                                                .seq_rows = seq_rows,
-                                                .shared_rows = shared_rows});
-    if (shared_rows) ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
-    if (is_gated(acts)) {
-        gated_backward(step, params, io, &columns);
+    if (recomputes_hidden(step, &io->acts)) {
+        ash_linear_input_grad(step, params->down, &down);
+        activation_backward(step, params, io, &columns);
+        down.dx = NULL;
+        down.dx_bf16 = NULL;
+        ash_linear_backward(step, sink, params->down, params->down_bias, &down);
     } else {
-        act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * width, dacts->up);
-        columns.outputs[columns.count++] =
-            (struct ash_column_output){params->up, params->up_bias, dacts->up, width, NULL};
+        ash_linear_backward(step, sink, params->down, params->down_bias, &down);
+        if (shared_rows)
+            ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
+        activation_backward(step, params, io, &columns);
     }
     return ash_column_parallel_backward(step, sink, &columns);
 }

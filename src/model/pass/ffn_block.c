@@ -87,7 +87,8 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
                             .dx = step->acts->scratch.dnorm,
                             .dx_bf16 = step->acts->is_bf16 ? (void *)step->acts->scratch.dnorm : NULL};
 
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows, params.width);
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE && acts->hidden_bf16 == NULL)
+        ash_ffn_activate(step, acts, step->rows, params.width);
     step->acts->scratch.dnorm_is_bf16 = ash_ffn_backward(step, sink, &params, &io);
 }
 
@@ -100,7 +101,7 @@ void ash_ffn_block_backward(const struct ash_pass_step *step, struct ash_grad_si
 
     ash_assert(layer < step->model->config.layers && step->rows > 0);
     dy = ash_stream_gather(step, s->dx, s->dy_gathered);
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_norm_forward(step, norm, acts->mid, &acts->ffn_norm);
+    if (ash_norm_is_recomputed(step, &acts->ffn_norm)) ash_norm_forward(step, norm, acts->mid, &acts->ffn_norm);
     x = ash_stream_gather_kept(step, acts->ffn_norm.out, s->x_gathered);
     if (step->model->config.sparse[layer])
         ash_moe_backward(step, sink, layer, x, dy, s->dnorm);

@@ -1,5 +1,6 @@
 /* head: logits, the loss over them, and back, a piece of rows at a time. Gradients' chains over tokens may be cut at
- * the ends of sequences and, inside one, at whole groups of k; pieces end there, so their size changes no bit. */
+ * the ends of sequences and, inside one, at whole groups of k; pieces end there, so their size changes no bit. Where
+ * gradients of logits are apart, a piece's logits are made a few rows at a time. */
 #include "model/pass/head.h"
 
 #include <string.h>
@@ -51,9 +52,9 @@ static float *factors_of(const struct ash_pass_step *step, const struct wanted *
 }
 
 /* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
- * wanted. */
-static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
-                      const struct wanted *wanted)
+ * wanted, or, where they are apart, dlogits of the first of the rows on get them. */
+static void loss_some(const struct ash_pass_step *step, const float *x, struct ash_range rows,
+                      const struct wanted *wanted, uint16_t *dlogits)
 {
     const struct ash_batch_block *block = &step->acts->block;
     struct ash_scratch *s = &step->acts->scratch;
@@ -67,7 +68,8 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
                                     .logits = s->logits,
                                     .targets = block->targets + first,
                                     .scale = wanted->has_gradient ? wanted->scale : 0.0f,
-                                    .grad_bf16 = ash_head_rounds_gradients(step),
+                                    .grad_bf16 = dlogits,
+                                    .grad_stride = s->dlogits_stride,
                                     .scales = has_scales ? block->scales + first : NULL,
                                     .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
                                     .sharpness = step->batch->sharpness,
@@ -90,6 +92,21 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
         ash_head_split_loss(step, &piece);
     } else {
         step->exec->ops->loss->cross_entropy(step->exec, &piece.part);
+    }
+}
+
+/* The same of a whole piece. */
+static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
+                      const struct wanted *wanted)
+{
+    const struct ash_scratch *s = &step->acts->scratch;
+
+    for (struct ash_range some = {rows.first, 0}; some.first < ash_range_end(rows); some.first += some.count) {
+        uint16_t *dlogits = s->dlogits_bf16;
+
+        some.count = ash_min(ash_range_end(rows) - some.first, step->acts->logit_rows);
+        if (dlogits != NULL) dlogits += (some.first - rows.first) * s->dlogits_stride;
+        loss_some(step, x, some, wanted, dlogits);
     }
 }
 
@@ -258,10 +275,9 @@ static bool take_piece(const struct ash_pass_step *step, size_t group, struct fe
     return piece->rows.count > 0;
 }
 
-/* Rows of width floats, of which `bytes` count, of rows with targets alone, move to where these are in their groups;
- * between them are zeros. */
-static void expand_rows(const struct ash_pass_step *step, size_t group, const struct few_piece *piece, float *data,
-                        size_t width, size_t bytes)
+/* Rows of some bytes, of rows with targets alone, move to where these are in their groups; between them are zeros. */
+static void expand_rows(const struct ash_pass_step *step, size_t group, const struct few_piece *piece, void *data,
+                        size_t bytes)
 {
     size_t from = piece->targets.count, to = piece->rows.count;
     int rc = 0;
@@ -271,24 +287,24 @@ static void expand_rows(const struct ash_pass_step *step, size_t group, const st
         for (size_t row = end; row > end - group; row--) {
             to--;
             if (count_targets(step, row - 1, 1) == 0)
-                ash_exec_zero(step->exec, data + to * width, bytes);
+                ash_exec_zero(step->exec, (char *)data + to * bytes, bytes);
             else if (--from != to && rc == 0)
-                rc = step->exec->memory->copy(data + to * width, data + from * width, bytes);
+                rc = step->exec->memory->copy((char *)data + to * bytes, (char *)data + from * bytes, bytes);
         }
     }
     if (rc < 0 && step->axes->failed == 0)
         step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy gradients of logits");
 }
 
-/* The head's gradients of a piece, from logits, which are gradients by now (but for factors, of rows with targets or
- * NULL). few: rows with targets; x: the piece's rows in groups. A row's products with the output matrix need no other
- * row; sums over rows need them in their groups. */
+/* The head's gradients of a piece, from those of its logits (but for factors, of rows with targets or NULL). few: rows
+ * with targets; x: the piece's rows in groups. A row's products with the output matrix need no other row; sums over
+ * rows need them in their groups. */
 static void backward_few(const struct ash_pass_step *step, const struct ash_pass_step *few, struct ash_grad_sink *sink,
                          const float *x, const struct few_piece *piece, float *factors)
 {
     struct ash_scratch *s = &few->acts->scratch;
     size_t hidden = step->model->config.hidden, width = ash_head_width(step->model);
-    size_t bytes = width * (ash_head_rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
+    size_t bytes = s->dlogits_bf16 != NULL ? s->dlogits_stride * sizeof(uint16_t) : width * sizeof(float);
     int32_t head = ash_head_param(step->model);
     struct ash_linear_io io = {.rows = piece->targets.count,
                                .dy = s->logits,
@@ -303,14 +319,15 @@ static void backward_few(const struct ash_pass_step *step, const struct ash_pass
                                           .count = 1,
                                           .outputs[0] = {head, ASH_NO_PARAM, s->logits, width, NULL}};
 
-    if (ash_head_rounds_gradients(step)) {
-        columns.outputs[0].dy_stride = io.dy_stride = 2 * width;
-        columns.outputs[0].dy_bf16 = io.dy_bf16 = (const void *)s->logits;
+    if (s->dlogits_bf16 != NULL) {
+        columns.outputs[0].dy = io.dy = NULL;
+        columns.outputs[0].dy_stride = io.dy_stride = s->dlogits_stride;
+        columns.outputs[0].dy_bf16 = io.dy_bf16 = s->dlogits_bf16;
     }
     ash_head_input_grads(few, factors, &io);
     if (ash_head_is_frozen(step, sink)) return;
-    expand_rows(step, skip_group(step), piece, s->logits, width, bytes);
-    if (factors != NULL) expand_rows(step, skip_group(step), piece, factors, 1, sizeof(*factors));
+    expand_rows(step, skip_group(step), piece, s->dlogits_bf16 != NULL ? (void *)s->dlogits_bf16 : s->logits, bytes);
+    if (factors != NULL) expand_rows(step, skip_group(step), piece, factors, sizeof(*factors));
     ash_head_weight_grads(few, sink, &columns, factors);
 }
 

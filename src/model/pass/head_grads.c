@@ -65,11 +65,6 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
     if (columns->first + columns->rows == step->rows) ash_grad_release(sink, sum, ASH_GRAD_ALL);
 }
 
-bool ash_head_rounds_gradients(const struct ash_pass_step *step)
-{
-    return step->acts->is_bf16 && step->model->config.labels == 0;
-}
-
 void ash_head_weight_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                            const struct ash_column_parallel *columns, const float *factors)
 {
@@ -123,10 +118,11 @@ void ash_head_backward_rows(const struct ash_pass_step *step, struct ash_grad_si
                                .dx = s->dnorm + (own.first - step->own.first) * hidden,
                                .dx_stride = hidden};
 
-    if (ash_head_rounds_gradients(step)) {
-        columns.outputs[0].dy_stride = io.dy_stride = 2 * vocab;
-        columns.outputs[0].dy_bf16 = (const void *)s->logits;
-        io.dy_bf16 = columns.outputs[0].dy_bf16 + (own.first - rows.first) * io.dy_stride;
+    if (s->dlogits_bf16 != NULL) {
+        columns.outputs[0].dy_stride = io.dy_stride = s->dlogits_stride;
+        columns.outputs[0].dy = io.dy = NULL;
+        columns.outputs[0].dy_bf16 = s->dlogits_bf16;
+        io.dy_bf16 = s->dlogits_bf16 + (own.first - rows.first) * io.dy_stride;
     }
     if (step->axes->tp.size > 1 && step->model->config.labels == 0) {
         ash_column_parallel_backward_with(step, sink, &columns, weight_grads);

@@ -135,12 +135,24 @@ static void teach_messages(const struct ash_pass_step *step, const struct ash_he
     copy_columns(step, axes->tp.rank, rows.count, logits, whole, true);
 }
 
+static void round_gradients(const struct ash_pass_step *step, const struct ash_loss_part *part)
+{
+    step->exec->ops->row->copy(step->exec, &(struct ash_copy_args){.rows = part->rows,
+                                                                   .blocks = 1,
+                                                                   .cols = part->cols,
+                                                                   .src = part->logits,
+                                                                   .src_row = part->cols,
+                                                                   .dst = part->grad_bf16,
+                                                                   .dst_dtype = ASH_BF16,
+                                                                   .dst_row = part->grad_stride});
+}
+
 void ash_head_teach_rows(const struct ash_pass_step *step, const struct ash_head_piece *piece)
 {
     size_t most = ash_min(step->batch->teacher->most_rows, TEACHER_ROWS_MAX), skip;
     struct ash_range rows;
 
-    ash_assert(most > 0 && piece->part.scales == NULL && !piece->part.grad_bf16);
+    ash_assert(most > 0 && piece->part.scales == NULL);
     if (step->axes->tp.same_node && step->axes->tp.size > 1) {
         teach_shm(step, piece, most);
         return;
@@ -152,4 +164,5 @@ void ash_head_teach_rows(const struct ash_pass_step *step, const struct ash_head
         else
             distill(step, piece, rows, piece->part.logits + skip * piece->part.cols, piece->part.loss + skip);
     }
+    if (piece->part.grad_bf16 != NULL) round_gradients(step, &piece->part);
 }

@@ -25,8 +25,6 @@ void ash_head_teach_rows(const struct ash_pass_step *step, const struct ash_head
 int32_t ash_head_param(const struct ash_model *model);
 /* Outputs of a row here: its part of the vocabulary, or a classifier's labels. */
 size_t ash_head_width(const struct ash_model *model);
-/* Are gradients of logits rounded to bf16? Then they have the first half of each row of logits. */
-bool ash_head_rounds_gradients(const struct ash_pass_step *step);
 /* Does the output matrix get no gradient, because adapters are trained alone? */
 bool ash_head_is_frozen(const struct ash_pass_step *step, const struct ash_grad_sink *sink);
 /* Gradients of logits may have a factor for each row apart (see struct ash_loss_part); factors is NULL where they have
@@ -35,7 +33,7 @@ void ash_head_weight_grads(const struct ash_pass_step *step, struct ash_grad_sin
                            const struct ash_column_parallel *columns, const float *factors);
 /* The gradient of the head's input over io's rows. */
 void ash_head_input_grads(const struct ash_pass_step *step, const float *factors, const struct ash_linear_io *io);
-/* Both of a piece, from logits, which are gradients by now, to the output matrix and to dnorm. x: of its first row. */
+/* Both of a piece, from the gradients of its logits, to the output matrix and to dnorm. x: of its first row. */
 void ash_head_backward_rows(const struct ash_pass_step *step, struct ash_grad_sink *sink, const float *x,
                             struct ash_range rows, const float *factors);
 

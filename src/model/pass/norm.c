@@ -68,3 +68,10 @@ bool ash_norm_is_fused(const struct ash_pass_step *step)
     return !step->opts->backward && step->axes->tp.size == 1 && !step->has_adapters &&
            step->model->config.norm == ASH_NORM_RMS;
 }
+
+bool ash_norm_is_recomputed(const struct ash_pass_step *step, const struct ash_norm_acts *acts)
+{
+    enum ash_recompute recompute = step->opts->recompute;
+
+    return recompute == ASH_RECOMPUTE_SELECTIVE || (recompute == ASH_RECOMPUTE_NONE && acts->out_bf16 != NULL);
+}

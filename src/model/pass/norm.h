@@ -16,6 +16,8 @@ void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params p
 /* scratch.dx += (add) or = the gradient of x, from scratch.dnorm; the parameters' gradients go to sink. */
 void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
                        const float *x, const struct ash_norm_acts *acts, bool add);
+/* Does the backward pass recompute the normed rows? */
+bool ash_norm_is_recomputed(const struct ash_pass_step *step, const struct ash_norm_acts *acts);
 /* Does the product after a norm do the norm too? Then the normed rows exist nowhere. */
 bool ash_norm_is_fused(const struct ash_pass_step *step);
 

@@ -8,6 +8,7 @@
 #include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/cache_step.h"
+#include "model/pass/head_priv.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
@@ -116,6 +117,15 @@ void ash_pass_close(struct ash_pass *pass)
 size_t ash_pass_bytes(const struct ash_pass *pass)
 {
     return pass->acts.size_bytes;
+}
+
+size_t ash_pass_head_rows(const struct ash_pass *pass, size_t *bytes_out)
+{
+    const struct ash_acts *acts = &pass->acts;
+
+    *bytes_out = acts->logit_rows * ash_head_width(pass->model) * sizeof(float) +
+                 acts->head_rows * acts->scratch.dlogits_stride * sizeof(uint16_t);
+    return acts->head_rows;
 }
 
 int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
@@ -366,7 +376,7 @@ static int logits_of(struct ash_pass *pass, const float *rows, size_t count, flo
     for (size_t first = 0; first < count; first += some) {
         int rc;
 
-        some = ash_min(count - first, pass->acts.head_rows);
+        some = ash_min(count - first, pass->acts.logit_rows);
         ash_pass_run_logits(&pass->step, rows + first * hidden, some, logits);
         rc = memory->copy(logits_out + first * vocab, logits, some * vocab * sizeof(float));
         if (rc < 0) return rc;
@@ -397,7 +407,7 @@ int ash_pass_choose(struct ash_pass *pass, const size_t *rows, size_t count, con
     if (rc < 0) return rc;
     ash_assert(choice->vocab <= pass->model->config.vocab && count <= pass->opts.max_rows);
     for (size_t first = 0; first < count; first += some) {
-        some = ash_min(count - first, pass->acts.head_rows);
+        some = ash_min(count - first, pass->acts.logit_rows);
         ash_pass_run_logits(&pass->step, gathered + first * hidden, some, pass->acts.scratch.logits);
         pass->exec->ops->sample->choose(pass->exec, &(struct ash_sample_args){.rows = some,
                                                                               .vocab = choice->vocab,

@@ -114,9 +114,11 @@ struct ash_pass_opts {
     size_t max_rows; /* of a batch */
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
-    bool bf16_acts;   /* store what only products of bf16 read rounded to bf16. Changes no bit; needs ops that take it
+    bool bf16_acts; /* store what only products of bf16 read rounded to bf16. Changes no bit; needs ops that take it
                          (ash_ops.takes_bf16), and needs a pass on one rank and a model without adapters */
-    size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
+    /* Rows whose gradients of logits exist at once, at most, and, where those are apart from logits (bf16_acts), rows
+     * of logits. Both are rounded up to a multiple of 32. 0: as seems best. They change no bit. */
+    size_t head_rows, logit_rows;
     /* The ranks that share the pass; all zero: one rank. Their contexts are borrowed until close. The ranks of ep have
      * different batches and share the experts alone: expert rank (see slice.h) ep.rank * tp.size + tp.rank of
      * ep.size * tp.size. */
@@ -136,6 +138,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
 void ash_pass_close(struct ash_pass *pass);
 /* Bytes of activations that a pass holds. */
 size_t ash_pass_bytes(const struct ash_pass *pass);
+/* Rows whose logits (or their gradients) exist at once, and the bytes of both. */
+size_t ash_pass_head_rows(const struct ash_pass *pass, size_t *bytes_out);
 /* Bytes that it would hold with these opts, into *bytes_out. Returns 0 or -ENOMEM. */
 int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
                      struct ash_err *err);

@@ -32,20 +32,14 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
 
 #define DEVICE_LOGITS_BYTES ((size_t)8 << 30)
 
-/* On a device the logits of all rows at once, if they fit: then the output matrix's gradient is one product. 0: as the
- * pass likes it. */
-static size_t head_rows(const struct ash_exec *exec, const struct ash_model_config *config, size_t max_rows)
+/* On a device the gradients of all rows' logits at once, if they fit: then the output matrix's gradient is one product.
+ * 0: as the pass likes it. */
+static size_t head_rows(const struct ash_exec *exec, const struct ash_model_config *config, size_t max_rows,
+                        bool is_bf16)
 {
-    size_t most = DEVICE_LOGITS_BYTES / (config->vocab * sizeof(float));
+    size_t most = DEVICE_LOGITS_BYTES / (config->vocab * (is_bf16 ? sizeof(uint16_t) : sizeof(float)));
 
     return exec->memory->host_visible ? 0 : ash_min(max_rows, ash_max(most, ASH_K_GROUP));
-}
-
-size_t ash_stages_logit_rows(const struct ash_stages *stages)
-{
-    const struct ash_model_config *config = ash_model_get_config(stages->chunks[0].state.model);
-
-    return head_rows(stages->exec, config, stages->micro_batch * (size_t)stages->job->data.seq_tokens);
 }
 
 static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
@@ -55,7 +49,8 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     int rc;
 
     opts.bf16_acts = stages->exec->ops->takes_bf16;
-    opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows);
+    opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows,
+                               opts.bf16_acts && stages->job->train.precision == ASH_JOB_BF16);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
     if (ash_model_get_config(stage->state.model)->lora != NULL) /* the base is not in shared memory */

@@ -110,9 +110,6 @@ int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct
 /* Free; half-open is fine. */
 void ash_stages_close(struct ash_stages *stages);
 
-/* Rows whose logits exist at once, on a device. 0: as the pass likes it. */
-size_t ash_stages_logit_rows(const struct ash_stages *stages);
-
 /* Input of a training step. */
 struct ash_stages_task {
     const struct ash_train_source *source;

@@ -2,6 +2,7 @@
  * exactly as bf16 has E; rows far from the target's logit; what is stored as bf16 is what is stored as float32. */
 #include "unit/compute/ref_check.h"
 
+#include "base/math.h"
 #include "base/bf16.h"
 
 enum { ROWS = 6, COLS_MAX = 5000 };
@@ -32,7 +33,8 @@ static void draw_row(float *x, size_t cols, size_t target, size_t kind, uint64_t
 
 struct losses {
     size_t cols;
-    float kept[ROWS * COLS_MAX], x[ROWS * COLS_MAX], rounded[ROWS * COLS_MAX];
+    float kept[ROWS * COLS_MAX], x[ROWS * COLS_MAX], again[ROWS * COLS_MAX];
+    _Alignas(16) uint16_t rounded[ROWS * (COLS_MAX + 8)];
     float loss[ROWS], factors[ROWS], scales[ROWS];
     int32_t targets[ROWS];
     struct ash_loss_part part;
@@ -54,13 +56,13 @@ static void draw_losses(struct losses *l, size_t cols, uint64_t seed)
                                      .round_bf16 = true,
                                      .factors = l->factors};
     memcpy(l->x, l->kept, ROWS * cols * sizeof(float));
-    memcpy(l->rounded, l->kept, ROWS * cols * sizeof(float));
+    memcpy(l->again, l->kept, ROWS * cols * sizeof(float));
 }
 
 static void check_row(const struct losses *l, size_t r)
 {
     const float *e = l->x + r * l->cols;
-    const uint16_t *rounded = (const uint16_t *)(const void *)(l->rounded + r * l->cols);
+    const uint16_t *rounded = l->rounded + r * l->part.grad_stride;
     double grad[COLS_MAX], sharpness = l->part.sharpness != 0.0f ? (double)l->part.sharpness : 1.0;
     size_t target = (size_t)l->targets[r];
     double want = loss_in_double(l->kept + r * l->cols, l->cols, target, sharpness, (double)l->scales[r], grad);
@@ -95,8 +97,9 @@ static void test_relative(void **state)
         l.part.scales = l.scales;
         exec.ops->loss->cross_entropy(&exec, &l.part);
         assert_memory_equal(loss, l.loss, sizeof(loss));
-        l.part.logits = l.rounded;
-        l.part.grad_bf16 = true;
+        l.part.logits = l.again;
+        l.part.grad_bf16 = l.rounded;
+        l.part.grad_stride = ash_round_up(l.cols, ASH_LOSS_GRAD_ALIGN);
         exec.ops->loss->cross_entropy(&exec, &l.part);
         assert_memory_equal(loss, l.loss, sizeof(loss));
         for (size_t r = 0; r + 1 < ROWS; r++)

@@ -41,6 +41,7 @@ struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args)
         .out_bf16 = args->out_bf16,
         .lse = args->lse,
         .dout = args->dout,
+        .dout_bf16 = args->dout_bf16,
         .dq = args->dq,
     };
 }

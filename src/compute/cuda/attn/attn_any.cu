@@ -77,7 +77,7 @@ static __device__ inline void put_rows(const struct ash_cuda_attn &args, size_t 
                 float value = sums.all_acc[n][half * 2 + e] * inverse;
 
                 if (d >= cols) continue;
-                args.out[at + d] = value;
+                if (args.out != NULL) args.out[at + d] = value;
                 if (args.out_bf16 != NULL) args.out_bf16[at + d] = ash_f32_to_bf16(value);
             }
         if (args.lse != NULL && lane % 4 == 0 && column == 0)
@@ -249,8 +249,7 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
 
     read_rows(args, row, count, h, &rows);
     fill_queries(args, row, h, WARPS * 16, count, rows.q);
-    fill_tile(args.dout + row * args.out_stride + h * args.dim_v, args.out_stride, WARPS * 16, count, args.dim_v,
-                 rows.dout);
+    fill_douts(args, row, h, WARPS * 16, count, rows.dout);
     for (size_t base = visible_keys(args, first).begin / GROUP_KEYS * GROUP_KEYS; base < end; base += GROUP_KEYS) {
         __syncthreads();
         fill_keys(args, seq, true, g, base, end, 0, wide_k, k);
@@ -346,8 +345,7 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
 
             __syncthreads();
             fill_queries(args, row, h, BACK_ROWS, count, t.q);
-            fill_tile(args.dout + row * args.out_stride + h * args.dim_v, args.out_stride, BACK_ROWS, count,
-                         args.dim_v, t.dout);
+            fill_douts(args, row, h, BACK_ROWS, count, t.dout);
             if (threadIdx.x < count) stats[threadIdx.x] = args.stats[h * args.rows + row + threadIdx.x];
             __syncthreads();
             if (key0 < BACK_ROWS) /* else before all that see this warp's keys */

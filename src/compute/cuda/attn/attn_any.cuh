@@ -95,22 +95,41 @@ static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const 
     }
 }
 
+/* The same of rows of bf16. */
+static __device__ inline void fill_tile(const uint16_t *from, size_t stride, int rows, int count, size_t dims,
+                                        const struct shared_tile &tile)
+{
+    int wide = padded(dims);
+
+    for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
+        int row = i / wide, d = i % wide;
+
+        tile.data[row * tile.pitch + d] = row < count && d < dims ? from[row * stride + d] : 0;
+    }
+}
+
 /* Rows of q for a kernel of any dims: float32, or bf16. */
 static __device__ inline void fill_queries(const struct ash_cuda_attn &args, size_t row, size_t h, int rows, int count,
                                            const struct shared_tile &tile)
 {
     size_t at = row * args.q_stride + h * args.dim_k;
-    int wide = padded(args.dim_k);
 
-    if (args.q_bf16 == NULL) {
+    if (args.q_bf16 == NULL)
         fill_tile(args.q + at, args.q_stride, rows, count, args.dim_k, tile);
-        return;
-    }
-    for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
-        int r = i / wide, d = i % wide;
+    else
+        fill_tile(args.q_bf16 + at, args.q_stride, rows, count, args.dim_k, tile);
+}
 
-        tile.data[r * tile.pitch + d] = r < count && d < args.dim_k ? args.q_bf16[at + r * args.q_stride + d] : 0;
-    }
+/* Likewise the gradients of what attention gave. */
+static __device__ inline void fill_douts(const struct ash_cuda_attn &args, size_t row, size_t h, int rows, int count,
+                                         const struct shared_tile &tile)
+{
+    size_t at = row * args.out_stride + h * args.dim_v;
+
+    if (args.dout_bf16 == NULL)
+        fill_tile(args.dout + at, args.out_stride, rows, count, args.dim_v, tile);
+    else
+        fill_tile(args.dout_bf16 + at, args.out_stride, rows, count, args.dim_v, tile);
 }
 
 /* sum = a b^T: 16 rows of a from row_a on, N rows of b, over wide columns. */

@@ -44,6 +44,7 @@ static int bf16_class(const struct ash_attn_args *args)
     for (size_t s = 0; s < args->seq_count; s++)
         if (args->seqs[s].pos != 0 || args->seqs[s].pages != NULL) return ANY;
     if (args->q_bf16 != NULL && !is_readable(args)) return ANY;
+    if (args->dout_bf16 != NULL && (args->out_stride % 8 != 0 || (uintptr_t)args->dout_bf16 % 16 != 0)) return ANY;
     return args->dim_k == 64 ? 0 : 1;
 }
 
@@ -262,15 +263,17 @@ void ash_cuda_attn_forward_bf16(struct ash_exec *exec, const struct ash_attn_arg
     run_forward_tiled(exec, args->dim_k, &tiled);
 }
 
-/* Enqueue what the backward pass asks of rows; dout as bf16 goes to op->dout_copy. */
+/* Enqueue what the backward pass asks of rows; dout as bf16 goes to op->dout_copy unless that is NULL. */
 static void run_stats(struct ash_exec *exec, const struct ash_attn_args *args, struct ash_cuda_attn *op)
 {
     size_t wide = 16;
 
     for (op->stats_lanes = 1; wide < args->dim_v; wide *= 2)
         op->stats_lanes *= 2;
-    op->is_stats_wide = wide == args->dim_v && args->out_stride % 8 == 0 &&
-                        ((uintptr_t)args->out | (uintptr_t)args->out_bf16 | (uintptr_t)args->dout) % 16 == 0;
+    op->is_stats_wide =
+        wide == args->dim_v && args->out_stride % 8 == 0 &&
+        ((uintptr_t)args->out | (uintptr_t)args->out_bf16 | (uintptr_t)args->dout | (uintptr_t)args->dout_bf16) % 16 ==
+            0;
     ash_cuda_run(exec, ASH_KERNEL_attn_stats,
                  (struct ash_cuda_grid){
                      .x = ash_div_up(op->rows * args->heads * op->stats_lanes, THREADS), .y = 1, .threads = THREADS},
@@ -303,6 +306,7 @@ static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *ar
     struct ash_cuda_attn_tiled tiled = tiled_args(args, op), keys;
     struct boxes whole = {rows, step}, steps = {step, rows};
 
+    if (args->dout_bf16 != NULL) dout = (struct ash_cuda_bf16_rows){args->dout_bf16, op->rows, width, args->out_stride};
     tiled.tiles = op->tiles;
     tiled.tile_count = (uint32_t)tiles;
     if (rope != NULL) {
@@ -326,7 +330,7 @@ static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *ar
 
 static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_rope_args *rope)
 {
-    bool is_tiled = bf16_class(args) != ANY;
+    bool is_tiled = bf16_class(args) != ANY, copies_dout = is_tiled && args->dout_bf16 == NULL;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
     size_t copies, douts, tiles;
     char *room;
@@ -336,10 +340,10 @@ static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *arg
     op.seqs = ash_cuda_attn_seqs(exec, args);
     op.rows = rows_of(args);
     copies = is_tiled ? copy_bytes(args, op.rows) : 0;
-    douts = is_tiled ? ash_round_up(op.rows * args->heads * args->dim_v * sizeof(uint16_t), 16) : 0;
+    douts = copies_dout ? ash_round_up(op.rows * args->heads * args->dim_v * sizeof(uint16_t), 16) : 0;
     room = ash_cuda_scratch(exec, copies + douts + op.rows * args->heads * sizeof(*op.stats));
     op.copies = (uint16_t *)(void *)room;
-    op.dout_copy = is_tiled ? (uint16_t *)(void *)(room + copies) : NULL;
+    op.dout_copy = copies_dout ? (uint16_t *)(void *)(room + copies) : NULL;
     op.stats = (struct ash_cuda_attn_stats *)(void *)(room + copies + douts);
     run_stats(exec, args, &op);
     if (is_tiled)

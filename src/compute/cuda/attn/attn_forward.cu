@@ -190,12 +190,14 @@ template <int DIM> static __device__ inline void begin_block(const struct part<D
 static __device__ inline void put_two(const struct ash_cuda_attn_tiled &args, size_t at, float low, float high)
 {
     if (args.is_out_even) {
-        *(float2 *)(args.out + at) = make_float2(low, high);
+        if (args.out != NULL) *(float2 *)(args.out + at) = make_float2(low, high);
         if (args.out_bf16 != NULL) *(uint32_t *)(args.out_bf16 + at) = pack_bf16(low, high);
         return;
     }
-    args.out[at] = low;
-    args.out[at + 1] = high;
+    if (args.out != NULL) {
+        args.out[at] = low;
+        args.out[at + 1] = high;
+    }
     if (args.out_bf16 == NULL) return;
     args.out_bf16[at] = ash_f32_to_bf16(low);
     args.out_bf16[at + 1] = ash_f32_to_bf16(high);

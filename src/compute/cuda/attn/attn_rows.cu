@@ -1,5 +1,5 @@
 /* attn_rows - what is done to rows before bf16 attention reads them: float32 heads, and keys and values out of their
- * pages, become rows of bf16; and what the backward pass asks of each query row. */
+ * pages, become rows of bf16; and sums of query rows for the backward pass. */
 #include "compute/blocks.h"
 #include "compute/cuda/attn/attn.cuh"
 #include "compute/cuda/ptx/mma.cuh"
@@ -97,8 +97,8 @@ static __device__ inline void read_sixteen_wide(const float *plain, const uint16
     }
 }
 
-/* What the backward pass asks of a query row of a head, and its dout as bf16: stats_lanes threads, 16 columns each, add
- * as compute/blocks.h says. */
+/* What the backward pass asks of a query row of a head, and its dout as bf16 unless it is that already: stats_lanes
+ * threads, 16 columns each, add as compute/blocks.h says. */
 extern "C" __global__ void __launch_bounds__(256) attn_stats(const __grid_constant__ struct ash_cuda_attn args)
 {
     size_t thread = (size_t)blockIdx.x * blockDim.x + threadIdx.x, unit = thread / args.stats_lanes;
@@ -109,11 +109,11 @@ extern "C" __global__ void __launch_bounds__(256) attn_stats(const __grid_consta
     float dout[16], out[16], pairs[8], sum;
 
     if (args.is_stats_wide) {
-        read_sixteen_wide(args.dout + at, NULL, first, dout);
+        read_sixteen_wide(args.dout + at, args.dout_bf16 != NULL ? args.dout_bf16 + at : NULL, first, dout);
         read_sixteen_wide(args.out + at, args.out_bf16 != NULL ? args.out_bf16 + at : NULL, first, out);
     } else {
-        read_sixteen(args.dout + at, NULL, first, dim, dout);
-        read_sixteen(args.out + at, NULL, first, dim, out);
+        read_sixteen(args.dout + at, args.dout_bf16 != NULL ? args.dout_bf16 + at : NULL, first, dim, dout);
+        read_sixteen(args.out + at, args.out_bf16 != NULL ? args.out_bf16 + at : NULL, first, dim, out);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)

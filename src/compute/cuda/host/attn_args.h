@@ -81,6 +81,7 @@ struct ash_cuda_attn {
     const uint16_t *q_bf16;
     uint16_t *out_bf16;
     const float *dout;
+    const uint16_t *dout_bf16;
     float *dq;
     /* bf16 attention: */
     size_t rows;                       /* of q and out */

@@ -59,6 +59,9 @@ extern "C" __global__ void swiglu_back_eight(const __grid_constant__ struct ash_
 
         *(uint4 *)(args.dgate_bf16 + at) = make_uint4(a.x, b.x, c.x, d.x);
         *(uint4 *)(args.dup_bf16 + at) = make_uint4(a.y, b.y, c.y, d.y);
+        if (args.hidden_bf16 == NULL) continue;
+        *(uint4 *)(args.hidden_bf16 + i * EACH_THREAD) = make_uint4(
+            gated_two(gate.x, up.x), gated_two(gate.y, up.y), gated_two(gate.z, up.z), gated_two(gate.w, up.w));
     }
 }
 
@@ -93,11 +96,11 @@ extern "C" __global__ void swiglu_back_any(const __grid_constant__ struct ash_sw
     EACH(i, args.count)
     {
         size_t at = place_of(args.cols, args.stride, i);
-        float2 both = swiglu_gradients_bf16(read_rounded(args.gate, args.gate_bf16, at),
-                                            read_rounded(args.up, args.up_bf16, at),
-                                            read_rounded(args.dout, args.dout_bf16, i));
+        float gate = read_rounded(args.gate, args.gate_bf16, at), up = read_rounded(args.up, args.up_bf16, at);
+        float2 both = swiglu_gradients_bf16(gate, up, read_rounded(args.dout, args.dout_bf16, i));
 
         put(args.dgate, args.dgate_bf16, at, both.x);
         put(args.dup, args.dup_bf16, at, both.y);
+        if (args.hidden_bf16 != NULL) args.hidden_bf16[i] = ash_f32_to_bf16(swiglu_bf16(gate, up));
     }
 }

@@ -31,6 +31,7 @@ static void relative(struct ash_exec *exec, const struct ash_loss_part *part)
     size_t bytes = (op.part_blocks * ASH_CUDA_LOSS_PITCH + blocks) * sizeof(float);
 
     ash_assert(!ash_loss_has_gradient(part) || part->factors != NULL);
+    ash_assert(part->grad_bf16 == NULL || (part->grad_stride % 8 == 0 && (uintptr_t)part->grad_bf16 % 16 == 0));
     if (part->cols % 8 != 0 || (uintptr_t)part->logits % 16 != 0 || bytes > SHARED_BYTES_MAX ||
         units > ASH_CUDA_LOSS_UNITS_MAX) {
         ash_cuda_run(exec, ASH_KERNEL_loss_relative_any,

@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     int32_t target = part.targets[r];
     float *x = part.logits + r * part.cols, max = -INFINITY, at_target = 0.0f;
     struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
-    uint16_t *rounded = (uint16_t *)x;
+    uint16_t *rounded = part.grad_bf16 + r * part.grad_stride;
     struct loss_factors factors;
 
     if (target >= 0) {
@@ -130,7 +130,6 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
 #pragma unroll
         for (int i = 0; i < ROW_AHEAD; i++)
             values[i] = first + i * ROW_THREADS < part.cols ? x[first + i * ROW_THREADS] : 0.0f;
-        if (part.grad_bf16) __syncthreads(); /* what is rounded goes where values were that all have read by now */
 #pragma unroll
         for (int i = 0; i < ROW_AHEAD; i++) {
             size_t v = first + i * ROW_THREADS;
@@ -139,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
 
             if (v >= part.cols) continue;
             if (target >= 0 && v == (size_t)target) value = value - factors.scale;
-            if (part.grad_bf16)
+            if (part.grad_bf16 != NULL)
                 rounded[v] = ash_f32_to_bf16(value);
             else
                 x[v] = value;

@@ -204,11 +204,13 @@ static __device__ __noinline__ struct loss_row do_again(struct part_of_row own, 
 
 /* ---- E ----------------------------------------------------------------------------------------------------------- */
 
-/* Eight columns from v on, of row r: as bf16 in the first half of the row, or as floats. */
-static __device__ inline void put_eight(const struct ash_loss_part &part, float *row, unsigned v, uint4 e)
+/* Eight columns from v on, of row r: as bf16, or as floats in place of the logits. */
+static __device__ inline void put_eight(const struct ash_loss_part &part, size_t r, unsigned v, uint4 e)
 {
-    if (part.grad_bf16) {
-        *(uint4 *)((uint16_t *)row + v) = e;
+    float *row = part.logits + r * part.cols;
+
+    if (part.grad_bf16 != NULL) {
+        *(uint4 *)(part.grad_bf16 + r * part.grad_stride + v) = e;
         return;
     }
     *(float4 *)(row + v) = widen_four(make_uint2(e.x, e.y));
@@ -221,7 +223,7 @@ static __device__ inline uint32_t two_of_e(float x0, float x1, const struct refe
 }
 
 static __device__ inline void put_part(const struct ash_loss_part &part, const struct part_of_row &own,
-                                       const struct loss_row &loss, float *row)
+                                       const struct loss_row &loss, size_t r)
 {
     unsigned eights = (min((own.first + own.count) * BLOCK, own.cols) - min(own.first * BLOCK, own.cols)) / EACH_THREAD;
     uint16_t at_target = ash_f32_to_bf16(-loss.rest);
@@ -242,7 +244,7 @@ static __device__ inline void put_part(const struct ash_loss_part &part, const s
             e.z = place / 2 == 2 ? (e.z & ~mask) | value : e.z;
             e.w = place / 2 == 3 ? (e.w & ~mask) | value : e.w;
         }
-        put_eight(part, row, v, e);
+        put_eight(part, r, v, e);
     }
 }
 
@@ -255,8 +257,8 @@ static __device__ inline void put_zeros(const struct ash_loss_part &part, size_t
     if (!ash_loss_has_gradient(&part)) return;
     if (first == 0) part.factors[r] = 0.0f;
     for (unsigned v = first; v < part.cols; v += step) {
-        if (part.grad_bf16)
-            ((uint16_t *)row)[v] = 0;
+        if (part.grad_bf16 != NULL)
+            part.grad_bf16[r * part.grad_stride + v] = 0;
         else
             row[v] = 0.0f;
     }
@@ -301,7 +303,7 @@ template <unsigned CLUSTER> static __device__ inline void relative_row(const str
     loss.rest = sum_blocks(sums, blocks);
     if (!(loss.rest <= ASH_LOSS_REST_MAX)) loss = do_again<CLUSTER>(own, loss, at_target, sharpness, sums, tops);
     if (rank == 0 && threadIdx.x == 0) put_loss(part, r, loss);
-    if (ash_loss_has_gradient(&part)) put_part(part, own, loss, row);
+    if (ash_loss_has_gradient(&part)) put_part(part, own, loss, r);
 }
 
 #define RELATIVE(NAME, CLUSTER)                                                                                        \
@@ -360,10 +362,11 @@ static __device__ inline float sum_any(const float *x, size_t cols, size_t targe
     return fold_warp(lanes[threadIdx.x % WARP]);
 }
 
-/* Values become E in tiles: all have read a tile before it is written, so bf16 goes where logits were. */
-static __device__ inline void put_any(const struct ash_loss_part &part, float *row, size_t target,
+static __device__ inline void put_any(const struct ash_loss_part &part, size_t r, size_t target,
                                       const struct loss_row &loss)
 {
+    float *row = part.logits + r * part.cols;
+
     for (size_t first = 0; first < part.cols; first += ANY_AHEAD * ANY_THREADS) {
         float values[ANY_AHEAD];
 
@@ -373,15 +376,14 @@ static __device__ inline void put_any(const struct ash_loss_part &part, float *r
 
             values[i] = v < part.cols ? row[v] : 0.0f;
         }
-        __syncthreads();
 #pragma unroll
         for (int i = 0; i < ANY_AHEAD; i++) {
             size_t v = first + i * ANY_THREADS + threadIdx.x;
             uint16_t e = ash_f32_to_bf16(v == target ? -loss.rest : exponential(values[i], loss.to));
 
             if (v >= part.cols) continue;
-            if (part.grad_bf16)
-                ((uint16_t *)row)[v] = e;
+            if (part.grad_bf16 != NULL)
+                part.grad_bf16[r * part.grad_stride + v] = e;
             else
                 row[v] = ash_bf16_to_f32(e);
         }
@@ -416,5 +418,5 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     }
     if (threadIdx.x == 0) put_loss(part, r, loss);
     __syncthreads(); /* all have read the target's logit */
-    if (ash_loss_has_gradient(&part)) put_any(part, row, target, loss);
+    if (ash_loss_has_gradient(&part)) put_any(part, r, target, loss);
 }

@@ -97,7 +97,7 @@ template <int STEP>
 static __device__ inline void put_columns(const struct ash_loss_part &part, const float *x, float each, float scale,
                                           unsigned target, float *row)
 {
-    uint16_t *rounded = (uint16_t *)row;
+    uint16_t *rounded = part.grad_bf16 + (row - part.logits) / part.cols * part.grad_stride;
 
     for (unsigned v = threadIdx.x * STEP; v < (unsigned)part.cols; v += THREADS * STEP) {
         struct columns<STEP> g = load_columns<STEP>(x + v);

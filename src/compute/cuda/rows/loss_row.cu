@@ -100,14 +100,15 @@ static __device__ inline float sum_row(float *x, unsigned cols, float sharpness,
     return *total;
 }
 
-/* Gradients from exponentials, in place of the logits: as float32, or as bf16 in the first half of the row. */
+/* Gradients from exponentials: as float32 in place of the logits, or as bf16. */
 static __device__ inline void put_gradients(const struct ash_loss_part &part, const float *x, float each, float scale,
-                                            unsigned target, float *row)
+                                            unsigned target, size_t r)
 {
     unsigned cols = (unsigned)part.cols;
-    uint16_t *rounded = (uint16_t *)row;
+    float *row = part.logits + r * cols;
+    uint16_t *rounded = part.grad_bf16 + r * part.grad_stride;
 
-    if (part.grad_bf16 && cols % 4 == 0) {
+    if (part.grad_bf16 != NULL && cols % 4 == 0) {
         for (unsigned v = threadIdx.x * 4; v < cols; v += THREADS * 4) {
             float4 e = *(const float4 *)(x + v);
             unsigned own = target - v; /* 0 to 3 if the target is among these */
@@ -125,7 +126,7 @@ static __device__ inline void put_gradients(const struct ash_loss_part &part, co
         float g = x[v] * each;
 
         if (v == target) g = g - scale;
-        if (part.grad_bf16)
+        if (part.grad_bf16 != NULL)
             rounded[v] = ash_f32_to_bf16(g);
         else
             row[v] = g;
@@ -146,8 +147,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     if (target < 0) {
         if (threadIdx.x == 0) part.loss[r] = 0.0f;
-        for (unsigned v = threadIdx.x; ash_loss_has_gradient(&part) && v < cols; v += THREADS)
-            row[v] = 0.0f;
+        for (unsigned v = threadIdx.x; ash_loss_has_gradient(&part) && v < cols; v += THREADS) {
+            if (part.grad_bf16 != NULL)
+                part.grad_bf16[r * part.grad_stride + v] = 0;
+            else
+                row[v] = 0.0f;
+        }
         return;
     }
     copy_row(row, cols, x);
@@ -161,5 +166,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) part.loss[r] = log_sum - (at_target * sharpness - max);
     if (!ash_loss_has_gradient(&part)) return;
     scale = ash_loss_scale(&part, r) * sharpness;
-    put_gradients(part, x, scale / sum, scale, (unsigned)target, row);
+    put_gradients(part, x, scale / sum, scale, (unsigned)target, r);
 }

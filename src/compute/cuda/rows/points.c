@@ -68,7 +68,7 @@ static void swiglu_bf16(struct ash_exec *exec, const struct ash_swiglu_args *arg
 static void swiglu_back_bf16(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
     const uint16_t *all[] = {args->gate_bf16, args->up_bf16, args->dout_bf16, args->dgate_bf16, args->dup_bf16};
-    bool is_wide = is_eights(args->count, args->cols, args->stride);
+    bool is_wide = is_eights(args->count, args->cols, args->stride) && (uintptr_t)args->hidden_bf16 % 16 == 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         is_wide = is_wide && all[i] != NULL && (uintptr_t)all[i] % 16 == 0;

@@ -10,12 +10,14 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/assert.h"
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "model/model_priv.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
+#include "unit/sanitized.h"
 
 #define DOC_A 47
 #define DOC_B 33
@@ -142,6 +144,7 @@ static float *train(struct fixture *f, enum ash_recompute recompute, bool split,
                                  .backward = true,
                                  .recompute = recompute,
                                  .head_rows = head_rows,
+                                 .logit_rows = 1,
                                  .bf16_acts = f->exec.ops->takes_bf16};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
@@ -189,14 +192,10 @@ static const char *reference_name(void)
     return name;
 }
 
-static void check_gradients(const char *name, bool bf16)
+/* One thread and one batch of the reference against every variant. */
+static void check_variants(const char *name, const char *reference, bool bf16, const struct variant *variants,
+                           size_t count)
 {
-    const char *reference = reference_name();
-    const struct variant variants[] = {
-        {NULL, 1, ASH_RECOMPUTE_NONE, true, 0},      {NULL, 2, ASH_RECOMPUTE_SELECTIVE, false, 0},
-        {NULL, 3, ASH_RECOMPUTE_FULL, false, 8},     {NULL, 5, ASH_RECOMPUTE_SELECTIVE, true, 64},
-        {reference, 2, ASH_RECOMPUTE_FULL, true, 7},
-    };
     struct fixture f = {0};
     float losses[ROWS], other_losses[ROWS];
 
@@ -204,7 +203,7 @@ static void check_gradients(const char *name, bool bf16)
     float *grads = train(&f, ASH_RECOMPUTE_NONE, false, 0, false, losses);
     size_t bytes = ash_model_size(f.model) * sizeof(float);
     fixture_close(&f);
-    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct variant *v = &variants[i];
         fixture_open(&f, name, v->backend, v->threads, bf16);
         float *other = train(&f, v->recompute, v->split, v->head_rows, true, other_losses);
@@ -214,6 +213,34 @@ static void check_gradients(const char *name, bool bf16)
         fixture_close(&f);
     }
     free(grads);
+}
+
+static void check_gradients(const char *name, bool bf16)
+{
+    const char *reference = reference_name();
+    const struct variant variants[] = {
+        {NULL, 1, ASH_RECOMPUTE_NONE, true, 0},      {NULL, 2, ASH_RECOMPUTE_SELECTIVE, false, 0},
+        {NULL, 3, ASH_RECOMPUTE_FULL, false, 8},     {NULL, 5, ASH_RECOMPUTE_SELECTIVE, true, 64},
+        {reference, 2, ASH_RECOMPUTE_FULL, true, 7},
+    };
+
+    check_variants(name, reference, bf16, variants, ASH_COUNT(variants));
+}
+
+/* Where activations are rounded as they are stored, some are recomputed in every mode, and logits are fewer than their
+ * gradients. */
+static void test_rounded_activations(void **state)
+{
+    static const char *const name = "ref-wgmma";
+    const struct variant variants[] = {
+        {name, 2, ASH_RECOMPUTE_FULL, false, 0},
+        {name, 2, ASH_RECOMPUTE_SELECTIVE, true, 64},
+        {name, 2, ASH_RECOMPUTE_NONE, false, 32},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += SANITIZED ? 5 : 2)
+        check_variants(golden_models[i], name, true, variants, ASH_COUNT(variants));
 }
 
 static void test_gradients(void **state)
@@ -369,9 +396,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_and_pieces), cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_joined_weights),   cmocka_unit_test(test_bf16_copy),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_batch_and_pieces),    cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_rounded_activations), cmocka_unit_test(test_joined_weights),
+        cmocka_unit_test(test_bf16_copy),           cmocka_unit_test(test_refusals),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
