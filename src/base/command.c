@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,10 +62,13 @@ static _Noreturn void become(const struct ash_command *command, const struct pip
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0); /* so that it ends with all that it started */
+    for (const char *const *entry = command->env; entry != NULL && *entry != NULL; entry++)
+        putenv((char *)(uintptr_t)*entry);
     dup2(pipes->fds[IN][0], STDIN_FILENO);
     dup2(pipes->fds[OUT][1], STDOUT_FILENO);
     dup2(pipes->fds[ERR][1], STDERR_FILENO);
-    execvp(command->argv[0], (char *const *)command->argv);
+    if (command->network_fd == 0 || setns(command->network_fd, CLONE_NEWNET) == 0)
+        execvp(command->argv[0], (char *const *)command->argv);
     cause = errno;
     if (write(pipes->fds[REPORT][1], &cause, sizeof(cause)) < 0) _exit(EXIT_NOT_FOUND - 1);
     _exit(EXIT_NOT_FOUND);
@@ -176,6 +181,25 @@ int ash_command_run(const struct ash_command *command, struct ash_command_result
     close_pipes(&pipes);
     signal(SIGPIPE, kept);
     return rc < 0 ? fail(command, rc, err) : 0;
+}
+
+int ash_command_output(const struct ash_command *command, struct ash_str *out_out, struct ash_err *err)
+{
+    struct ash_command_result result;
+    int rc = ash_command_run(command, &result, err);
+
+    if (rc == 0 && result.code != 0) {
+        const char *said = result.err.size_bytes > 0 ? result.err.data : result.out.data;
+
+        rc = ash_err_set(err, -EIO, "%s ends with %d: %.*s", command->argv[0], result.code, (int)strcspn(said, "\n"),
+                         said);
+    }
+    if (rc == 0 && out_out != NULL) {
+        *out_out = result.out;
+        result.out = (struct ash_str){0};
+    }
+    ash_command_free(&result);
+    return rc;
 }
 
 void ash_command_free(struct ash_command_result *result)

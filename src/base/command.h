@@ -11,6 +11,8 @@
 struct ash_command {
     const char *const *argv; /* the program, found in PATH, and its words; NULL-terminated */
     const char *input;       /* its standard input; NULL: none */
+    const char *const *env;  /* "NAME=value" beside this process's; NULL-terminated, or NULL */
+    int network_fd;          /* of the network namespace that it runs in; 0: this process's */
     double limit_s;          /* it is killed after so long */
 };
 
@@ -23,6 +25,9 @@ struct ash_command_result {
  * -ETIMEDOUT, -EFBIG or another negative errno; the sentence names the program. The caller frees *result_out with
  * ash_command_free, whatever was returned. */
 int ash_command_run(const struct ash_command *command, struct ash_command_result *result_out, struct ash_err *err);
+/* The same where an exit code other than 0 is -EIO, with the first line of its messages. Otherwise its output goes to
+ * *out_out, which the caller frees; NULL: it is not wanted. */
+int ash_command_output(const struct ash_command *command, struct ash_str *out_out, struct ash_err *err);
 /* Frees what a result holds. */
 void ash_command_free(struct ash_command_result *result);
 

@@ -2,97 +2,14 @@
 #include "orchestrate/node_action.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/socket.h"
+#include "base/command.h"
 #include "orchestrate/budget/drains.h"
 #include "orchestrate/kubernetes/node.h"
-
-#define OUTPUT_BYTES_MAX ((size_t)16 << 20)
-#define WORDS_MAX 16
-
-extern char **environ;
-
-/* A command and its output. */
-struct command {
-    const char *words[WORDS_MAX];
-};
-
-/* ---- running ----------------------------------------------------------------------------------------------------- */
-
-/* Read a child's output until it ends or the deadline. Returns 0 or -ETIMEDOUT. */
-static int read_output(int fd, uint64_t deadline_ns, struct ash_str *output)
-{
-    char block[4096];
-
-    for (;;) {
-        struct pollfd entry = {.fd = fd, .events = POLLIN};
-        int count = poll(&entry, 1, ash_deadline_ms(deadline_ns));
-        ssize_t got;
-
-        if (count == 0) return -ETIMEDOUT;
-        if (count < 0 && errno == EINTR) continue;
-        got = read(fd, block, sizeof(block));
-        if (got <= 0) return 0;
-        if (output->size_bytes < OUTPUT_BYTES_MAX) ash_str_add(output, block, (size_t)got);
-    }
-}
-
-static int start(const struct command *command, char *const *environment, int write_fd, pid_t *child_out)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    int rc;
-
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, write_fd, 1);
-    posix_spawn_file_actions_adddup2(&actions, write_fd, 2);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    rc = posix_spawnp(child_out, command->words[0], &actions, &attributes, (char *const *)(uintptr_t)command->words,
-                      environment != NULL ? environment : environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    return -rc;
-}
-
-/* Run a command in a new process group, `seconds` at most. Returns 0 if it exited with 0. */
-static int run(const struct command *command, char *const *environment, double seconds, struct ash_str *output,
-               struct ash_err *err)
-{
-    int pipe_fds[2], status = 0, rc;
-    pid_t child = 0;
-
-    if (pipe2(pipe_fds, O_CLOEXEC) < 0) return ash_err_set(err, -errno, "no pipe: %s", strerror(errno));
-    rc = start(command, environment, pipe_fds[1], &child);
-    close(pipe_fds[1]);
-    if (rc < 0) {
-        close(pipe_fds[0]);
-        return ash_err_set(err, rc, "%s cannot be started: %s", command->words[0], strerror(-rc));
-    }
-    rc = read_output(pipe_fds[0], ash_deadline_in(seconds), output);
-    close(pipe_fds[0]);
-    if (rc < 0) kill(-child, SIGKILL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (rc < 0) return ash_err_set(err, rc, "%s took more than %g s and was stopped", command->words[0], seconds);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-    return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
-}
 
 /* Record it in the shared drains file, if there is one; the cluster has `nodes`. -EBUSY: beyond the budget. */
 static int write_down(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate, size_t nodes,
@@ -128,10 +45,10 @@ static const char *slurm_reason(enum ash_node_fate fate)
 static int count_slurm(const struct ash_node_action_opts *opts, const char *node, size_t *nodes_out, size_t *out_out,
                        struct ash_err *err)
 {
-    struct command list = {{"sinfo", "-h", "-N", "-o", "%N %T", NULL}};
+    static const char *const list[] = {"sinfo", "-h", "-N", "-o", "%N %T", NULL};
     struct ash_str output = {0};
     char *line, *last = NULL, before[256] = "";
-    int rc = run(&list, NULL, opts->seconds, &output, err);
+    int rc = ash_command_output(&(struct ash_command){.argv = list, .limit_s = opts->seconds}, &output, err);
 
     *nodes_out = *out_out = 0;
     line = rc == 0 && output.data != NULL ? strtok_r(output.data, "\n", &last) : NULL;
@@ -152,9 +69,12 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
                      struct ash_err *err)
 {
     char name[300];
-    struct command drain = {{"scontrol", "update", name, "State=DRAIN", slurm_reason(fate), NULL}};
-    struct command resume = {{"scontrol", "update", name, "State=RESUME", NULL}};
-    struct ash_str output = {0};
+    const char *const words[] = {"scontrol",
+                                 "update",
+                                 name,
+                                 fate == ASH_FATE_KEEP ? "State=RESUME" : "State=DRAIN",
+                                 fate == ASH_FATE_KEEP ? NULL : slurm_reason(fate),
+                                 NULL};
     size_t nodes = 0, out = 0;
     int rc = 0;
 
@@ -164,9 +84,7 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
         rc = ash_drains_refuse(out, nodes, "are out already", opts->share_max, node, err);
     if (rc == 0) rc = write_down(opts, node, fate, nodes, err);
     if (rc == 0) prepare(opts, fate);
-    if (rc == 0) rc = run(fate == ASH_FATE_KEEP ? &resume : &drain, NULL, opts->seconds, &output, err);
-    ash_str_fini(&output);
-    return rc;
+    return rc == 0 ? ash_command_output(&(struct ash_command){.argv = words, .limit_s = opts->seconds}, NULL, err) : rc;
 }
 
 /* ---- Kubernetes -------------------------------------------------------------------------------------------------- */
@@ -213,32 +131,20 @@ static int describe_kubernetes(const char *node, const struct ash_kube_node_mark
 static int run_command(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                        const char *reason, struct ash_err *err)
 {
-    struct ash_str node_text = {0}, fate_text = {0}, reason_text = {0}, output = {0};
-    struct command command = {{"sh", "-c", opts->command, NULL}};
-    size_t count = 0;
-    char **all;
-    int rc;
+    struct ash_str node_text = {0}, fate_text = {0}, reason_text = {0};
+    const char *const words[] = {"sh", "-c", opts->command, NULL};
+    int rc = ash_str_addf(&node_text, "NODE=%s", node);
 
-    while (environ[count] != NULL)
-        count++;
-    all = calloc(count + 4, sizeof(*all));
-    ash_str_addf(&node_text, "NODE=%s", node);
-    ash_str_addf(&fate_text, "FATE=%s", fate_name(fate));
-    ash_str_addf(&reason_text, "REASON=%s", reason);
-    rc = all != NULL && reason_text.data != NULL ? 0 : ash_err_set(err, -ENOMEM, "no memory for a command");
+    if (rc == 0) rc = ash_str_addf(&fate_text, "FATE=%s", fate_name(fate));
+    if (rc == 0) rc = ash_str_addf(&reason_text, "REASON=%s", reason);
+    rc = rc < 0 ? ash_err_set(err, rc, "no memory for a command") : write_down(opts, node, fate, opts->nodes, err);
     if (rc == 0) {
-        memcpy(all, environ, count * sizeof(*all));
-        all[count] = node_text.data;
-        all[count + 1] = fate_text.data;
-        all[count + 2] = reason_text.data;
-        rc = write_down(opts, node, fate, opts->nodes, err);
-    }
-    if (rc == 0) {
+        const char *const env[] = {node_text.data, fate_text.data, reason_text.data, NULL};
+
         prepare(opts, fate);
-        rc = run(&command, all, opts->seconds, &output, err);
+        rc = ash_command_output(&(struct ash_command){.argv = words, .env = env, .limit_s = opts->seconds}, NULL, err);
     }
-    free(all);
-    ash_str_fini(&node_text), ash_str_fini(&fate_text), ash_str_fini(&reason_text), ash_str_fini(&output);
+    ash_str_fini(&node_text), ash_str_fini(&fate_text), ash_str_fini(&reason_text);
     return rc;
 }
 

@@ -260,14 +260,11 @@ static int ask(const char *const *argv, void (*parse)(char *text, struct ash_str
                struct ash_err *err)
 {
     const struct ash_command command = {.argv = argv, .limit_s = ANSWER_S};
-    struct ash_command_result result;
-    int rc = ash_command_run(&command, &result, err);
+    struct ash_str text = {0};
+    int rc = ash_command_output(&command, &text, err);
 
-    if (rc == 0 && result.code != 0)
-        rc = ash_err_set(err, -EIO, "%s ends with %d: %.*s", argv[0], result.code, (int)strcspn(result.err.data, "\n"),
-                         result.err.data);
-    if (rc == 0) parse(result.out.data, out);
-    ash_command_free(&result);
+    if (rc == 0) parse(text.data, out);
+    ash_str_fini(&text);
     return rc;
 }
 

@@ -6,19 +6,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/command.h"
 
 #define WORDS_MAX 16
-#define SAID_BYTES 200
+#define LIMIT_S 60.0 /* of one program */
 
 struct ash_netns {
     int home_fd, switch_fd; /* -1: not there */
@@ -40,34 +38,16 @@ int ash_netns_enter(const struct ash_netns *netns, size_t node)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-static _Noreturn void become(int network_fd, char *const *words, int said_fd)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(said_fd, STDERR_FILENO);
-    if (setns(network_fd, CLONE_NEWNET) == 0) execvp(words[0], words);
-    _exit(errno == ENOENT ? 127 : 126);
-}
-
-/* A program's output, as one line. */
-static void read_said(int fd, char *said, size_t room)
-{
-    size_t filled = 0;
-    ssize_t got;
-
-    while (filled + 1 < room && (got = read(fd, said + filled, room - 1 - filled)) > 0)
-        filled += (size_t)got;
-    said[filled] = '\0';
-    said[strcspn(said, "\n")] = '\0';
-}
-
 /* Run a program in a network: words, separated by single spaces. */
 static int run_in(int network_fd, struct ash_err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static int run_in(int network_fd, struct ash_err *err, const char *format, ...)
 {
-    char text[256], copy[256], said[SAID_BYTES], *words[WORDS_MAX + 1] = {NULL}, *rest = copy;
-    int fds[2], status = 0;
-    pid_t pid;
+    char text[256], copy[256], *rest = copy;
+    const char *words[WORDS_MAX + 1] = {NULL};
+    const struct ash_command command = {.argv = words, .limit_s = LIMIT_S, .network_fd = network_fd};
+    struct ash_command_result result;
     va_list args;
+    int rc;
 
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
@@ -75,19 +55,14 @@ static int run_in(int network_fd, struct ash_err *err, const char *format, ...)
     memcpy(copy, text, sizeof(copy));
     for (size_t i = 0; i < WORDS_MAX && rest != NULL; i++)
         words[i] = strsep(&rest, " ");
-    if (pipe2(fds, O_CLOEXEC) < 0) return ash_err_set(err, -errno, "%s cannot be run: %s", words[0], strerror(errno));
-    pid = fork();
-    if (pid == 0) become(network_fd, words, fds[1]);
-    close(fds[1]);
-    if (pid > 0) read_said(fds[0], said, sizeof(said));
-    close(fds[0]);
-    if (pid < 0 || waitpid(pid, &status, 0) < 0)
-        return ash_err_set(err, -errno, "%s cannot be run: %s", words[0], strerror(errno));
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return ash_err_set(err, -ENOENT, "networks of their own for nodes need the program %s (Debian: iproute2)",
-                           words[0]);
-    return ash_err_set(err, -EIO, "networks of their own for nodes cannot be had: \"%s\" failed: %s", text, said);
+    rc = ash_command_run(&command, &result, err);
+    if (rc == -ENOENT)
+        ash_err_set(err, rc, "networks of their own for nodes need the program %s (Debian: iproute2)", words[0]);
+    if (rc == 0 && result.code != 0)
+        rc = ash_err_set(err, -EIO, "networks of their own for nodes cannot be had: \"%s\" failed: %.*s", text,
+                         (int)strcspn(result.err.data, "\n"), result.err.data);
+    ash_command_free(&result);
+    return rc;
 }
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */

@@ -20,21 +20,10 @@
  * than 0 is -EIO with its message. */
 static int run(const char *const *argv, const char *input, struct ash_str *text_out, struct ash_err *err)
 {
-    struct ash_command_result result;
-    int rc = ash_command_run(&(struct ash_command){argv, input, LIMIT_S}, &result, err);
+    const struct ash_command command = {.argv = argv, .input = input, .limit_s = LIMIT_S};
+    int rc = ash_command_output(&command, text_out, err);
 
-    if (rc == -ENOENT) ash_err_prefix(err, rc, "Slurm is not installed here");
-    if (rc == 0 && result.code != 0) {
-        size_t length = strcspn(result.err.data, "\n");
-
-        rc = ash_err_set(err, -EIO, "%s: %.*s", argv[0], (int)length, result.err.data);
-    }
-    if (rc == 0 && text_out != NULL) {
-        *text_out = result.out;
-        result.out = (struct ash_str){0};
-    }
-    ash_command_free(&result);
-    return rc;
+    return rc == -ENOENT ? ash_err_prefix(err, rc, "Slurm is not installed here") : rc;
 }
 
 static bool is_here(void)

@@ -17,7 +17,7 @@ static int run(const char *script, const char *input, double limit_s, struct ash
 {
     const char *const words[] = {"sh", "-c", script, NULL};
 
-    return ash_command_run(&(struct ash_command){words, input, limit_s}, result, err);
+    return ash_command_run(&(struct ash_command){.argv = words, .input = input, .limit_s = limit_s}, result, err);
 }
 
 static void test_output(void **state)
@@ -73,9 +73,28 @@ static void test_limits(void **state)
     assert_true(ash_clock_ns() - start < UINT64_C(20000000000));
     assert_int_equal(run("yes", NULL, 60, &result, &err), -EFBIG);
     ash_command_free(&result);
-    assert_int_equal(ash_command_run(&(struct ash_command){nothing, NULL, 5}, &result, &err), -ENOENT);
+    assert_int_equal(ash_command_run(&(struct ash_command){.argv = nothing, .limit_s = 5}, &result, &err), -ENOENT);
     assert_non_null(strstr(err.text, "/no/such/program"));
     ash_command_free(&result);
+}
+
+static void test_sentences_and_environment(void **state)
+{
+    static const char *const env[] = {"NODE=n7", "REASON=two words", NULL};
+    static const char *const good[] = {"sh", "-c", "printf '%s|%s|%s' \"$NODE\" \"$REASON\" \"${PATH:+path}\"", NULL};
+    static const char *const bad[] = {"sh", "-c", "echo first >&2; echo second >&2; exit 3", NULL};
+    struct ash_str text = {0}, untouched = {0};
+    struct ash_err err = {0};
+    (void)state;
+
+    assert_int_equal(ash_command_output(&(struct ash_command){.argv = good, .env = env, .limit_s = 10}, &text, &err),
+                     0);
+    assert_string_equal(text.data, "n7|two words|path");
+    ash_str_fini(&text);
+    assert_null(getenv("REASON")); /* this process's is as it was */
+    assert_int_equal(ash_command_output(&(struct ash_command){.argv = bad, .limit_s = 10}, &untouched, &err), -EIO);
+    assert_string_equal(err.text, "sh ends with 3: first");
+    assert_null(untouched.data);
 }
 
 /* A shell reads every quoted word back as it was. */
@@ -100,7 +119,8 @@ static void test_quote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_output), cmocka_unit_test(test_input),
-                                       cmocka_unit_test(test_limits), cmocka_unit_test(test_quote)};
+                                       cmocka_unit_test(test_sentences_and_environment), cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_quote)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
