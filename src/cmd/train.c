@@ -100,8 +100,9 @@ static const struct ash_cmd_usage reward_usage = {
 
 static const struct ash_cmd_usage distill_usage = {
     .synopsis = "ashlar distill JOB.yaml [section.setting=value ...] --out DIR\nashlar distill --resume --out DIR",
-    .about = "Trains a model on another model's distributions over examples: `ashlar train` with\n"
-             "train.method=distill. Losses and names are those of TRL's GKD.",
+    .about = "Trains a model on another model's distributions over examples of `ashlar data chat`, or over token\n"
+             "shards of `ashlar data tokenize`: `ashlar train` with train.method=distill. Losses and names are those\n"
+             "of TRL's GKD.",
     .examples =
         "  ashlar distill job.yaml model.from=models/small distill.teacher=models/large data.train=data/chat \\\n"
         "      --out runs/small",

@@ -1,5 +1,6 @@
-/* post: a teacher, whose distributions over the rows of examples are learned. It is whole on every rank that ends with
- * the loss, its weights mapped from their files; a micro-batch runs through it before its backward pass. */
+/* post: a teacher, whose distributions over the rows of examples or of plain text are learned. It is whole on every
+ * rank that ends with the loss, its weights mapped from their files; a micro-batch runs through it before its backward
+ * pass, which learns them. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -97,7 +98,8 @@ int ash_post_open_distill(struct ash_post *post, struct ash_err *err)
     post->distill = calloc(1, sizeof(*post->distill));
     if (post->distill == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     post->distill->job = post->job;
-    rc = ash_post_open_examples(post, ASH_EXAMPLES_SINGLE, err);
+    /* token shards need no source: they are the trainer's own */
+    rc = ash_examples_exist(post->job->data.train) ? ash_post_open_examples(post, ASH_EXAMPLES_SINGLE, err) : 0;
     if (rc == 0) rc = open_teacher(post->distill, err);
     if (rc < 0) return rc;
     post->parts.teacher = &post->distill->teacher;

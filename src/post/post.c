@@ -129,5 +129,7 @@ void ash_post_close(struct ash_post *post)
 
 const struct ash_trainer_parts *ash_post_parts(const struct ash_post *post)
 {
-    return post->parts.train != NULL || post->parts.lora != NULL ? &post->parts : NULL;
+    const struct ash_trainer_parts *parts = &post->parts;
+
+    return parts->train != NULL || parts->lora != NULL || parts->teacher != NULL ? parts : NULL;
 }

@@ -53,7 +53,8 @@ void ash_kto_close(struct ash_kto *kto);
 /* The mean gain of other pairs' answers over the reference; at least 0. Of the current step. */
 double ash_kto_baseline(const struct ash_kto *kto);
 
-/* distill.c: examples, and the teacher of train.method=distill. On error post is for ash_post_close. */
+/* distill.c: examples if data.train has any, and the teacher of train.method=distill. On error post is for
+ * ash_post_close. */
 int ash_post_open_distill(struct ash_post *post, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_distill_close(struct ash_distill *distill);

@@ -104,6 +104,17 @@ meshes="mesh.tp=2"
 alike dpo dpo.yaml dpo.loss=kto dpo.undesirable_weight=0.5
 meshes="mesh.tp=2 mesh.pp=2"
 alike distill sft.yaml distill.teacher="$SCRATCH/start" distill.beta=0.3 distill.temperature=2 distill.sft_weight=0.5
+# a teacher over plain text: token shards in place of examples; nothing is to be learned from itself
+post train plain job.yaml train.steps=3 schedule.warmup=0
+expect 0 "a teacher of plain text"
+meshes="mesh.dp=2 mesh.pp=2"
+alike distill job.yaml distill.teacher="$SCRATCH/plain/model" schedule.warmup=0 train.steps=6 train.save_every=3 train.valid_every=3
+grep -q '"valid_loss"' "$SCRATCH/one/log.jsonl" || fail "distillation on shards has no validation"
+post distill itself job.yaml model.from="$SCRATCH/plain/model" distill.teacher="$SCRATCH/plain/model" schedule.warmup=0 train.steps=1
+expect 0 "its own teacher on shards"
+grep -q '"loss":0,' "$SCRATCH/itself/log.jsonl" || fail "a model differs from itself: $(cat "$SCRATCH/itself/log.jsonl")"
+post distill itself2 job.yaml distill.teacher="$SCRATCH/plain/model" data.train="$SCRATCH/pairs"
+expect_error 2 "a teacher over pairs" "holds pairs" "learns from examples"
 meshes="mesh.fsdp=2 mesh.tp=2"
 alike sft lora.yaml lora.rank=4 lora.targets=all-linear lora.dropout=0.1
 [ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"

@@ -12,6 +12,7 @@
 #include "observe/agent/parts.h"
 #include "observe/exporter/process.h"
 #include "observe/page/page.h"
+#include "observe/page/recent.h"
 #include "observe/page/servers.h"
 #include "observe/ranks/rank_steps.h"
 
@@ -71,18 +72,25 @@ static void send_verdict(void *ctx, struct ash_http_exchange *exchange)
     send_json(exchange, verdict_json(ctx));
 }
 
-/* Data of the page: this node and the ranks on it. */
+/* Data of the page: this node and the processes on it; with ?recent=1 those that run, and a little longer. */
 static void send_board(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_agent *agent = ctx;
     json_t *nodes = json_array(), *ranks = json_array(), *servers = json_array();
+    char pages[ASH_FOLDER_ID_BYTES] = "";
 
     json_array_append_new(nodes, verdict_json(agent));
     if (agent->opts.source.pages != NULL) {
-        ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, NULL, 0, ranks);
+        ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, ranks);
         ash_servers_json(agent->opts.source.pages, servers);
+        ash_folder_id(agent->opts.source.pages, pages);
     }
-    send_json(exchange, json_pack("{s:o, s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "servers", servers, "runs"));
+    if (ash_http_query(exchange, "recent") != NULL) {
+        ash_recent_keep(ranks, ash_clock_wall_s());
+        ash_recent_keep(servers, ash_clock_wall_s());
+    }
+    send_json(exchange, json_pack("{s:o, s:o, s:o, s:[], s:s}", "nodes", nodes, "ranks", ranks, "servers", servers,
+                                  "runs", "pages", pages));
 }
 
 /* Parts of this node; the page requests one node at a time. */

@@ -17,6 +17,7 @@
 #include "infra/topology/topology.h"
 #include "http/fetch.h"
 #include "observe/page/page.h"
+#include "observe/page/recent.h"
 #include "observe/page/run_curves.h"
 #include "observe/page/servers.h"
 #include "observe/ranks/rank_steps.h"
@@ -123,8 +124,13 @@ static void *asker_main(void *arg)
 
 /* ---- data of the page -------------------------------------------------------------------------------------------- */
 
-static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, json_t *servers)
+/* Returns whether an agent has the folder of ranks on this machine: then they are there already. */
+static bool add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, json_t *servers)
 {
+    char own[ASH_FOLDER_ID_BYTES] = "";
+    bool has_own = false;
+
+    if (board->opts.pages != NULL) ash_folder_id(board->opts.pages, own);
     pthread_mutex_lock(&board->lock);
     for (size_t i = 0; i < board->opts.agent_count; i++) {
         const char *address = board->opts.agents[i];
@@ -133,6 +139,8 @@ static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, js
             json_array_extend(nodes, json_object_get(board->answers[i], "nodes"));
             json_array_extend(ranks, json_object_get(board->answers[i], "ranks"));
             json_array_extend(servers, json_object_get(board->answers[i], "servers"));
+            const char *pages = json_string_value(json_object_get(board->answers[i], "pages"));
+            has_own |= own[0] != '\0' && pages != NULL && strcmp(pages, own) == 0;
         } else if (board->was_asked[i]) {
             json_t *node = json_pack("{s:s, s:s, s:[]}", "node", address, "status", "not answering", "findings");
 
@@ -141,6 +149,23 @@ static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, js
         }
     }
     pthread_mutex_unlock(&board->lock);
+    return has_own;
+}
+
+/* Ranks of the runs that are named, ended or not; without names those that run, and those that have just ended. */
+static void add_processes(struct ash_board *board, json_t *nodes, json_t *ranks, json_t *servers)
+{
+    bool has_own = add_agents(board, nodes, ranks, servers);
+
+    if (!has_own && board->opts.pages != NULL) {
+        ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, ranks);
+        ash_servers_json(board->opts.pages, servers);
+    }
+    if (board->opts.run_count > 0)
+        ash_recent_keep_runs(ranks, board->run_ids, board->opts.run_count);
+    else
+        ash_recent_keep(ranks, ash_clock_wall_s());
+    ash_recent_keep(servers, ash_clock_wall_s());
 }
 
 static void add_runs(struct ash_board *board, json_t *runs)
@@ -161,11 +186,7 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
     char *text = NULL;
 
     if (board->frozen == NULL) {
-        add_agents(board, nodes, ranks, servers);
-        if (board->opts.pages != NULL) {
-            ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, board->run_ids, board->opts.run_count, ranks);
-            ash_servers_json(board->opts.pages, servers);
-        }
+        add_processes(board, nodes, ranks, servers);
         add_runs(board, runs);
         json = json_pack("{s:O, s:O, s:O, s:O}", "nodes", nodes, "ranks", ranks, "runs", runs, "servers", servers);
         text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

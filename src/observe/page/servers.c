@@ -174,6 +174,12 @@ static json_t *requests_json(const struct ash_server_rings *server, double now_s
     return list;
 }
 
+/* The end of the last pass, in seconds since 1970; 0: there was none. */
+static double seen_s(const struct ash_server_rings *server)
+{
+    return server->passes.count > 0 ? seconds_of(server, ash_server_pass(server, server->passes.count - 1)->end_ns) : 0;
+}
+
 json_t *ash_server_json(const struct ash_server_rings *server, double now_s)
 {
     struct ash_request_record plain = {0};
@@ -188,6 +194,7 @@ json_t *ash_server_json(const struct ash_server_rings *server, double now_s)
     json_object_set_new(json, "first", latencies(server, first_token_s));
     json_object_set_new(json, "inter", latencies(server, inter_token_s));
     json_object_set_new(json, "queue", latencies(server, queue_s));
+    json_object_set_new(json, "seen", json_real(isfinite(seen_s(server)) ? seen_s(server) : 0));
     set_curves(json, server, now_s);
     return json;
 }

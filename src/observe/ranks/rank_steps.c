@@ -94,14 +94,14 @@ static json_t *axes_json(const struct ash_rank_steps *rank, bool wants_place)
     return list;
 }
 
-static bool is_among(const char *run_id, const char *const *run_ids, size_t run_count)
+/* When the last step began, in seconds since 1970; 0: there was none. */
+static double seen_s(const struct ash_rank_steps *rank)
 {
-    for (size_t i = 0; i < run_count; i++)
-        if (strcmp(run_id, run_ids[i]) == 0) return true;
-    return run_count == 0;
+    if (rank->view.count == 0) return 0;
+    return ((double)ash_rank_step(rank, rank->view.count - 1)->start_ns + (double)rank->view.wall_ns) * 1e-9;
 }
 
-void ash_rank_steps_json(const char *dir, size_t most, const char *const *run_ids, size_t run_count, json_t *ranks)
+void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks)
 {
     struct ash_rank_set set = {0};
 
@@ -109,12 +109,11 @@ void ash_rank_steps_json(const char *dir, size_t most, const char *const *run_id
     for (size_t i = 0; i < set.count; i++) {
         const struct ash_rank_steps *rank = &set.ranks[i];
 
-        if (!is_among(rank->run_id, run_ids, run_count)) continue;
-        json_array_append_new(ranks,
-                              json_pack("{s:s, s:s, s:s, s:I, s:i, s:b, s:o, s:o, s:o}", "job", rank->job, "run",
-                                        rank->run, ASH_RUN_ID_LABEL, rank->run_id, "rank", (json_int_t)rank->rank,
-                                        "pid", (int)rank->pid, "alive", rank->is_alive, "mesh", axes_json(rank, false),
-                                        "at", axes_json(rank, true), "steps", steps_json(rank, most)));
+        json_array_append_new(ranks, json_pack("{s:s, s:s, s:s, s:I, s:i, s:b, s:f, s:o, s:o, s:o}", "job", rank->job,
+                                               "run", rank->run, ASH_RUN_ID_LABEL, rank->run_id, "rank",
+                                               (json_int_t)rank->rank, "pid", (int)rank->pid, "alive", rank->is_alive,
+                                               "seen", seen_s(rank), "mesh", axes_json(rank, false), "at",
+                                               axes_json(rank, true), "steps", steps_json(rank, most)));
     }
     ash_rank_set_fini(&set);
 }

@@ -32,8 +32,7 @@ int ash_rank_set_load(struct ash_rank_set *set, const char *dir, struct ash_err 
 void ash_rank_set_fini(struct ash_rank_set *set);
 /* Record `index` of a rank. */
 const struct ash_step_record *ash_rank_step(const struct ash_rank_steps *rank, size_t index);
-/* Append to ranks (an array) the page's data: the last `most` steps of each rank; of these runs only (observe/
- * run_id.h), unless run_count is 0. */
-void ash_rank_steps_json(const char *dir, size_t most, const char *const *run_ids, size_t run_count, json_t *ranks);
+/* Append to ranks (an array) the page's data: the last `most` steps of each rank. */
+void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks);
 
 #endif

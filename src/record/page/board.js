@@ -251,7 +251,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
 async function follow() {
     try {
-        const response = await fetch("v1/board", { headers, cache: "no-store" });
+        const response = await fetch("v1/board?recent=1", { headers, cache: "no-store" });
         if (!response.ok) throw new Error(response.status === 401 ? "a token is needed: add #token=... to the address" : "the server answered " + response.status);
         board = await response.json();
         heard = Date.now();
