@@ -109,6 +109,8 @@ void ash_http_exchange_put(struct ash_http_exchange *exchange);
 void ash_http_add_header(struct ash_http_exchange *exchange, const char *name, const char *value);
 /* Respond. Takes body's memory and leaves it empty. type is borrowed for good. */
 void ash_http_respond(struct ash_http_exchange *exchange, unsigned status, const char *type, struct ash_str *body);
+/* Respond with a page: `write` appends the document, whose scripts and styles carry the nonce. */
+void ash_http_respond_page(struct ash_http_exchange *exchange, int (*write)(const char *nonce, struct ash_str *out));
 
 /* Appends the available bytes to out. Returns 1 if more will come (then ash_http_wake signals them), 0 at the end,
  * negative to break the connection. On the thread that writes; must not block. */

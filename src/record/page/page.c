@@ -1,9 +1,8 @@
-/* The page's parts are files of this folder, joined here: slots between {{ and }} in board.html are replaced. */
+/* The page's parts are files of this folder; they fill the slots of board.html. */
 #include "record/page/page.h"
 
-#include <string.h>
-
 #include "base/assert.h"
+#include "base/slots.h"
 
 extern const char ash_embed_board_html[], ash_embed_board_css[], ash_embed_board_js[], ash_embed_curves_js[],
     ash_embed_places_js[];
@@ -25,47 +24,31 @@ static int add_script_json(struct ash_str *page, const char *text)
     return rc;
 }
 
-/* Fill a slot of the page. */
-static int fill_slot(const char *name, size_t name_bytes, const char *nonce, const char *data, struct ash_str *out)
+static int write_page(const char *nonce, const char *policy, const char *data, struct ash_str *out)
 {
-    const struct {
-        const char *name, *text;
-    } slots[] = {{"nonce", nonce},
-                 {"policy", data != NULL ? FROZEN_POLICY : ""},
-                 {"css", ash_embed_board_css},
-                 {"places", ash_embed_places_js},
-                 {"curves", ash_embed_curves_js},
-                 {"script", ash_embed_board_js}};
+    const struct ash_slot slots[] = {{"nonce", nonce},
+                                     {"policy", policy},
+                                     {"data", data},
+                                     {"css", ash_embed_board_css},
+                                     {"places", ash_embed_places_js},
+                                     {"curves", ash_embed_curves_js},
+                                     {"script", ash_embed_board_js}};
 
-    if (strncmp("data", name, name_bytes) == 0) return data != NULL ? add_script_json(out, data) : 0;
-    for (size_t i = 0; i < ASH_COUNT(slots); i++)
-        if (strncmp(slots[i].name, name, name_bytes) == 0) return ash_str_adds(out, slots[i].text);
-    ash_assert(!"a slot of the page has no text");
-    return 0;
-}
-
-static int join(const char *nonce, const char *data, struct ash_str *out)
-{
-    const char *at = ash_embed_board_html;
-    int rc = 0;
-
-    for (const char *open = strstr(at, "{{"); open != NULL && rc == 0; open = strstr(at, "{{")) {
-        const char *end = strstr(open, "}}");
-
-        ash_assert(end != NULL);
-        rc = ash_str_add(out, at, (size_t)(open - at));
-        if (rc == 0) rc = fill_slot(open + 2, (size_t)(end - open) - 2, nonce, data, out);
-        at = end + 2;
-    }
-    return rc == 0 ? ash_str_adds(out, at) : rc;
+    return ash_slots_fill(ash_embed_board_html, slots, ASH_COUNT(slots), out);
 }
 
 int ash_page_write_live(const char *nonce, struct ash_str *out)
 {
-    return join(nonce, NULL, out);
+    return write_page(nonce, "", "", out);
 }
 
 int ash_page_write_frozen(const char *data, struct ash_str *out)
 {
-    return join(FROZEN_NONCE, data, out);
+    struct ash_str json = {0};
+    int rc = ash_str_adds(&json, "");
+
+    if (rc == 0) rc = add_script_json(&json, data);
+    if (rc == 0) rc = write_page(FROZEN_NONCE, FROZEN_POLICY, json.data, out);
+    ash_str_fini(&json);
+    return rc;
 }
