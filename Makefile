@@ -7,7 +7,7 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run check test bench install dist fmt clean coverage docs gpu-bundle rl
+.PHONY: help configure build run check test bench install dist fmt clean coverage docs pictures gpu-bundle rl
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make check    for every edit, a minute: format, floors, names, ratchets, lint, quick tests"
@@ -19,6 +19,7 @@ help:
 	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
 	@echo "make coverage line and branch coverage of the test suite"
 	@echo "make docs     write what the documentation takes from the program and from scripts: reference, figures, history"
+	@echo "make pictures take the pictures of the documentation from a run (minutes; needs Chromium and Node.js)"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
 
 configure:
@@ -57,6 +58,10 @@ docs: configure
 	@scripts/dashboards.py deploy/grafana
 	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 	@bench/history/table.py bench/history docs/performance-rows.md
+
+pictures: configure
+	@cmake --build $(BUILD) --target ashlar standin_nvml > /dev/null
+	@scripts/pictures.sh $(BUILD) docs
 
 gpu-bundle:
 	@scripts/gpu_bundle.sh

@@ -34,16 +34,16 @@ mkdir -p "$scratch/tree/dev" "$scratch/pages"
 echo '6,1,1,-;Linux version 6.1' > "$scratch/tree/dev/kmsg"
 echo 'SwitchName=leaf-7 Nodes=node-[1-4]' > "$scratch/topology.conf"
 start train "$ashlar" launch --procs 2 train examples/quickstart.yaml --out "$scratch/sums" --pages "$scratch/pages" \
-    mesh.dp=2 train.global_batch=64 train.steps=100000 train.valid_every=10
+    mesh.dp=2 train.steps=100000 train.valid_every=20
 start serve "$ashlar" serve --model tests/golden/stories260K --served-model-name stories --port 0 --pages "$scratch/pages"
 start agent "$ashlar" agent --port 0 --pages "$scratch/pages" --root "$scratch/tree" --nvml "$build/standin/libnvidia-ml.so.1" \
     --node node-1 --state ''
 wait_for 'ready after' "$scratch/serve"
 wait_for http "$scratch/agent"
 port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$scratch/serve")
-start load "$ashlar" bench serve --url "http://127.0.0.1:$port" --model stories --requests 100000 --rate 4
-wait_for '"step": *40,' "$scratch/sums/log.jsonl"
-start dash "$ashlar" dash "$scratch/sums" --port 0 --agents "$(url agent | sed 's|http://||')" --pages "$scratch/pages" --topology "$scratch/topology.conf"
+start load "$ashlar" bench serve --url "http://127.0.0.1:$port" --model stories --requests 100000 --rate 2 --prompt-tokens 96 --answer-tokens 96 --vocab 512
+wait_for '"step": *150,' "$scratch/sums/log.jsonl"
+start dash "$ashlar" dash "$scratch/sums" --port 0 --agents "$(url agent | sed 's|http://||')" --pages '' --topology "$scratch/topology.conf"
 wait_for http "$scratch/dash"
 echo '4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.' >> "$scratch/tree/dev/kmsg"
 
@@ -60,14 +60,14 @@ press='const press = (id, ...keys) => { const e = document.getElementById(id); e
 cat > "$scratch/jobs.json" << END
 [{"url": "file://$PWD/runs/quickstart/report.html", "out": "$out/report.png", "width": 880, "ready": "document.querySelectorAll('svg path').length >= 5"},
  {"url": "$(url dash)", "out": "$out/dash.png",
-  "ready": "document.querySelector('#alert-list li.out') && /question|cmpl/.test(document.getElementById('server-list').textContent) && document.querySelectorAll('#run-list svg path').length >= 3"},
- {"url": "$(url agent)", "out": "$out/node.png", "act": $(node -p 'JSON.stringify(process.argv[1])' "$press await seen(() => document.querySelector('#alert-list li.out')); press('nodes', 'Home', 'Enter');"),
+  "ready": "document.querySelector('#alert-list li.out') && /cmpl/.test(document.getElementById('server-list').textContent) && document.querySelectorAll('#run-list svg path').length >= 3"},
+ {"url": "$(url agent)", "out": "$out/node.png", "part": "#cluster", "act": $(node -p 'JSON.stringify(process.argv[1])' "$press await seen(() => document.querySelector('#alert-list li.out')); press('nodes', 'Home', 'Enter');"),
   "ready": "/GPUs: 8, not healthy: 1/.test(document.getElementById('node').textContent)"},
  {"url": "$(url many)", "out": "$out/mesh.png", "width": 560, "part": "#mesh",
   "act": $(node -p 'JSON.stringify(process.argv[1])' "$press await seen(() => /510 at the pace/.test(document.getElementById('mesh-legend').textContent)); press('places', 'Home', ...Array(9).fill('ArrowDown'), ...Array(5).fill('ArrowRight'), 'Enter');"),
   "ready": "/rank77/.test(document.getElementById('place').textContent)"},
  {"url": "http://127.0.0.1:$port", "out": "$out/chat.png", "width": 900, "height": 600,
-  "act": "while (!document.querySelector('#model option')) await new Promise((r) => setTimeout(r, 100)); const t = document.getElementById('text'); t.value = 'Once upon a time'; t.dispatchEvent(new Event('input')); document.getElementById('ask').requestSubmit();",
+  "act": "while (!document.querySelector('#model option')) await new Promise((r) => setTimeout(r, 100)); const t = document.getElementById('text'); t.value = 'Once upon a time'; document.getElementById('temperature').value = '0'; document.getElementById('max_tokens').value = '120'; t.dispatchEvent(new Event('input')); document.getElementById('ask').requestSubmit();",
   "ready": "/tokens.s/.test(document.getElementById('messages').textContent) && document.getElementById('stop').hidden"}]
 END
 node scripts/pictures.mjs "$browser" "$scratch/profile" "$scratch/jobs.json"

@@ -268,6 +268,8 @@ const baseTests = {
         await set({ temperature: "0", max_tokens: "8" });
         assert.match(await ask("Once upon a time"), /there was a little/);
         assert.match(await page.locator("#state").textContent(), /no chat template/);
+        await set({ max_tokens: "" }); // without a limit it goes on, far beyond the 16 tokens of the API's default
+        assert.ok((await ask(" and")).length > 200, "a text stops early");
         forgive(/status of 400/);
     },
 };

@@ -154,21 +154,19 @@ function drawRanks() {
 
 /* A line through points, at most one for each pixel: the least and the most of each column. */
 function chart(points, label) {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "path"), text = document.createElementNS(svg.namespaceURI, "text");
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "path"), box = make("figure");
     svg.setAttribute("class", "small");
     svg.setAttribute("viewBox", "0 0 600 130");
     svg.setAttribute("preserveAspectRatio", "none");
     const good = points.filter((p) => Number.isFinite(p[1]));
-    text.setAttribute("x", 2); text.setAttribute("y", 11);
-    text.textContent = label + (good.length ? " " + short(good[good.length - 1][1]) : "");
-    svg.append(text);
-    if (good.length < 2) return svg;
+    box.append(make("figcaption", label + (good.length ? " " + short(good[good.length - 1][1]) : "")), svg);
+    if (good.length < 2) return box;
     const x0 = good[0][0], x1 = good[good.length - 1][0], ys = good.map((p) => p[1]), low = ys.reduce((a, b) => Math.min(a, b)), high = ys.reduce((a, b) => Math.max(a, b));
     const parts = [];
-    for (const [x, y] of good) parts.push(((x - x0) / (x1 - x0 || 1) * 600).toFixed(1) + " " + (126 - (y - low) / (high - low || 1) * 108).toFixed(1));
+    for (const [x, y] of good) parts.push(((x - x0) / (x1 - x0 || 1) * 600).toFixed(1) + " " + (126 - (y - low) / (high - low || 1) * 122).toFixed(1));
     path.setAttribute("d", "M" + parts.join("L"));
     svg.append(path);
-    return svg;
+    return box;
 }
 
 /* A bar of shares with its words below. */
@@ -225,10 +223,11 @@ function drawServers() {
     const servers = board.servers || [];
     find("servers").hidden = servers.length === 0;
     find("server-list").replaceChildren(...servers.map((server) => {
-        const box = make("article"), now = server.now, idle = !server.alive;
+        const box = make("article"), charts = make("div", undefined, "row"), now = server.now, idle = !server.alive;
         box.append(make("h3", server.name), make("p", (idle ? "ended; " : "") + (idle ? 0 : now.running) + " running, " + (idle ? 0 : now.waiting) + " waiting, " + count(server.requests) + " requests, cache " + percent(now.pages ? now.held / now.pages : null) + " held, " + percent(now.hit_share) + " of prompts found in it" + (now.preemptions ? ", " + count(now.preemptions) + " preemptions" : ""), "standing"));
         for (const [key, label] of [["answer_tokens_s", "answer tokens/s"], ["prompt_tokens_s", "prompt tokens/s"], ["running", "requests in a pass"], ["waiting", "requests waiting"], ["held", "share of the cache held"]])
-            if (server[key].some((p) => p[1] > 0)) box.append(chart(server[key], label + ", last 5 min:"));
+            if (server[key].some((p) => p[1] > 0)) charts.append(chart(server[key], label + ":"));
+        box.append(make("figcaption", "The last five minutes"), charts);
         box.append(table(["of the last requests", "p50", "p90", "p99"], [["first token", server.first], ["between tokens", server.inter], ["queue", server.queue]].map(([name, values]) => [name, ...values.map(ms)])));
         box.append(table(["request", "", "prompt", "cached", "answer", "queue", "first", "between", "came"], server.last.map((r) => [r.id || "-", r.outcome, count(r.prompt), count(r.cached), count(r.answer), ms(r.queue), ms(r.first), ms(r.inter), r.ago === null ? "-" : span(r.ago) + " ago"])));
         return box;

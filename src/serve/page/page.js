@@ -206,7 +206,8 @@ function body(writing) {
   };
   const messages = toSend(writing);
   if (!state.isBase) return { ...common, messages, tools: readTools() };
-  return { ...common, prompt: messages.map((message) => message.content).join("") };
+  // Without a limit a text goes on to its end or the context's; completions alone would stop after 16 tokens.
+  return { ...common, n_predict: common.max_tokens === undefined ? -1 : undefined, prompt: messages.map((message) => message.content).join("") };
 }
 function takeCalls(message, deltas) {
   message.tool_calls ??= [];
