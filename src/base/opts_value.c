@@ -210,6 +210,19 @@ static int push_item(struct ash_opts *opts, struct ash_opt_slot *slot, const cha
     return 0;
 }
 
+/* The first comma that ends an item, or NULL. "\," is a comma within it, and loses its backslash. */
+static char *end_item(char *text)
+{
+    char *to = text, *from = text;
+
+    for (; *from != '\0' && *from != ','; from++) {
+        if (from[0] == '\\' && from[1] == ',') from++;
+        *to++ = *from;
+    }
+    if (to < from) memset(to, '\0', (size_t)(from - to));
+    return *from == ',' ? from : NULL;
+}
+
 static int push_comma_separated(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                                 struct ash_err *err)
 {
@@ -217,7 +230,7 @@ static int push_comma_separated(struct ash_opts *opts, struct ash_opt_slot *slot
     int rc = items == NULL ? no_memory(slot, source, err) : 0;
 
     while (rc == 0 && items != NULL && items[0] != '\0') {
-        char *comma = strchr(items, ',');
+        char *comma = end_item(items);
         if (comma != NULL) *comma = '\0';
         if (items[0] != '\0') rc = push_item(opts, slot, items, source, err);
         items = comma != NULL ? comma + 1 : NULL;

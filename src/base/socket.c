@@ -101,6 +101,11 @@ int ash_socket_listen(const char *host, int port, struct ash_err *err)
     return fd >= 0 ? fd : ash_err_set(err, fd, "cannot listen on port %d: %s", port, strerror(-fd));
 }
 
+const char *ash_socket_job_host(const char *host)
+{
+    return host != NULL && (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0) ? host : NULL;
+}
+
 /* Bound while no other process is, then open to a listener of the same port. */
 static int reserve_at(const struct addrinfo *at)
 {

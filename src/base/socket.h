@@ -16,6 +16,9 @@ int ash_deadline_ms(uint64_t deadline_ns);
 /* Listen on all interfaces at port (0: any), or at host's address where host is not NULL. Returns a descriptor or a
  * negative errno. */
 int ash_socket_listen(const char *host, int port, struct ash_err *err);
+/* The address to listen at for a job whose ranks meet at host: host if that is a loopback address, which no other
+ * machine reaches, else NULL: all interfaces. */
+const char *ash_socket_job_host(const char *host);
 /* Reserve a port on all interfaces: a free one, and not one of those that the system gives to connections.
  * Until the descriptor is closed no other process can reserve it, and ash_socket_listen() works there, also in other
  * processes. port_out gets the port. Returns the descriptor, which the caller closes, or a negative errno. */

@@ -307,9 +307,9 @@ static int be_alone(struct ash_group_root *root, struct ash_err *err)
 }
 
 /* A socket that is polled: accepting from it must not wait. */
-static int listen_quietly(struct ash_err *err)
+static int listen_quietly(const char *host, struct ash_err *err)
 {
-    int fd = ash_socket_listen(NULL, 0, err);
+    int fd = ash_socket_listen(host, 0, err);
 
     if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     return fd;
@@ -334,9 +334,9 @@ int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group
     if (rc < 0) goto fail;
     root->id |= 1; /* not 0 */
     if (env->size > 1 || env->joins || opts->job_dir != NULL) {
-        rc = root->listen_fd = listen_quietly(err);
+        rc = root->listen_fd = listen_quietly(ash_socket_job_host(root->host), err);
         if (rc < 0) goto fail;
-        rc = root->net_fd = ash_socket_listen(NULL, 0, err);
+        rc = root->net_fd = ash_socket_listen(ash_socket_job_host(root->host), 0, err);
         if (rc < 0) goto fail;
     }
     rc = env->joins ? join_running(root, local, err) : env->size == 1 ? be_alone(root, err) : join(root, local, err);

@@ -63,6 +63,14 @@ launcher=$!
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/killed/log.jsonl"
 folder=$(job_folder $launcher)
 [ -d "$folder" ] || fail "no folder of the job: $folder"
+# a job of one machine cannot be reached from others
+python3 - $(pgrep -P $launcher) << 'PY' || fail "a rank listens for other machines"
+import glob, os, re, sys
+inodes = {m.group(1) for pid in sys.argv[1:] for fd in glob.glob(f"/proc/{pid}/fd/*") if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd)))}
+rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}").readlines()[1:]]
+heard = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
+sys.exit(not heard or any(not address.startswith("0100007F:") for address in heard))
+PY
 kill -9 $launcher
 swept() { [ ! -e "$folder" ]; }
 wait_for "the end of its ranks" swept || fail "a killed launcher leaves $folder"

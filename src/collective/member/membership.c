@@ -64,7 +64,8 @@ static void on_over(struct ash_membership *agent, const struct ash_member_event 
 static void open_door(struct ash_membership *agent, bool is_first)
 {
     agent->wants_door = is_first && agent->opts.port > 0;
-    if (agent->wants_door && agent->door_fd < 0) agent->door_fd = ash_socket_listen(NULL, agent->opts.port, NULL);
+    if (agent->wants_door && agent->door_fd < 0)
+        agent->door_fd = ash_socket_listen(ash_socket_job_host(agent->host), agent->opts.port, NULL);
     if (!is_first && agent->door_fd >= 0) {
         close(agent->door_fd);
         agent->door_fd = -1;

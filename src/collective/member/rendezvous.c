@@ -91,7 +91,7 @@ int ash_rendezvous_open(struct ash_rendezvous *r, int listen_fd, struct ash_err 
     r->deadline_ns = ash_deadline_in(r->timeout_s);
     if (r->rank == 0) {
         if (is_unknown(r->host)) return unknown_host(r, err);
-        r->fd = listen_fd >= 0 ? dup(listen_fd) : ash_socket_listen(NULL, r->port, err);
+        r->fd = listen_fd >= 0 ? dup(listen_fd) : ash_socket_listen(ash_socket_job_host(r->host), r->port, err);
         if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank 0 cannot listen for the others");
         snprintf(r->own_address, sizeof(r->own_address), "%s", r->host);
         return 0;

@@ -26,6 +26,11 @@
 #define WORDS_MAX 64
 #define COMPLAINT_BYTES 1024 /* of standard error: the last */
 
+/* Interpreters are often shims, which start the real one. */
+#define NO_FORK                                                                                                        \
+    " (reward programs may start no processes: name the interpreter itself, such as /usr/bin/python3, not a script "   \
+    "that looks for it)"
+
 struct ash_program {
     char *command; /* cut into words */
     char *words[WORDS_MAX];
@@ -169,8 +174,8 @@ static int give_up(struct ash_program *program, int rc, const char *what, struct
     begin = end;
     while (begin > 0 && program->complaint[begin - 1] != '\n')
         begin--;
-    ash_err_set(err, rc, "the program '%s' %s%s%.200s", program->words[0], what, end > begin ? "; it said: " : "",
-                program->complaint + begin);
+    ash_err_set(err, rc, "the program '%s' %s%s%.200s%s", program->words[0], what, end > begin ? "; it said: " : "",
+                program->complaint + begin, strstr(program->complaint + begin, "fork") != NULL ? NO_FORK : "");
     kill_program(program);
     return rc;
 }

@@ -149,6 +149,11 @@ static void test_strings_and_lists(void **state)
     set(sample, "train.stops", "x,y,,z");
     assert_int_equal(sample->train.stops.count, 3);
     assert_string_equal(sample->train.stops.items[2], "z");
+    set(sample, "train.stops", "a\\,b,\\d{1\\,3},\\"); /* a comma of an item, and other backslashes */
+    assert_int_equal(sample->train.stops.count, 3);
+    assert_string_equal(sample->train.stops.items[0], "a,b");
+    assert_string_equal(sample->train.stops.items[1], "\\d{1,3}");
+    assert_string_equal(sample->train.stops.items[2], "\\");
     set(sample, "train.stops", "w"); /* another source starts anew */
     assert_int_equal(sample->train.stops.count, 1);
     set(sample, "train.stops", "");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -168,6 +169,30 @@ static void test_it_can_do_nothing_else(void **state)
     assert_int_equal(access("/var/tmp/ashlar-reward-was-here", F_OK), -1);
 }
 
+/* A shim starts the real interpreter, which needs a process. */
+static void test_a_shim(void **state)
+{
+    struct ash_program *program = NULL;
+    struct ash_err err = {0};
+    char path[] = "/var/tmp/ashlar-test-shim-XXXXXX" /* /tmp of a program is private */;
+    int fd = mkstemp(path), rc;
+    static const char script[] = "#!/bin/sh\nv=$(/bin/true)\nexec /bin/cat\n";
+    double value;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, script, sizeof(script) - 1), sizeof(script) - 1);
+    assert_int_equal(fchmod(fd, 0755), 0);
+    close(fd);
+    rc = ash_program_open(path, NULL, &program, &err);
+    if (rc == 0) rc = ash_program_ask(program, "{}", &value, &err);
+    ash_program_close(program);
+    unlink(path);
+    if (rc == -ENOTSUP) skip();
+    assert_true(rc < 0);
+    if (strstr(err.text, "name the interpreter itself") == NULL) fail_msg("%s", err.text);
+}
+
 static void test_a_program_that_is_not_there(void **state)
 {
     struct ash_program *program = NULL;
@@ -187,6 +212,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_program_says_what_answers_are_worth),
         cmocka_unit_test(test_what_goes_wrong_is_told),
         cmocka_unit_test(test_it_can_do_nothing_else),
+        cmocka_unit_test(test_a_shim),
         cmocka_unit_test(test_a_program_that_is_not_there),
     };
 
