@@ -40,6 +40,10 @@ for figure in docs/figures/*.svg; do
     grep -q "(.*${figure##*/})" "${pages[@]}" || fail "no page shows $figure"
 done
 
+# Pages say what is, not what was done on which day (examples of files may have dates).
+awk 'FNR == 1 { code = 0 } /^[ \t]*```/ { code = !code } !code && /20[0-9][0-9]-[01][0-9]-[0-3][0-9]/ { print FILENAME ":" FNR ": " $0 }' docs/*.md docs/kernels/*.md docs/tutorials/*.md > "$SCRATCH/days"
+[ -s "$SCRATCH/days" ] && fail "pages name days: $(head -n 3 "$SCRATCH/days")"
+
 # The version is the program's.
 version=$("$ASHLAR" --version | sed -n '1s/^ashlar \([0-9.]*\) .*/\1/p')
 grep -q "^Version ${version:-none}\." README.md || fail "README.md does not name version $version"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The tutorials, as a reader types them: every `$ ` line of a ```console block runs in order, in a copy of what it needs, and every
-# state hash that the page on several processes shows comes out. Long runs are cut short: the environment overrides job files.
+# The tutorials, as a reader types them: every `$ ` line of a ```console block runs in order, in a copy of the files that it needs.
+# Every state hash that the page on several processes shows comes out, and every line of the page on planning. Long runs are cut short:
+# the environment overrides job files.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 export PATH=$SCRATCH/bin:$PATH
 mkdir -p "$SCRATCH/bin"
@@ -30,10 +31,18 @@ shows_hashes() {
         grep -q "$hash" "$SCRATCH/$1.log" || fail "$page shows state $hash, which did not come out"
     done
 }
+# shows_lines NAME: every line of output in the page came out.
+shows_lines() {
+    local page=$SOURCE/docs/tutorials/$1.md line
+    while IFS= read -r line; do
+        grep -qxF -- "$line" "$SCRATCH/$1.log" || fail "$page shows a line that did not come out: $line"
+    done < <(awk '/^```console/ { on = 1; next } /^```/ { on = 0 } on && !/^\$ / && !/^$/' "$page")
+}
 short=(ASHLAR_TRAIN_STEPS=6 ASHLAR_SCHEDULE_WARMUP=2 ASHLAR_TRAIN_VALID_EVERY=3 ASHLAR_TRAIN_SAVE_EVERY=3)
 run_page train-your-own-text "${short[@]}"
 run_page fine-tune
 run_page several-processes
 shows_hashes several-processes
 run_page plan-a-cluster
+shows_lines plan-a-cluster
 finish
