@@ -3,6 +3,7 @@
 Prometheus by tests/e2e/dashboards.sh."""
 import json
 import pathlib
+import re
 import sys
 
 # title, [(query, legend)], unit, width of 24
@@ -12,7 +13,7 @@ BOARDS = {
         ("Must be drained", [('sum(ashlar_node_status{status=~"drain.*"}) or vector(0)', "nodes")], "short", 6),
         ("Sources that do not answer", [("count(ashlar_collector_up == 0) or vector(0)", "sources")], "short", 6),
         ("Kernel events", [("sum by (kind) (increase(ashlar_kernel_events_total[1h]))", "{{kind}}")], "short", 12),
-        ("Processor in use", [('1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[1m]))', "{{instance}}")], "percentunit", 12),
+        ("Processor in use", [('1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[$__rate_interval]))', "{{instance}}")], "percentunit", 12),
         ("Memory available", [("node_memory_MemAvailable_bytes", "{{instance}}")], "bytes", 12),
         ("GPUs", [("sum(ashlar_gpus)", "GPUs")], "short", 12),
     ]),
@@ -28,26 +29,26 @@ BOARDS = {
         ("Last XID (DCGM's meaning)", [("DCGM_FI_DEV_XID_ERRORS", "{{instance}} GPU {{gpu}}")], "short", 12),
         ("XIDs in the kernel log", [("sum by (code, pci_bus_id) (ashlar_xid_total) or vector(0)", "XID {{code}} {{pci_bus_id}}")], "short", 12),
         ("Load", [("node_load1", "{{instance}}")], "short", 12),
-        ("Waiting for a processor", [("rate(node_pressure_cpu_waiting_seconds_total[1m])", "{{instance}}")], "percentunit", 12),
+        ("Waiting for a processor", [("rate(node_pressure_cpu_waiting_seconds_total[$__rate_interval])", "{{instance}}")], "percentunit", 12),
     ]),
     "network": ("Ashlar: network", [
-        ("Received", [('sum by (instance, device) (rate(node_network_receive_bytes_total{device!="lo"}[1m]))', "{{instance}} {{device}}")], "Bps", 12),
-        ("Sent", [('sum by (instance, device) (rate(node_network_transmit_bytes_total{device!="lo"}[1m]))', "{{instance}} {{device}}")], "Bps", 12),
-        ("EFA sent", [("sum by (instance, device) (rate(node_amazonefa_tx_bytes[1m]))", "{{instance}} {{device}}")], "Bps", 12),
+        ("Received", [('sum by (instance, device) (rate(node_network_receive_bytes_total{device!="lo"}[$__rate_interval]))', "{{instance}} {{device}}")], "Bps", 12),
+        ("Sent", [('sum by (instance, device) (rate(node_network_transmit_bytes_total{device!="lo"}[$__rate_interval]))', "{{instance}} {{device}}")], "Bps", 12),
+        ("EFA sent", [("sum by (instance, device) (rate(node_amazonefa_tx_bytes[$__rate_interval]))", "{{instance}} {{device}}")], "Bps", 12),
         ("EFA drops and timeouts", [("increase(node_amazonefa_rx_drops[10m])", "drops {{device}}"), ("increase(node_amazonefa_retrans_timeout_events[10m])", "timeouts {{device}}")], "short", 12),
-        ("InfiniBand received", [("rate(node_infiniband_port_data_received_bytes_total[1m])", "{{instance}} {{device}}")], "Bps", 12),
+        ("InfiniBand received", [("rate(node_infiniband_port_data_received_bytes_total[$__rate_interval])", "{{instance}} {{device}}")], "Bps", 12),
         ("InfiniBand links lost", [("increase(node_infiniband_link_downed_total[1h])", "{{instance}} {{device}}")], "short", 12),
-        ("TCP timeouts", [("rate(node_netstat_TcpExt_TCPTimeouts[1m])", "{{instance}}")], "short", 12),
+        ("TCP timeouts", [("rate(node_netstat_TcpExt_TCPTimeouts[$__rate_interval])", "{{instance}}")], "short", 12),
         ("Link changes", [("increase(node_network_carrier_changes_total[1h])", "{{instance}} {{device}}")], "short", 12),
     ]),
     "storage": ("Ashlar: storage", [
         ("Free", [("node_filesystem_avail_bytes / node_filesystem_size_bytes", "{{instance}} {{mountpoint}}")], "percentunit", 12),
         ("Time to answer", [("ashlar_mount_probe_seconds", "{{instance}} {{mountpoint}}")], "s", 12),
         ("Does not answer", [("node_filesystem_device_error", "{{instance}} {{mountpoint}}")], "short", 12),
-        ("Read", [("sum by (instance, device) (rate(node_disk_read_bytes_total[1m]))", "{{instance}} {{device}}")], "Bps", 12),
-        ("Written", [("sum by (instance, device) (rate(node_disk_written_bytes_total[1m]))", "{{instance}} {{device}}")], "Bps", 12),
-        ("Stalled on storage", [("rate(node_pressure_io_stalled_seconds_total[1m])", "{{instance}}")], "percentunit", 12),
-        ("Lustre", [("sum by (fs, op) (rate(ashlar_lustre_bytes_total[1m]))", "{{fs}} {{op}}")], "Bps", 12),
+        ("Read", [("sum by (instance, device) (rate(node_disk_read_bytes_total[$__rate_interval]))", "{{instance}} {{device}}")], "Bps", 12),
+        ("Written", [("sum by (instance, device) (rate(node_disk_written_bytes_total[$__rate_interval]))", "{{instance}} {{device}}")], "Bps", 12),
+        ("Stalled on storage", [("rate(node_pressure_io_stalled_seconds_total[$__rate_interval])", "{{instance}}")], "percentunit", 12),
+        ("Lustre", [("sum by (fs, op) (rate(ashlar_lustre_bytes_total[$__rate_interval]))", "{{fs}} {{op}}")], "Bps", 12),
         ("Lustre evictions", [("ashlar_lustre_evictions", "{{target}}")], "short", 12),
         ("Drive media errors", [("ashlar_nvme_media_errors_total", "{{instance}} {{device}}")], "short", 12),
         ("Drive heat", [("ashlar_nvme_temperature_celsius", "{{instance}} {{device}}")], "celsius", 12),
@@ -58,18 +59,18 @@ BOARDS = {
         ("Learning rate", [("ashlar_train_learning_rate", "{{run}}")], "short", 8),
         ("Gradient norm", [("ashlar_train_gradient_norm", "{{run}}")], "short", 8),
         ("Step", [("max by (run) (ashlar_rank_step)", "{{run}}")], "short", 8),
-        ("Parts of a rank's time", [("sum by (part) (rate(ashlar_rank_part_seconds_total[1m]))", "{{part}}")], "s", 12),
+        ("Parts of a rank's time", [("sum by (part) (rate(ashlar_rank_part_seconds_total[$__rate_interval]))", "{{part}}")], "s", 12),
         ("Own work by rank", [("ashlar_rank_own_seconds", "rank {{rank}}")], "s", 12),
-        ("Time in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_seconds_total[1m]))", "{{axis}} {{op}}")], "percentunit", 12),
-        ("Bytes in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_bytes_total[1m]))", "{{axis}} {{op}}")], "Bps", 12),
+        ("Time in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_seconds_total[$__rate_interval]))", "{{axis}} {{op}}")], "percentunit", 12),
+        ("Bytes in collectives by axis", [("sum by (axis, op) (rate(ashlar_collective_bytes_total[$__rate_interval]))", "{{axis}} {{op}}")], "Bps", 12),
         ("Ranks that were killed", [("count(ashlar_process_up == 0) or vector(0)", "ranks")], "short", 12),
         ("MFU", [("ashlar:run_mfu:share1m", "{{run}}")], "percentunit", 12),
     ]),
     "goodput": ("Ashlar: goodput", [
-        ("Share of time that computes", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="compute"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
-        ("Waiting for data", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="data"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
-        ("Exposed communication", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="comm"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
-        ("Between steps", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="other"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
+        ("Share of time that computes", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="compute"}[$__rate_interval])) / sum by (run) (rate(ashlar_rank_part_seconds_total[$__rate_interval]))', "{{run}}")], "percentunit", 12),
+        ("Waiting for data", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="data"}[$__rate_interval])) / sum by (run) (rate(ashlar_rank_part_seconds_total[$__rate_interval]))', "{{run}}")], "percentunit", 12),
+        ("Exposed communication", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="comm"}[$__rate_interval])) / sum by (run) (rate(ashlar_rank_part_seconds_total[$__rate_interval]))', "{{run}}")], "percentunit", 12),
+        ("Between steps", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="other"}[$__rate_interval])) / sum by (run) (rate(ashlar_rank_part_seconds_total[$__rate_interval]))', "{{run}}")], "percentunit", 12),
     ]),
     "queue": ("Ashlar: queue", [
         ("Jobs by state", [("sum by (state) (ashlar_queue_jobs)", "{{state}}")], "short", 12),
@@ -86,12 +87,40 @@ BOARDS = {
     "serving": ("Ashlar: serving", [
         ("Requests running", [("vllm:num_requests_running", "{{model_name}}")], "short", 12),
         ("Requests waiting", [("vllm:num_requests_waiting", "{{model_name}}")], "short", 12),
-        ("Tokens written per second", [("rate(vllm:generation_tokens_total[1m])", "{{model_name}}")], "short", 12),
+        ("Tokens written per second", [("rate(vllm:generation_tokens_total[$__rate_interval])", "{{model_name}}")], "short", 12),
         ("Time to first token, 95th percentile", [("histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))", "p95")], "s", 12),
         ("KV cache in use", [("vllm:kv_cache_usage_perc", "{{model_name}}")], "percentunit", 12),
-        ("Engine steps", [("rate(ashlar_engine_steps_total[1m])", "steps")], "short", 12),
+        ("Engine steps", [("rate(ashlar_engine_steps_total[$__rate_interval])", "steps")], "short", 12),
     ]),
 }
+
+# label, a metric whose values of it are offered, the metrics that it selects (a regular expression)
+VARIABLES = {
+    "cluster": [("instance", "ashlar_node_status", ".*")],
+    "node": [("instance", "ashlar_node_status", ".*"), ("gpu", "DCGM_FI_DEV_GPU_TEMP", "DCGM_.*")],
+    "network": [("instance", "node_load1", ".*")],
+    "storage": [("instance", "node_load1", ".*")],
+    "training": [("run", "ashlar_rank_step", ".*")],
+    "goodput": [("run", "ashlar_rank_step", ".*")],
+    "queue": [("partition", "ashlar_queue_jobs", "ashlar_queue_(jobs|wait_.*)")],
+    "serving": [("model_name", "vllm:num_requests_running", "vllm:.*")],
+}
+METRIC = re.compile(r"\b((?:ashlar|node|DCGM|vllm)[_:][A-Za-z0-9_:]+)(?:\{([^}]*)\})?")
+
+
+def select(query, variables):
+    """The query with a matcher for each variable; a metric without the label stays, unless a value is chosen."""
+    def one(found):
+        matchers = [found[2]] if found[2] else []
+        matchers += [f'{label}=~"${label}"' for label, _, metrics in variables if re.fullmatch(metrics, found[1])]
+        return found[1] + ("{" + ",".join(matchers) + "}" if matchers else "")
+    return METRIC.sub(one, query)
+
+
+def variable(label, metric):
+    return {"name": label, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "query": {"query": f"label_values({metric}, {label})", "refId": label}, "refresh": 2, "sort": 1, "multi": True,
+            "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
 
 
 def panel(number, title, queries, unit, width, x, y):
@@ -108,11 +137,13 @@ def dashboard(name, title, rows):
     for number, (head, queries, unit, width) in enumerate(rows, 1):
         if x + width > 24:
             x, y = 0, y + 8
-        panels.append(panel(number, head, queries, unit, width, x, y))
+        selected = [(select(query, VARIABLES[name]), legend) for query, legend in queries]
+        panels.append(panel(number, head, selected, unit, width, x, y))
         x += width
     return {"uid": f"ashlar-{name}", "title": title, "tags": ["ashlar"], "schemaVersion": 39, "editable": True, "refresh": "15s",
             "time": {"from": "now-1h", "to": "now"}, "timezone": "browser", "annotations": {"list": []}, "links": [],
-            "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]},
+            "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]
+                                    + [variable(label, metric) for label, metric, _ in VARIABLES[name]]},
             "panels": panels}
 
 

@@ -16,8 +16,9 @@ static int print_totals(const struct ash_loss_totals *totals, bool as_json, stru
 
     if (!as_json) {
         printf("loss           %.5f nats per token\nperplexity     %.4f\nbits per byte  %.5f\ntokens         %zu in "
-               "%zu window%s\n",
-               loss, perplexity, bits_per_byte, totals->tokens, totals->windows, totals->windows == 1 ? "" : "s");
+               "%zu window%s of %zu\n",
+               loss, perplexity, bits_per_byte, totals->tokens, totals->windows, totals->windows == 1 ? "" : "s",
+               totals->seq_tokens);
         return 0;
     }
     json = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "loss", loss, "perplexity", perplexity, "bits_per_byte",

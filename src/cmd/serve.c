@@ -337,7 +337,7 @@ static void finish(struct server *server, const sigset_t *signals)
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(server->flags->shutdown_timeout * 1e9);
     bool is_idle = false;
 
-    ash_log(ASH_LOG_INFO, "shutting down: %zu requests are being answered, for %g s at most",
+    ash_log(ASH_LOG_INFO, "shutting down: open requests: %zu; they have %g s at most",
             ash_http_get_stats(server->http).exchanges, server->flags->shutdown_timeout);
     ash_api_drain(server->api);
     while (!is_idle && ash_clock_ns() < end_ns) {

@@ -5,27 +5,47 @@
 #include <stdlib.h>
 
 #include "model/files/lora_folder.h"
+#include "storage/namespace/attach.h"
+#include "storage/tier/tier.h"
+
+/* The folder of the base: of a bucket's the one that its files come to. */
+static int bring_base(const char *from, struct ash_str *here, struct ash_err *err)
+{
+    int rc;
+
+    if (!ash_tier_is_url(from)) return ash_str_adds(here, from) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    rc = ash_attach_url(from, NULL, here, err);
+    return rc < 0 ? ash_err_prefix(err, rc, "model.from") : 0;
+}
+
+/* The adapters that a job describes, over a base that is to be named. */
+static struct ash_lora_opts describe_lora(const struct ash_job *job)
+{
+    static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W}; /* by enum ash_job_quant */
+    const struct ash_job_lora *lora = &job->lora;
+
+    return (struct ash_lora_opts){.rank = (size_t)lora->rank,
+                                  .alpha = lora->alpha,
+                                  .rslora = lora->rslora,
+                                  .targets = (const char *const *)lora->targets.items,
+                                  .target_count = lora->targets.count,
+                                  .rank_pattern = (const char *const *)lora->rank_pattern.items,
+                                  .rank_pattern_count = lora->rank_pattern.count,
+                                  .saved = (const char *const *)lora->modules_to_save.items,
+                                  .saved_count = lora->modules_to_save.count,
+                                  .bias = (enum ash_lora_bias)lora->bias,
+                                  .quant = quants[job->model.quant],
+                                  .dropout = lora->dropout};
+}
 
 /* Open adapters, if the job sets them: as it describes them, or as a PEFT folder does. */
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {
-    static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W}; /* by enum ash_job_quant */
     static const char *const biases[] = {"", "; their biases are trained, too", "; all biases are trained, too"};
     const struct ash_job *job = post->job;
     const struct ash_job_lora *lora = &job->lora;
-    struct ash_lora_opts opts = {.base_dir = job->model.from,
-                                 .rank = (size_t)lora->rank,
-                                 .alpha = lora->alpha,
-                                 .rslora = lora->rslora,
-                                 .targets = (const char *const *)lora->targets.items,
-                                 .target_count = lora->targets.count,
-                                 .rank_pattern = (const char *const *)lora->rank_pattern.items,
-                                 .rank_pattern_count = lora->rank_pattern.count,
-                                 .saved = (const char *const *)lora->modules_to_save.items,
-                                 .saved_count = lora->modules_to_save.count,
-                                 .bias = (enum ash_lora_bias)lora->bias,
-                                 .quant = quants[job->model.quant],
-                                 .dropout = lora->dropout};
+    struct ash_lora_opts opts = describe_lora(job);
+    struct ash_str base = {0};
     int rc;
 
     if (lora->rank == 0 && lora->adapter == NULL)
@@ -35,9 +55,15 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
     if (lora->dropout > 0 && job->train.method == ASH_METHOD_RL)
         return ash_err_set(err, -EINVAL, "lora.dropout: the policy that samples is the one that learns: set it to 0");
-    rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
-                               : ash_lora_open(&opts, &post->lora, err);
+    rc = bring_base(job->model.from, &base, err);
+    opts.base_dir = base.data;
+    if (rc == 0)
+        rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, base.data, &post->lora, err)
+                                   : ash_lora_open(&opts, &post->lora, err);
+    ash_str_fini(&base);
     if (rc < 0) return ash_err_prefix(err, rc, "lora");
+    if (lora->adapter == NULL) /* not the cache's folder */
+        json_object_set_new(post->lora->config, "base_model_name_or_path", json_string(job->model.from));
     post->lora->quant = opts.quant;
     post->lora->dropout = opts.dropout;
     post->parts.lora = post->lora;

@@ -57,7 +57,7 @@ int ash_chaos_wait_ranks(struct ash_chaos_cell *cell, size_t ranks, size_t times
 {
     char text[64];
 
-    snprintf(text, sizeof(text), "; %zu ranks continue from step", ranks);
+    snprintf(text, sizeof(text), "; %zu rank%s from step", ranks, ranks == 1 ? " continues" : "s continue");
     return ash_chaos_wait_text(cell, text, times);
 }
 

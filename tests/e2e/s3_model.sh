@@ -138,4 +138,18 @@ for mesh in "1 mesh.dp=1" "2 mesh.tp=2" "2 mesh.pp=2" "4 mesh.fsdp=4 mesh.zero=3
     expect 0 "train from weights in a bucket, $layout: $(tail -n 3 err)"
     same "the bits of $layout" "$(bits_of from_local)" "$(bits_of "from_${layout// /_}")"
 done
+
+# ---- adapters over it ------------------------------------------------------------------------------------------------------
+train lora_local "${start[@]}" model.from="$SCRATCH/model_other" lora.rank=2
+expect 0 "adapters over local weights"
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_lora
+train lora_bucket "${start[@]}" model.from=s3://bucket/models/llama lora.rank=2
+expect 0 "adapters over weights in a bucket: $(tail -n 3 err)"
+same "the bits of adapters" "$(bits_of lora_local)" "$(bits_of lora_bucket)"
+grep -q '"base_model_name_or_path": "s3://bucket/models/llama"' lora_bucket/model/adapter_config.json || fail "adapters name the cache as their base"
+try "$ASHLAR" generate --model "$SCRATCH/model_other" --lora lora_bucket/model "${words[@]}"
+cp out expected_lora
+leak_free "$ASHLAR" generate --model s3://bucket/models/llama --lora lora_bucket/model "${words[@]}"
+expect 0 "adapters over a bucket's model"
+cmp -s out expected_lora || fail "adapters over a bucket's model: another text"
 finish

@@ -191,7 +191,7 @@ int ash_loss_measure(const struct ash_loss_opts *opts, struct ash_loss_totals *t
     struct measure measure = {.seq_tokens = seq_tokens,
                               .windows_per_pass = seq_tokens < PASS_ROWS ? PASS_ROWS / seq_tokens : 1};
     struct ash_dataset *dataset = NULL;
-    struct ash_loss_totals totals = {0};
+    struct ash_loss_totals totals = {.seq_tokens = seq_tokens};
     int rc = ash_dataset_open(opts->data, seq_tokens, opts->seed, &dataset, err);
 
     if (rc < 0) return rc;

@@ -17,10 +17,10 @@ struct ash_loss_opts {
 };
 
 struct ash_loss_totals {
-    double loss;   /* nats, over tokens */
-    size_t tokens; /* that had a target */
-    size_t bytes;  /* of the text of those targets */
-    size_t windows;
+    double loss;                /* nats, over tokens */
+    size_t tokens;              /* that had a target */
+    size_t bytes;               /* of the text of those targets */
+    size_t windows, seq_tokens; /* seq_tokens: of a window */
 };
 
 /* Measure every window once. Returns 0, -EINVAL (the data has another tokenizer, or no token with a successor),

@@ -31,17 +31,11 @@ static void read_slot(struct ash_llama_call *llama, struct ash_api_request *requ
 /* Settings that would change an answer in a way that is not supported: only their neutral value is taken. */
 static void refuse_others(struct ash_fields *fields)
 {
-    static const char *const counts[] = {"t_max_predict_ms", "n_indent", "min_keep", "mirostat", NULL};
-    static const char *const numbers[] = {"dry_multiplier", "xtc_probability", "dynatemp_range", NULL};
+    static const char *const counts[] = {"t_max_predict_ms", "n_indent", "min_keep", NULL};
 
     for (size_t i = 0; counts[i] != NULL; i++)
         if (ash_fields_int(fields, counts[i], INT32_MIN, INT32_MAX, 0) > 0)
             ash_fields_wrong(fields, counts[i], "is not supported: leave it out, or send 0");
-    for (size_t i = 0; numbers[i] != NULL; i++)
-        if (ash_fields_double(fields, numbers[i], 0, 1e9, 0) > 0)
-            ash_fields_wrong(fields, numbers[i], "is not supported: leave it out, or send 0");
-    if (ash_fields_double(fields, "top_n_sigma", -1e9, 1e9, -1) > 0)
-        ash_fields_wrong(fields, "top_n_sigma", "is not supported: leave it out, or send -1");
     if (ash_fields_bool(fields, "post_sampling_probs", false))
         ash_fields_wrong(fields, "post_sampling_probs", "is not supported: probabilities are the model's own");
 }

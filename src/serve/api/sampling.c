@@ -263,6 +263,20 @@ static void read_think(struct ash_sampling *sampling, struct ash_api_request *re
         ash_fields_wrong(fields, "think_min", "is more than think_max");
 }
 
+/* Samplers of llama.cpp's server that are not supported, in every request form: only "off" is taken. */
+static void refuse_samplers(struct ash_fields *fields)
+{
+    static const char *const numbers[] = {"dry_multiplier", "xtc_probability", "dynatemp_range", NULL};
+
+    if (ash_fields_int(fields, "mirostat", INT32_MIN, INT32_MAX, 0) > 0)
+        ash_fields_wrong(fields, "mirostat", "is not supported: leave it out, or send 0");
+    for (size_t i = 0; numbers[i] != NULL; i++)
+        if (ash_fields_double(fields, numbers[i], 0, 1e9, 0) > 0)
+            ash_fields_wrong(fields, numbers[i], "is not supported: leave it out, or send 0");
+    if (ash_fields_double(fields, "top_n_sigma", -1e9, 1e9, -1) > 0)
+        ash_fields_wrong(fields, "top_n_sigma", "is not supported: leave it out, or send -1");
+}
+
 void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)
 {
     struct ash_fields *fields = &request->fields;
@@ -286,6 +300,7 @@ void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *re
     sampling->top_logprobs = -1;
     sampling->prompt_logprobs = (int)ash_fields_int(fields, "prompt_logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, -1);
     read_cache(sampling, request);
+    refuse_samplers(fields);
     ash_fields_ignore(fields, "spaces_between_special_tokens user metadata store service_tier safety_identifier "
                               "prompt_cache_key request_id detokenize return_tokens_as_token_ids");
 }

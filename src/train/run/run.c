@@ -113,8 +113,8 @@ static int how_it_ended(struct ash_run *run, struct ash_err *err)
     if (elastic->end <= ASH_ELASTIC_END_LEFT) return 0;
     *err = run->failure;
     if (elastic->end == ASH_ELASTIC_END_TOO_FEW)
-        ash_err_set(err, -ENODATA, "%zu ranks are left, and recover.min_ranks is %" PRId64, elastic->ranks,
-                    run->job->recover.min_ranks);
+        ash_err_set(err, -ENODATA, "%zu rank%s left, and recover.min_ranks is %" PRId64, elastic->ranks,
+                    elastic->ranks == 1 ? " is" : "s are", run->job->recover.min_ranks);
     return err->code;
 }
 

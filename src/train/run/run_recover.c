@@ -319,9 +319,10 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
     if (recovery->kept_grains > 0)
         snprintf(kept, sizeof(kept), "; kept %" PRIu64 " of %" PRId64 " grains of step %" PRIu64, recovery->kept_grains,
                  run->job->train.grains, recovery->step + 1);
-    ash_run_warn(run, "%s; %zu ranks continue from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)%s", why,
-                 ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
-                 down_s, (double)recovery->moved_bytes * 1e-6, kept);
+    ash_run_warn(run, "%s; %zu rank%s from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)%s", why,
+                 ash_group_size(run->group), ash_group_size(run->group) == 1 ? " continues" : "s continue",
+                 recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)), down_s,
+                 (double)recovery->moved_bytes * 1e-6, kept);
 }
 
 /* Send the saves' folder and pending requests to joining ranks. */

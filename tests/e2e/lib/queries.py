@@ -1,5 +1,6 @@
 """Every query of dashboards returns data from a Prometheus, within two minutes. usage: queries.py PROMETHEUS DASHBOARD.json..."""
 import json
+import re
 import sys
 import time
 import urllib.parse
@@ -20,10 +21,38 @@ def has_data(base, query):
         return False
 
 
+def values_of(base, asked):
+    """The values that a variable offers, within a minute: label_values(METRIC, LABEL)."""
+    metric, label = re.fullmatch(r"label_values\((.*), (.*)\)", asked).groups()
+    url = f"{base}/api/v1/label/{label}/values?match[]=" + urllib.parse.quote(metric)
+    for _ in range(200):
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                values = json.load(answer)["data"]
+            if values:
+                return values
+        except (urllib.error.URLError, ConnectionError):
+            pass
+        time.sleep(0.3)
+    sys.exit("no values: " + asked)
+
+
+def shown(query, chosen):
+    """As Grafana asks: one run or model is chosen, else all."""
+    query = query.replace("$__rate_interval", "1m")
+    for name, values in chosen.items():
+        query = query.replace("$" + name, values[0] if name in ("run", "model_name") else ".*")
+    return query
+
+
 queries = [("known", query) for query in KNOWN]
 for path in sys.argv[2:]:
-    for panel in json.load(open(path, encoding="utf-8"))["panels"]:
-        queries += [(path.rsplit("/", 1)[1] + ": " + panel["title"], target["expr"]) for target in panel["targets"]]
+    board = json.load(open(path, encoding="utf-8"))
+    offered = {v["name"]: values_of(sys.argv[1], v["query"]["query"]) for v in board["templating"]["list"] if v["type"] == "query"}
+    if not offered:
+        sys.exit(path + ": a picture of the whole cluster, without a variable")
+    for panel in board["panels"]:
+        queries += [(path.rsplit("/", 1)[1] + ": " + panel["title"], shown(target["expr"], offered)) for target in panel["targets"]]
 total, end = len(queries), time.time() + 120
 while queries and time.time() < end:
     queries = [(where, query) for where, query in queries if not has_data(sys.argv[1], query)]

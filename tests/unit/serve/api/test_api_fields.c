@@ -25,6 +25,7 @@ static void test_llama_settings(void **state)
         {"\"t_max_predict_ms\":100", "t_max_predict_ms"},
         {"\"response_fields\":[1]", "response_fields"},
     };
+    static const char *const samplers[] = {"mirostat", "dry_multiplier", "xtc_probability", "top_n_sigma"};
     char body[512];
     json_t *json;
     (void)state;
@@ -35,6 +36,13 @@ static void test_llama_settings(void **state)
         json = post("/completion", body, cases[i].word != NULL ? 400 : 200);
         if (cases[i].word != NULL) assert_non_null(strstr(text_at(json, "error.message"), cases[i].word));
         if (strcmp(cases[i].fields, "\"id_slot\":3") == 0) assert_int_equal(int_at(json, "id_slot"), 3);
+        json_decref(json);
+    }
+    /* samplers that change an answer are refused in OpenAI's requests, too */
+    for (size_t i = 0; i < ASH_COUNT(samplers); i++) {
+        snprintf(body, sizeof(body), "{\"prompt\":\"Once\",\"max_tokens\":4,\"%s\":2}", samplers[i]);
+        json = post("/v1/completions", body, 400);
+        assert_string_equal(text_at(json, "error.param"), samplers[i]);
         json_decref(json);
     }
     json = post("/completion",
