@@ -61,7 +61,7 @@ INLINE float32x4_t add_group(const struct open_rows *w, enum ash_dtype dtype, co
 }
 
 /* Rows [begin, end) of w. */
-INLINE void run(const struct ash_quant_args *args, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t begin,
+INLINE void run(enum ash_dtype dtype, const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                 size_t end)
 {
     const size_t group_bytes = ash_dtype_size(dtype, ash_quant_group(dtype)), subs = ASH_QUANT_BLOCK / ASH_QUANT_SUB;
@@ -94,16 +94,7 @@ INLINE void run(const struct ash_quant_args *args, enum ash_dtype dtype, const s
 void ash_quant_kernel_open_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                                size_t end)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        run(args, type, x, begin, end);                                                                                \
-        break;
-    switch (args->dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(args->dtype, run, args, x, begin, end);
 }
 
 #endif

@@ -213,31 +213,13 @@ INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
 
 void ash_quant_open_i8mm_quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        quantise_as(type, row, k, x);                                                                                  \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, quantise_as, row, k, x);
 }
 
 void ash_quant_open_i8mm_gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x,
                               size_t k, float *y)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        gemv_as(type, panels, count, x, k, y);                                                                         \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, gemv_as, panels, count, x, k, y);
 }
 
 #endif

@@ -310,69 +310,30 @@ INLINE void tile_as(enum ash_dtype dtype, struct open_panel panel, const uint8_t
 
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        expand_as(type, panel, k, expanded);                                                                           \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, expand_as, panel, k, expanded);
 }
 
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        tile_as(type, (struct open_panel){panel, expanded}, x, micros, k, sums);                                       \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, tile_as, (struct open_panel){panel, expanded}, x, micros, k, sums);
 }
 
 ASH_QUANT_CHECK_PANELS(MICRO_ROWS, TILE_MICROS, SMALL_M_MAX);
 
-const struct ash_quant_panels ash_quant_open_wide_i8mm = {.layout = ASH_QUANT_LAYOUT_I8MM,
-                                                          .micro_rows = MICRO_ROWS,
-                                                          .micro_bytes = WIDE_MICRO_BYTES,
-                                                          .tile_micros = TILE_MICROS,
-                                                          .expanded_bytes = WIDE_EXPANDED_BYTES,
-                                                          .small_m_max = SMALL_M_MAX,
-                                                          .k_groups = 4,
-                                                          .even_tiles = true,
-                                                          .whole_k = true,
-                                                          .expanded_panels = 1,
-                                                          .gemv_bytes = OPEN_GEMV_WIDE_BYTES,
-                                                          .quantise = quantise_wide,
-                                                          .expand = expand,
-                                                          .tile = tile,
-                                                          .untile = ash_quant_i8mm_untile,
-                                                          .quantise_gemv = ash_quant_open_i8mm_quantise_gemv,
-                                                          .gemv = ash_quant_open_i8mm_gemv};
+/* Tables that differ in how x is quantised only. */
+#define OPEN_PANELS(micro_bytes_, expanded_bytes_, k_groups_, gemv_bytes_, quantise_)                                  \
+    {                                                                                                                  \
+        .layout = ASH_QUANT_LAYOUT_I8MM, .micro_rows = MICRO_ROWS, .micro_bytes = micro_bytes_,                        \
+        .tile_micros = TILE_MICROS, .expanded_bytes = expanded_bytes_, .small_m_max = SMALL_M_MAX,                     \
+        .k_groups = k_groups_, .even_tiles = true, .whole_k = true, .expanded_panels = 1, .gemv_bytes = gemv_bytes_,   \
+        .quantise = quantise_, .expand = expand, .tile = tile, .untile = ash_quant_i8mm_untile,                        \
+        .quantise_gemv = ash_quant_open_i8mm_quantise_gemv, .gemv = ash_quant_open_i8mm_gemv                           \
+    }
 
-const struct ash_quant_panels ash_quant_open_block_i8mm = {.layout = ASH_QUANT_LAYOUT_I8MM,
-                                                           .micro_rows = MICRO_ROWS,
-                                                           .micro_bytes = BLOCK_MICRO_BYTES,
-                                                           .tile_micros = TILE_MICROS,
-                                                           .expanded_bytes = BLOCK_EXPANDED_BYTES,
-                                                           .small_m_max = SMALL_M_MAX,
-                                                           .k_groups = 32,
-                                                           .even_tiles = true,
-                                                           .whole_k = true,
-                                                           .expanded_panels = 1,
-                                                           .gemv_bytes = OPEN_GEMV_BYTES,
-                                                           .quantise = quantise_blocks,
-                                                           .expand = expand,
-                                                           .tile = tile,
-                                                           .untile = ash_quant_i8mm_untile,
-                                                           .quantise_gemv = ash_quant_open_i8mm_quantise_gemv,
-                                                           .gemv = ash_quant_open_i8mm_gemv};
+const struct ash_quant_panels ash_quant_open_wide_i8mm =
+    OPEN_PANELS(WIDE_MICRO_BYTES, WIDE_EXPANDED_BYTES, 4, OPEN_GEMV_WIDE_BYTES, quantise_wide);
+const struct ash_quant_panels ash_quant_open_block_i8mm =
+    OPEN_PANELS(BLOCK_MICRO_BYTES, BLOCK_EXPANDED_BYTES, 32, OPEN_GEMV_BYTES, quantise_blocks);
 
 #endif

@@ -273,25 +273,22 @@ INLINE __m512 add_group(enum ash_dtype dtype, __m512 acc, __m512i total, const s
 
 #include "compute/cpu/quant/quant_run_vnni_body.h"
 
+INLINE void tile_any(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, struct rows rows, size_t k,
+                     float *sums)
+{
+    if (expanded == NULL)
+        tile_as(dtype, true, panel, rows, k, sums);
+    else
+        tile_as(dtype, false, panel, rows, k, sums);
+}
+
 /* Panels that are used again soon are told by `expanded`, which is the panel itself. */
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums)
 {
     const struct rows rows = {.tile = x, .micros = micros};
 
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        if (expanded == NULL)                                                                                          \
-            tile_as(type, true, panel, rows, k, sums);                                                                 \
-        else                                                                                                           \
-            tile_as(type, false, panel, rows, k, sums);                                                                \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, tile_any, panel, expanded, rows, k, sums);
 }
 
 INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
@@ -307,46 +304,23 @@ INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
 
 static void gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k, float *y)
 {
-#define CASE(type)                                                                                                     \
-    case type:                                                                                                         \
-        gemv_as(type, panels, count, x, k, y);                                                                         \
-        break;
-    switch (dtype) {
-        ASH_QUANT_OPEN_TYPES(CASE)
-    default:
-        break;
-    }
-#undef CASE
+    ASH_QUANT_OPEN_CALL(dtype, gemv_as, panels, count, x, k, y);
 }
 
 ASH_QUANT_CHECK_PANELS(1, TILE_MICROS, VNNI_SMALL_M_MAX);
 
-const struct ash_quant_panels ash_quant_open_wide_vnni = {.layout = ASH_QUANT_LAYOUT_VNNI,
-                                                          .micro_rows = 1,
-                                                          .micro_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),
-                                                          .tile_micros = TILE_MICROS,
-                                                          .small_m_max = VNNI_SMALL_M_MAX,
-                                                          .k_groups = 2,
-                                                          .expanded_panels = 2,
-                                                          .gemv_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),
-                                                          .quantise = quantise_wide,
-                                                          .tile = tile,
-                                                          .untile = ash_quant_vnni_untile,
-                                                          .quantise_gemv = quantise_gemv,
-                                                          .gemv = gemv};
+/* Tables that differ in how x is quantised only. */
+#define OPEN_PANELS(micro_bytes_, k_groups_, gemv_bytes_, quantise_)                                                   \
+    {                                                                                                                  \
+        .layout = ASH_QUANT_LAYOUT_VNNI, .micro_rows = 1, .micro_bytes = micro_bytes_, .tile_micros = TILE_MICROS,     \
+        .small_m_max = VNNI_SMALL_M_MAX, .k_groups = k_groups_, .expanded_panels = 2, .gemv_bytes = gemv_bytes_,       \
+        .quantise = quantise_, .tile = tile, .untile = ash_quant_vnni_untile, .quantise_gemv = quantise_gemv,          \
+        .gemv = gemv                                                                                                   \
+    }
 
-const struct ash_quant_panels ash_quant_open_block_vnni = {.layout = ASH_QUANT_LAYOUT_VNNI,
-                                                           .micro_rows = 1,
-                                                           .micro_bytes = MICRO_BYTES(1),
-                                                           .tile_micros = TILE_MICROS,
-                                                           .small_m_max = VNNI_SMALL_M_MAX,
-                                                           .k_groups = 16,
-                                                           .expanded_panels = 2,
-                                                           .gemv_bytes = MICRO_BYTES(1),
-                                                           .quantise = quantise_blocks,
-                                                           .tile = tile,
-                                                           .untile = ash_quant_vnni_untile,
-                                                           .quantise_gemv = quantise_gemv,
-                                                           .gemv = gemv};
+const struct ash_quant_panels ash_quant_open_wide_vnni =
+    OPEN_PANELS(MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS), 2, MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS), quantise_wide);
+const struct ash_quant_panels ash_quant_open_block_vnni =
+    OPEN_PANELS(MICRO_BYTES(1), 16, MICRO_BYTES(1), quantise_blocks);
 
 #endif

@@ -48,16 +48,24 @@ static inline bool ash_quant_is_open(enum ash_dtype dtype)
     return dtype != ASH_Q8_0 && dtype != ASH_Q8_W && dtype != ASH_Q4_0;
 }
 
-/* DO of each of these types: a kernel is compiled for each. */
-#define ASH_QUANT_OPEN_TYPES(DO)                                                                                       \
-    DO(ASH_Q4_1)                                                                                                       \
-    DO(ASH_Q5_0)                                                                                                       \
-    DO(ASH_Q5_1)                                                                                                       \
-    DO(ASH_Q2_K)                                                                                                       \
-    DO(ASH_Q3_K)                                                                                                       \
-    DO(ASH_Q4_K)                                                                                                       \
-    DO(ASH_Q5_K)                                                                                                       \
-    DO(ASH_Q6_K)
+/* function(type, ...) for dtype, one of these types: it is compiled for each. */
+#define ASH_QUANT_OPEN_CASE(type, function, ...)                                                                       \
+    case type:                                                                                                         \
+        function(type, __VA_ARGS__);                                                                                   \
+        break;
+#define ASH_QUANT_OPEN_CALL(dtype, function, ...)                                                                      \
+    switch (dtype) {                                                                                                   \
+        ASH_QUANT_OPEN_CASE(ASH_Q4_1, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q5_0, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q5_1, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q2_K, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q3_K, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q4_K, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q5_K, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_Q6_K, function, __VA_ARGS__)                                                           \
+    default:                                                                                                           \
+        break;                                                                                                         \
+    }
 
 /* Where the chains of row m of x and count rows of w from n on start: 0, or y. */
 static inline void ash_quant_load_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
