@@ -19,6 +19,7 @@
 #include "cmd/publish.h"
 #include "cmd/jobs_priv.h"
 #include "cmd/serve_priv.h"
+#include "serve/fingerprint.h"
 
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
 #define POLL_NS 100000000
@@ -168,7 +169,7 @@ static void *load(void *arg)
     ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
             (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->ssl_certfile != NULL ? "s" : "",
             server->flags->host, ash_http_port(server->http), server->model.api.context_tokens);
-    if (ash_serve_fingerprint(server->flags, server->model.engine, &hash, &err) == 0)
+    if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) == 0)
         ash_api_set_fingerprint(server->api, hash);
     else
         ash_log(ASH_LOG_WARN, "answers have no fingerprint: %s", err.text);

@@ -47,8 +47,5 @@ void ash_serve_model_cancel(struct ash_serve_model *model);
 void ash_serve_model_stop(struct ash_serve_model *model);
 /* Free everything; no request may be held any more. A zeroed struct is a no-op. */
 void ash_serve_model_close(struct ash_serve_model *model);
-/* A hash of weights, arithmetic and cache type: equal ones mean equal answers. Reads all files of the model. */
-int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine *engine, uint64_t *hash_out,
-                          struct ash_err *err);
 
 #endif
