@@ -89,11 +89,8 @@ static void visit_group(const char *prefix, const struct ash_cmd *const *command
     }
 }
 
-void ash_cmd_visit(const struct ash_cmd_visitor *visitor)
+void ash_cmd_visit(const struct ash_cmd *const *commands, size_t count, const struct ash_cmd_visitor *visitor)
 {
-    size_t count = 0;
-    const struct ash_cmd *const *commands = ash_cmd_all(&count);
-
     ash_assert(visiting == NULL);
     visiting = visitor;
     visit_group(PROGRAM, commands, count);

@@ -69,8 +69,8 @@ struct ash_cmd_visitor {
     void *ctx;
 };
 
-/* Call visitor for every command of the program. One thread at a time. */
-void ash_cmd_visit(const struct ash_cmd_visitor *visitor);
+/* Call visitor for all these commands (ash_cmd_all) and their subcommands. One thread at a time. */
+void ash_cmd_visit(const struct ash_cmd *const *commands, size_t count, const struct ash_cmd_visitor *visitor);
 
 /* Texts of --help around the flags. Several lines are separated by '\n'; about and examples may be NULL. */
 struct ash_cmd_usage {

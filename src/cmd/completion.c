@@ -148,6 +148,14 @@ static const char sh_path[] = "# The command that the words before the cursor sp
                               "    done\n"
                               "}\n";
 
+static void visit(const struct ash_cmd_visitor *visitor)
+{
+    size_t count = 0;
+    const struct ash_cmd *const *commands = ash_cmd_all(&count);
+
+    ash_cmd_visit(commands, count, visitor);
+}
+
 /* What bash and zsh share: the words of a command, the values of a setting, and the command that is being written. */
 static void print_tables(enum shell shell)
 {
@@ -155,11 +163,11 @@ static void print_tables(enum shell shell)
     const struct ash_cmd_visitor values = {no_group, sh_values, &shell};
 
     printf("# What may follow the command $1.\n_ashlar_words() {\n    offers=()\n    case $1 in\n");
-    ash_cmd_visit(&words);
+    visit(&words);
     printf("    esac\n}\n"
            "# What may follow the flag or setting $2 of the command $1; a switch takes nothing. False: anything may.\n"
            "_ashlar_values() {\n    case \"$1 $2\" in\n");
-    ash_cmd_visit(&values);
+    visit(&values);
     printf("    *) return 1 ;;\n    esac\n}\n%s", sh_path);
 }
 
@@ -288,7 +296,7 @@ static void print_fish(void)
 
     printf("# fish completion of ashlar, written by `ashlar completion fish`.\n"
            "set -g __ashlar_paths");
-    ash_cmd_visit(&paths);
+    visit(&paths);
     printf("\n# Do the words before the cursor spell the command $argv[1] (\"model info\")?\n"
            "function __ashlar_at\n"
            "    set -l path ''\n"
@@ -300,7 +308,7 @@ static void print_fish(void)
            "    end\n"
            "    test \"$path\" = \"$argv[1]\"\n"
            "end\n");
-    ash_cmd_visit(&all);
+    visit(&all);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */

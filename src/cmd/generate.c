@@ -121,22 +121,6 @@ static int read_prompt(const struct ash_generate *generate, struct ash_str *text
     return rc;
 }
 
-int ash_generate_encode(const struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
-                        struct ash_err *err)
-{
-    struct ash_message messages[2] = {{"system", generate->system}, {"user", text}};
-    size_t skip = generate->system == NULL ? 1 : 0;
-    char *rendered = NULL;
-    int rc;
-
-    if (!generate->chat) return ash_engine_encode(generate->engine, text, !generate->raw, ids_out, count_out, err);
-    rc = ash_engine_render_chat(generate->engine, messages + skip, 2 - skip, &rendered, err);
-    if (rc < 0) return rc;
-    rc = ash_engine_encode(generate->engine, rendered, false, ids_out, count_out, err);
-    ash_free(rendered);
-    return rc;
-}
-
 /* The context need not be larger than the prompt and the longest answer. */
 static size_t one_shot_context(const struct ash_generate *generate, size_t prompt_tokens)
 {

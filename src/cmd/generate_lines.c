@@ -11,6 +11,22 @@
 
 #define MESSAGES_MAX 1024
 
+int ash_generate_encode(const struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
+                        struct ash_err *err)
+{
+    struct ash_message messages[2] = {{"system", generate->system}, {"user", text}};
+    size_t skip = generate->system == NULL ? 1 : 0;
+    char *rendered = NULL;
+    int rc;
+
+    if (!generate->chat) return ash_engine_encode(generate->engine, text, !generate->raw, ids_out, count_out, err);
+    rc = ash_engine_render_chat(generate->engine, messages + skip, 2 - skip, &rendered, err);
+    if (rc < 0) return rc;
+    rc = ash_engine_encode(generate->engine, rendered, false, ids_out, count_out, err);
+    ash_free(rendered);
+    return rc;
+}
+
 static struct ash_generate_line *add_line(struct ash_generate_lines *lines)
 {
     if (ash_array_reserve(&lines->items, &lines->capacity, lines->count + 1, sizeof(*lines->items)) < 0) return NULL;

@@ -2,7 +2,6 @@
 #include "observe/check/check.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,21 +18,6 @@
 #define MEMLOCK_BYTES (16.0 * 1073741824.0) /* minimum of AWS's health check with EFA */
 #define LOG_NS 500000000u                   /* for the kernel log */
 #define FREE_SHARE 0.05
-
-void ash_check_add(struct ash_check_report *report, const char *name, enum ash_check_grade grade, const char *wanted,
-                   const char *fmt, ...)
-{
-    struct ash_check_result *result;
-    va_list args;
-
-    if (report->count == ASH_CHECK_RESULTS_MAX) return;
-    result = &report->results[report->count++];
-    *result = (struct ash_check_result){.name = name, .grade = grade};
-    snprintf(result->wanted, sizeof(result->wanted), "%s", wanted);
-    va_start(args, fmt);
-    vsnprintf(result->found, sizeof(result->found), fmt, args);
-    va_end(args);
-}
 
 enum ash_check_grade ash_check_worst(const struct ash_check_report *report)
 {

@@ -296,6 +296,13 @@ int ash_tool_parser_open(const struct ash_tool_parser_opts *opts, struct ash_too
     return 0;
 }
 
+void ash_tool_object_fini(struct ash_tool_object *object)
+{
+    ash_str_fini(&object->key);
+    ash_str_fini(&object->name);
+    ash_str_fini(&object->held);
+}
+
 void ash_tool_parser_close(struct ash_tool_parser *parser)
 {
     if (parser == NULL) return;

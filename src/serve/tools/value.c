@@ -64,13 +64,6 @@ void ash_tool_object_reset(struct ash_tool_object *object, bool wants_known)
     *object = (struct ash_tool_object){.key = key, .name = name, .held = held, .wants_known = wants_known};
 }
 
-void ash_tool_object_fini(struct ash_tool_object *object)
-{
-    ash_str_fini(&object->key);
-    ash_str_fini(&object->name);
-    ash_str_fini(&object->held);
-}
-
 static enum ash_tool_step fail(struct ash_tool_parser *parser, int rc)
 {
     if (parser->rc == 0) parser->rc = rc;

@@ -2,11 +2,6 @@
 #include "base/assert.h"
 #include "train/save/saver_priv.h"
 
-bool ash_save_has_company(const struct ash_saver *saver, const struct ash_save *save)
-{
-    return saver->group != NULL && save->mode != ASH_SAVE_ALONE;
-}
-
 /* The sums of all ranks are those of the files. */
 static int add_sums(struct ash_saver *saver, struct ash_save *save, struct ash_err *err)
 {

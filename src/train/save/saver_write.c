@@ -244,6 +244,11 @@ void ash_save_commit(struct ash_saver *saver, struct ash_save *save)
     if (save->opts.ended != NULL) save->opts.ended(save->opts.ctx, &save->opts, save->rc);
 }
 
+bool ash_save_has_company(const struct ash_saver *saver, const struct ash_save *save)
+{
+    return saver->group != NULL && save->mode != ASH_SAVE_ALONE;
+}
+
 void ash_save_free(struct ash_save *save)
 {
     if (save == NULL) return;
