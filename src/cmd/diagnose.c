@@ -15,10 +15,11 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "cmd/diagnose_live.h"
 #include "cmd/diagnose_show.h"
 #include "cmd/diagnose_slurm.h"
+#include "cmd/node_flags.h"
 #include "observe/health/diagnose.h"
+#include "observe/live/live.h"
 
 #define FILES_MAX 65536
 #define PATH_BYTES 4096
@@ -31,6 +32,7 @@ struct flags {
     const char *slurm;
     int64_t agent_port;
     struct ash_diagnose_live live;
+    struct ash_node_flags node;
 };
 
 /* Scrapes of now; the paths are owned. */
@@ -341,11 +343,31 @@ static int respond(const struct flags *flags, const char *const *words, size_t c
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
+/* A tree, a log or a machine to compare with means this machine too. */
+static int set_here(struct flags *flags, struct ash_err *err)
+{
+    const struct ash_node_flags *node = &flags->node;
+    struct ash_diagnose_live *live = &flags->live;
+    struct ash_node_marks marks;
+    int rc;
+
+    live->here |= (node->root != NULL && node->root[0] != '\0') || node->kernel_log != NULL || node->nvml != NULL ||
+                  node->machine != NULL || node->gpus >= 0;
+    if (!live->here) return 0;
+    rc = ash_node_flags_read(node, &marks, err);
+    if (rc < 0) return rc;
+    live->root = node->root;
+    live->nvml = node->nvml;
+    live->kernel_log = node->kernel_log;
+    live->wanted_here = (struct ash_parts_wanted){marks.gpus, marks.network_devices};
+    return 0;
+}
+
 static int run(int argc, char **argv)
 {
     static const char *words[FILES_MAX]; /* large; one command per process */
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&diagnose_table, &flags}, {&ash_node_table, &flags.live.node}};
+    const struct ash_opt_binding bindings[] = {{&diagnose_table, &flags}, {&ash_node_table, &flags.node}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t count = 0;
@@ -354,6 +376,7 @@ static int run(int argc, char **argv)
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, words, FILES_MAX, &count);
     if (code == ASH_CMD_GO && ash_cmd_read_secret(&flags.live.token, &err) < 0) code = ash_cmd_fail(&err);
+    if (code == ASH_CMD_GO && set_here(&flags, &err) < 0) code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = respond(&flags, words, count);
     ash_opts_close(opts);
     return code;

@@ -1,6 +1,6 @@
 /* Agents and this machine are sampled twice, so that counters become growth; verdicts, ranks' steps and calls and a
  * run's folder become findings. */
-#include "cmd/diagnose_live.h"
+#include "observe/live/live.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,10 +13,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "http/fetch.h"
 #include "observe/agent/kmsg.h"
 #include "observe/agent/sources.h"
 #include "observe/collect/collector.h"
-#include "http/fetch.h"
 #include "observe/health/kernel_log.h"
 #include "observe/health/missing.h"
 #include "observe/health/rank_health.h"
@@ -28,19 +28,10 @@
 #define ANSWER_S 10.0
 #define KERNEL_LOG_BYTES_MAX ((size_t)64 << 20)
 
-/* A tree, a log or a machine to hold against means this machine, too. */
-static bool is_here(const struct ash_diagnose_live *live)
-{
-    const struct ash_node_flags *node = &live->node;
-
-    return live->here || (node->root != NULL && node->root[0] != '\0') || node->kernel_log != NULL ||
-           node->nvml != NULL || node->machine != NULL || node->gpus >= 0;
-}
-
 bool ash_diagnose_live_is_given(const struct ash_diagnose_live *live)
 {
     return live->agents.count > 0 || live->ranks.count > 0 || live->prometheus != NULL || live->run != NULL ||
-           is_here(live);
+           live->here;
 }
 
 /* ---- agents ------------------------------------------------------------------------------------------------------ */
@@ -226,7 +217,7 @@ static int add_kernel_log(const struct ash_diagnose_live *live, const struct her
                           struct ash_err *err)
 {
     char path[PATH_MAX], line[ASH_KMSG_LINE_BYTES];
-    const char *log = live->node.kernel_log;
+    const char *log = live->kernel_log;
     struct ash_kmsg *kmsg = NULL;
     struct ash_str text = {0};
     uint64_t number;
@@ -234,7 +225,7 @@ static int add_kernel_log(const struct ash_diagnose_live *live, const struct her
 
     if (log == NULL && here->files.root[0] == '\0') return 0;
     if (log == NULL) log = ash_host_path(&here->files, "/dev/kmsg", path, sizeof(path));
-    if (log == NULL || (live->node.kernel_log == NULL && !ash_path_exists(log))) return 0;
+    if (log == NULL || (live->kernel_log == NULL && !ash_path_exists(log))) return 0;
     rc = ash_kmsg_open(log, 0, &kmsg, err);
     if (rc < 0) return rc;
     while (rc == 0 && text.size_bytes < KERNEL_LOG_BYTES_MAX && ash_kmsg_next(kmsg, 0, -1, line, &number) == 1)
@@ -247,13 +238,9 @@ static int add_kernel_log(const struct ash_diagnose_live *live, const struct her
 
 static int open_here(const struct ash_diagnose_live *live, const char *run_id, struct here *here, struct ash_err *err)
 {
-    struct ash_node_marks marks;
-    int rc = ash_node_flags_read(&live->node, &marks, err);
-
-    if (rc < 0) return rc;
-    here->files = (struct ash_host_files){.root = live->node.root, .nvml = live->node.nvml, .run_id = run_id};
-    if (live->node.root[0] == '\0') here->files.pages = ASH_METRICS_PAGE_DIR;
-    here->wanted = (struct ash_parts_wanted){marks.gpus, marks.network_devices};
+    here->files = (struct ash_host_files){.root = live->root, .nvml = live->nvml, .run_id = run_id};
+    if (live->root[0] == '\0') here->files.pages = ASH_METRICS_PAGE_DIR;
+    here->wanted = live->wanted_here;
     ash_host_name(&here->files, here->name, sizeof(here->name));
     return ash_sources_open(ash_collectors, ash_collector_count, &here->files, &here->sources, err);
 }
@@ -409,7 +396,7 @@ int ash_diagnose_live_add(const struct ash_diagnose_live *live, struct ash_diagn
     char id[ASH_RUN_ID_BYTES];
     struct here here = {0};
     struct ash_rank_list ranks = {0};
-    int rc = is_here(live) ? open_here(live, live->run != NULL ? ash_run_id(live->run, id) : NULL, &here, err) : 0;
+    int rc = live->here ? open_here(live, live->run != NULL ? ash_run_id(live->run, id) : NULL, &here, err) : 0;
 
     if (rc == 0) rc = add_before(live, &here, diagnose);
     if (rc == 0) rc = add_agents(live, diagnose, &ranks);
