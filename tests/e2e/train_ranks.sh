@@ -60,13 +60,17 @@ lose_one first head
 lose_one sharded tail mesh.fsdp=3
 lose_one sharded_first head mesh.fsdp=3 mesh.zero=1
 
-# Below recover.min_ranks the run ends; without copies a sharded state goes back to the newest checkpoint by itself, and ends with the same bits.
+# Below recover.min_ranks the run ends, and no finished step is lost; without copies a sharded state goes back to the newest checkpoint by itself, and ends with the same bits.
 "$ASHLAR" launch --procs 3 train "$SCRATCH/job.yaml" --out "$SCRATCH/few" $endless recover.min_ranks=3 > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/few/log.jsonl"
 kill -9 "$(pgrep -P $launcher | tail -n 1)"
 wait $launcher && fail "a run with too few ranks says that all is well"
-grep -q 'recover.min_ranks' "$SCRATCH/err" || fail "it does not say that ranks are too few: $(cat "$SCRATCH/err")"
+grep -q '2 ranks are left, and recover.min_ranks is 3' "$SCRATCH/err" || fail "it does not say that ranks are too few: $(cat "$SCRATCH/err")"
+try "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/few_straight" $endless train.steps="$(steps_of few)"
+expect 0 "one process makes as many steps"
+same "what too few ranks have saved" "$(steps_of few) $(grep -o '"state_hash":"[0-9a-f]*' "$SCRATCH/few_straight/log.jsonl" | tail -n 1 | cut -d'"' -f4)" \
+    "$("$ASHLAR" checkpoint ls "$SCRATCH/few" | awk 'NR == 2 { print $1, $NF }')"
 lose_one back tail mesh.fsdp=3 recover.copies=0 train.save_every=15
 grep -q 'going back to the newest checkpoint' "$SCRATCH/back.err" || fail "back: it does not say so: $(cat "$SCRATCH/back.err")"
 

@@ -131,16 +131,21 @@ static void done_abort(struct ash_elastic *machine, const struct ash_elastic_eve
     go(machine, ASH_ELASTIC_REFORMING, ASH_ELASTIC_REFORM);
 }
 
+/* How many ranks the next mesh has, spares included. */
+static void count_ranks(struct ash_elastic *machine, const struct ash_elastic_event *event)
+{
+    machine->rank = event->rank;
+    machine->ranks = event->ranks;
+    machine->is_too_few = (int64_t)event->ranks < machine->opts.min_ranks;
+}
+
 static void done_reform(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
     machine->leaves = false;
     machine->growth = ASH_ELASTIC_GROWTH_NONE;
-    machine->rank = event->rank;
-    machine->ranks = event->ranks;
+    count_ranks(machine, event);
     if (event->ranks == 0)
         end(machine, ASH_ELASTIC_END_LEFT);
-    else if ((int64_t)event->ranks < machine->opts.min_ranks)
-        end(machine, ASH_ELASTIC_END_TOO_FEW);
     else
         go(machine, ASH_ELASTIC_TRANSFERRING, ASH_ELASTIC_TRANSFER);
 }
@@ -160,8 +165,7 @@ static void done_transfer(struct ash_elastic *machine, const struct ash_elastic_
     machine->lost = event->step < machine->last ? machine->last - event->step : 0;
     if (machine->lost > 0) machine->last = 0;
     if (machine->lost > 0 || machine->last != machine->at) machine->is_open = false;
-    machine->rank = event->rank;
-    machine->ranks = event->ranks;
+    count_ranks(machine, event);
     machine->mesh_ranks = event->mesh_ranks;
     machine->growth = event->is_growing ? ASH_ELASTIC_GROWTH_OPEN : ASH_ELASTIC_GROWTH_NONE;
     machine->change = ASH_ELASTIC_CHANGE_NONE;
@@ -189,7 +193,8 @@ static void done_agree(struct ash_elastic *machine, const struct ash_elastic_eve
 
     machine->is_open = ash_elastic_is_claimed(&event->claims, machine->mesh_ranks, &source);
     if (machine->is_open) machine->last = machine->at;
-    machine->ends_here = event->claims.goes_on == 0 || event->claims.stops != 0;
+    machine->ends_here = event->claims.goes_on == 0 || event->claims.stops != 0 ||
+                         (machine->is_too_few && machine->at < machine->opts.steps);
     machine->todo = ASH_ELASTIC_TAKE_UP;
 }
 
@@ -213,7 +218,7 @@ static void done_listen(struct ash_elastic *machine, const struct ash_elastic_ev
     if (event->word == ASH_ELASTIC_WORD_FEED) {
         machine->todo = ASH_ELASTIC_FEED;
     } else if (event->word == ASH_ELASTIC_WORD_OVER) {
-        end(machine, ASH_ELASTIC_END_FINISHED);
+        end(machine, machine->is_too_few ? ASH_ELASTIC_END_TOO_FEW : ASH_ELASTIC_END_FINISHED);
     } else if (event->word == ASH_ELASTIC_WORD_RELOAD) {
         machine->leaves = false;
         go(machine, ASH_ELASTIC_TRANSFERRING, ASH_ELASTIC_RELOAD);
@@ -245,7 +250,10 @@ static void done_save_last(struct ash_elastic *machine, const struct ash_elastic
 static void done_finish(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
     (void)event;
-    end(machine, machine->is_stopped ? ASH_ELASTIC_END_STOPPED : ASH_ELASTIC_END_FINISHED);
+    if (machine->is_stopped)
+        end(machine, machine->is_too_few ? ASH_ELASTIC_END_TOO_FEW : ASH_ELASTIC_END_STOPPED);
+    else
+        end(machine, ASH_ELASTIC_END_FINISHED);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -290,6 +298,10 @@ static void reload(struct ash_elastic *machine, const struct ash_elastic_event *
 
 static void take_error(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
+    if (machine->is_too_few && event->kind > ASH_ELASTIC_CORRUPTION) { /* they cannot save what they have */
+        end(machine, ASH_ELASTIC_END_TOO_FEW);
+        return;
+    }
     switch (event->kind) {
     case ASH_ELASTIC_LOSS:
         lose(machine, event);

@@ -79,7 +79,7 @@ enum ash_elastic_end {
     ASH_ELASTIC_END_STOPPED,  /* before, by a stop request */
     ASH_ELASTIC_END_LEFT,     /* the others continue without it */
     ASH_ELASTIC_END_FAILED,   /* an error that no rank can overcome; the executor has its sentence */
-    ASH_ELASTIC_END_TOO_FEW,  /* fewer than min_ranks are left */
+    ASH_ELASTIC_END_TOO_FEW,  /* fewer than min_ranks are left; they have saved, if they have the state */
     ASH_ELASTIC_END_CORRUPT,  /* this process was wrong too often */
     ASH_ELASTIC_END_TRIES,    /* recoveries failed too often */
 };
@@ -204,7 +204,8 @@ struct ash_elastic {
     bool is_open;    /* the last step's follow-up is still to be done */
     bool leaves;     /* this rank leaves at this boundary */
     bool is_refused; /* RELOAD: the present step must not be loaded */
-    bool ends_here;  /* ranks were lost after all got a stop request: no other step begins */
+    bool is_too_few; /* fewer ranks than min_ranks: those with the state save it, and all end */
+    bool ends_here;  /* ranks were lost after all got a stop request, or too few are left: no other step begins */
     bool gives_up;   /* the guard ends the run after this step */
     bool is_stopped; /* the run ends before its last step */
 };

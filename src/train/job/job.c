@@ -152,8 +152,8 @@ static const struct ash_opt recover_opts[] = {
      "steps between audits, in which ranks compute each other's gradients too and compare bits, so that a processor "
      "that computes wrongly is found; an audited step takes twice as long; 0: never",
      0, MAX_COUNT, NULL},
-    {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "the run ends when fewer ranks than this are left", 1, 1e6,
-     NULL},
+    {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "if fewer ranks than this are left, they save and the run ends",
+     1, 1e6, NULL},
     {"spares", ASH_OPT_INT, RECOVER(spares), "0",
      "ranks that the mesh leaves idle at first, to take the places of lost ones", 0, 1e6, NULL},
     {"replace_slow", ASH_OPT_BOOL, RECOVER(replace_slow), "false",

@@ -156,8 +156,31 @@ static void test_ends(void **state)
 
     (void)state;
     ash_elastic_take(&machine, &(struct ash_elastic_event){.kind = ASH_ELASTIC_LOSS});
-    done(&machine, (struct ash_elastic_event){.rank = 0, .ranks = 1});
+    done(&machine, (struct ash_elastic_event){.rank = 0, .ranks = 1}); /* too few, but they have the state: save it */
+    expect(&machine, ASH_ELASTIC_TRANSFERRING, ASH_ELASTIC_TRANSFER);
+    done(&machine, next_mesh(1, 0, 1));
+    done(&machine, (struct ash_elastic_event){.claims = {.knows = 1, .goes_on = 1}});
+    done(&machine, (struct ash_elastic_event){0});
+    expect(&machine, ASH_ELASTIC_DRAINING, ASH_ELASTIC_SAVE_LAST);
+    done(&machine, (struct ash_elastic_event){0});
+    done(&machine, (struct ash_elastic_event){0});
     assert_int_equal(machine.end, ASH_ELASTIC_END_TOO_FEW);
+
+    machine = mesh_rank(0, 3, 3);
+    ash_elastic_take(&machine, &(struct ash_elastic_event){.kind = ASH_ELASTIC_LOSS});
+    done(&machine, (struct ash_elastic_event){.rank = 0, .ranks = 1});
+    ash_elastic_take(&machine, &(struct ash_elastic_event){.kind = ASH_ELASTIC_MISSING});
+    assert_int_equal(machine.end, ASH_ELASTIC_END_TOO_FEW);
+
+    machine = mesh_rank(0, 3, 3); /* enough again before they have ended: the run continues */
+    ash_elastic_take(&machine, &(struct ash_elastic_event){.kind = ASH_ELASTIC_LOSS});
+    done(&machine, (struct ash_elastic_event){.rank = 0, .ranks = 1});
+    ash_elastic_take(&machine, &(struct ash_elastic_event){.kind = ASH_ELASTIC_LOSS});
+    done(&machine, (struct ash_elastic_event){.rank = 0, .ranks = 2});
+    done(&machine, next_mesh(1, 0, 2));
+    done(&machine, (struct ash_elastic_event){.claims = {.knows = 2, .goes_on = 1}});
+    done(&machine, (struct ash_elastic_event){0});
+    expect(&machine, ASH_ELASTIC_RUNNING, ASH_ELASTIC_STEP);
 
     machine = mesh_rank(0, 3, 3);
     for (int i = 0; i < ASH_ELASTIC_CORRUPTIONS_MAX; i++) {
