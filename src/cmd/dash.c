@@ -21,7 +21,7 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt dash_opts[] = {
-    {"agents", ASH_OPT_LIST, FIELD(agents), NULL, "agents to ask, HOST:PORT each", 0, 0, NULL},
+    {"agents", ASH_OPT_LIST, FIELD(agents), NULL, "agents to ask, HOST:PORT or https://HOST:PORT each", 0, 0, NULL},
     {"token", ASH_OPT_STRING, FIELD(token), NULL, "what the agents ask for; @FILE: its first line", 0, 0, NULL},
     {"pages", ASH_OPT_STRING, FIELD(pages), ASH_METRICS_PAGE_DIR,
      "folder where ranks of this machine publish themselves, of which those of RUNs are shown, or all; empty: none", 0,

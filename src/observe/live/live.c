@@ -47,7 +47,7 @@ static const char *address_of(const char *agent)
 /* ... and its name: without one, its address. */
 static void name_node(const char *agent, char *buf, size_t buf_bytes)
 {
-    const char *start = strncmp(agent, "http://", 7) == 0 ? agent + 7 : agent;
+    const char *scheme = strstr(agent, "://"), *start = scheme != NULL ? scheme + 3 : agent;
 
     snprintf(buf, buf_bytes, "%.*s", (int)strcspn(start, "=/"), start);
 }
