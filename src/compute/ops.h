@@ -51,6 +51,7 @@
 #include "base/workers.h"
 #include "compute/ops_act.h"
 #include "compute/ops_attn.h"
+#include "compute/ops_family.h"
 #include "compute/ops_loss.h"
 #include "compute/ops_optim.h"
 #include "compute/ops_route.h"
@@ -300,6 +301,7 @@ struct ash_ops {
     const struct ash_loss_ops *loss;
     const struct ash_route_ops *route;
     const struct ash_optim_ops *optim;
+    const struct ash_family_ops *family; /* NULL: and none of attention with a cap */
     const struct ash_sample_ops *sample; /* NULL: the host chooses, from a copy of the logits */
 };
 

@@ -47,3 +47,10 @@ OP(route, grouped_grad, (struct ash_exec * exec, const struct ash_grouped_grad_a
 OP(optim, adamw, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
 OP(optim, sum_squares, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))
 OP(optim, max_abs, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))
+OP(family, gated_forward, (struct ash_exec * exec, const struct ash_gated_args *args), (exec, args))
+OP(family, gated_backward, (struct ash_exec * exec, const struct ash_gated_args *args), (exec, args))
+OP(family, sink_forward, (struct ash_exec * exec, const struct ash_sink_args *args), (exec, args))
+OP(family, sink_backward, (struct ash_exec * exec, const struct ash_sink_args *args), (exec, args))
+OP(family, cap_forward, (struct ash_exec * exec, float *x, float cap, size_t count), (exec, x, cap, count))
+OP(family, cap_backward, (struct ash_exec * exec, const float *y, float cap, size_t count, float *dx),
+   (exec, y, cap, count, dx))

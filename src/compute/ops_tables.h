@@ -32,6 +32,12 @@ static const struct ash_route_ops route_ops = {.forward = route_forward,
                                                .group = route_group,
                                                .grouped = route_grouped,
                                                .grouped_grad = route_grouped_grad};
+static const struct ash_family_ops family_ops = {.gated_forward = family_gated_forward,
+                                                 .gated_backward = family_gated_backward,
+                                                 .sink_forward = family_sink_forward,
+                                                 .sink_backward = family_sink_backward,
+                                                 .cap_forward = family_cap_forward,
+                                                 .cap_backward = family_cap_backward};
 static const struct ash_sample_ops sample_ops = {.choose = sample_choose};
 static const struct ash_optim_ops optim_ops = {
     .adamw = optim_adamw, .sum_squares = optim_sum_squares, .max_abs = optim_max_abs};
@@ -39,4 +45,4 @@ static const struct ash_optim_ops optim_ops = {
 #define ASH_WRAPPED_TABLES .matrix = &matrix_ops, ASH_WRAPPED_TABLES_BUT_MATRIX
 #define ASH_WRAPPED_TABLES_BUT_MATRIX                                                                                  \
     .embed = &embed_ops, .norm = &norm_ops, .rope = &rope_ops, .attn = &attn_ops, .act = &act_ops, .row = &row_ops,    \
-    .loss = &loss_ops, .route = &route_ops, .optim = &optim_ops, .sample = &sample_ops
+    .loss = &loss_ops, .route = &route_ops, .optim = &optim_ops, .family = &family_ops, .sample = &sample_ops

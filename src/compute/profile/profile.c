@@ -139,6 +139,7 @@ int ash_profile_start(struct ash_exec *exec, struct ash_profile **profile_out, s
     profile->matrix.pack = exec->ops->matrix->pack;
     profile->ops.matrix = &profile->matrix;
     if (exec->ops->sample == NULL) profile->ops.sample = NULL;
+    if (exec->ops->family == NULL) profile->ops.family = NULL;
     profile->route = route_ops;
     if (exec->ops->route->grouped == NULL) profile->route.grouped = NULL;
     profile->ops.route = &profile->route;

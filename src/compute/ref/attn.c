@@ -6,8 +6,9 @@
 #include "base/assert.h"
 #include "compute/attn_pages.h"
 #include "compute/mathf.h"
+#include "compute/ref/cap.h"
 
-/* Scaled score of query q (one head, dim_k) with key j of kv head g. */
+/* Scaled, and perhaps capped, score of query q (one head, dim_k) with key j of kv head g. */
 static float score(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t j, size_t g)
 {
     struct ash_attn_run key = ash_attn_keys(args, seq, j, g);
@@ -15,7 +16,8 @@ static float score(const struct ash_attn_args *args, const struct ash_attn_seq *
 
     for (size_t d = 0; d < args->dim_k; d++)
         acc = fmaf(q[d], ref_read(key.data, args->kv_dtype, d * key.dim_stride), acc);
-    return acc * args->scale;
+    acc = acc * args->scale;
+    return args->cap == 0 ? acc : ash_cap(acc, args->cap);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -103,7 +105,9 @@ static struct pair backward_pair(const struct ash_attn_args *args, const struct 
     for (size_t d = 0; d < args->dim_v; d++)
         dp = fmaf(dout[d], v[d], dp);
     pair.p = ash_expf(s - args->lse[row * args->heads + h]);
-    pair.ds = (pair.p * (dp - delta)) * args->scale;
+    pair.ds = pair.p * (dp - delta);
+    if (args->cap != 0) pair.ds = pair.ds * ash_cap_slope(s, args->cap);
+    pair.ds = pair.ds * args->scale;
     return pair;
 }
 
@@ -159,6 +163,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
         const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->kv_heads, &j);
         size_t last = args->window != 0 && j + args->window < seq->q_count ? j + args->window : seq->q_count;
 
+        if (args->chunk != 0 && (j / args->chunk + 1) * args->chunk < last) last = (j / args->chunk + 1) * args->chunk;
         for (size_t h = g * group; h < (g + 1) * group; h++)
             for (size_t i = j; i < last; i++)
                 backward_key(args, seq, i, h, j);

@@ -20,6 +20,7 @@ static inline struct ash_ref_keys ash_ref_visible_keys(const struct ash_attn_arg
     struct ash_ref_keys keys = {.begin = 0, .end = position + 1};
 
     if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
+    if (args->chunk != 0) keys.begin = position / args->chunk * args->chunk;
     return keys;
 }
 

@@ -9,7 +9,7 @@ extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
 extern const struct ash_norm_ops ash_ref_norm, ash_ref_norm_wgmma;
 extern const struct ash_rope_ops ash_ref_rope, ash_ref_rope_wgmma;
-extern const struct ash_attn_ops ash_ref_attn, ash_ref_attn_wgmma;
+extern const struct ash_attn_ops ash_ref_attn_wgmma;
 extern const struct ash_act_ops ash_ref_act, ash_ref_act_wgmma;
 extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss, ash_ref_loss_wgmma;
@@ -44,6 +44,7 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         .loss = &ash_ref_loss,                                                                                         \
         .route = &ash_ref_route,                                                                                       \
         .optim = &ash_ref_optim,                                                                                       \
+        .family = &ash_ref_family,                                                                                     \
         .sample = &ash_ref_sample,                                                                                     \
     }
 

@@ -207,6 +207,10 @@ static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args
     size_t units = 0;
     bool is_shared;
 
+    if (args->cap != 0 || args->chunk != 0) {
+        ash_ref_attn.forward(exec, args);
+        return;
+    }
     attn_init(&op, exec, args);
     if (split_pays(exec, args)) {
         attn_split_forward(&op);
