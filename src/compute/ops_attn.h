@@ -60,7 +60,7 @@ struct ash_attn_args {
     float scale;
     float cap;     /* of scaled scores: cap * tanh(score / cap). Only in tables with family ops; 0: none */
     size_t window; /* 0: none */
-    size_t chunk;  /* queries see only keys of their own chunk of this many positions. Where cap may be; 0: none */
+    size_t chunk;  /* queries see only keys in the same chunk of this many positions. Where cap may be; 0: none */
     /* The model computes in bf16: products of attention may, too. Backends whose reference multiplies float32 here do
      * not look at it. */
     bool round_bf16;

@@ -12,111 +12,6 @@
 
 #define SCORE_SUFFIX "ForSequenceClassification"
 
-int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err)
-{
-    int64_t number = 0;
-    int rc = ash_json_int(json, key, (int64_t)min, (int64_t)max, &number, err);
-
-    if (rc == 1) *value = (size_t)number;
-    return rc;
-}
-
-int ash_config_act(const json_t *json, const char *key, const char *default_name, enum ash_mlp_kind *kind_out,
-                   struct ash_err *err)
-{
-    const char *name = default_name;
-    int rc = ash_json_string(json, key, &name, err);
-
-    if (rc < 0) return rc;
-    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
-        *kind_out = ASH_MLP_GATED;
-    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0)
-        *kind_out = ASH_MLP_GELU_TANH;
-    else if (strcmp(name, "gelu") == 0)
-        *kind_out = ASH_MLP_GELU_ERF;
-    else
-        return ash_err_set(err, -ENOTSUP, "%s '%s' is not supported (silu, gelu, gelu_new are)", key, name);
-    return 0;
-}
-
-static int read_rope_kind(const char *name, enum ash_rope_kind *kind_out, struct ash_err *err)
-{
-    /* dynamic scaling changes nothing up to max_position_embeddings, and beyond that Ashlar does not go */
-    if (strcmp(name, "default") == 0 || strcmp(name, "dynamic") == 0)
-        *kind_out = ASH_ROPE_DEFAULT;
-    else if (strcmp(name, "linear") == 0)
-        *kind_out = ASH_ROPE_LINEAR;
-    else if (strcmp(name, "llama3") == 0)
-        *kind_out = ASH_ROPE_LLAMA3;
-    else if (strcmp(name, "yarn") == 0)
-        *kind_out = ASH_ROPE_YARN;
-    else
-        return ash_err_set(err, -ENOTSUP,
-                           "rope type '%s' is not supported (default, linear, dynamic, llama3, yarn are)", name);
-    return 0;
-}
-
-/* The numbers of a rope_scaling or rope_parameters object; absent ones keep their defaults. */
-static int read_rope_numbers(const json_t *scaling, struct ash_rope_config *rope, struct ash_err *err)
-{
-    double partial = 1;
-    const struct {
-        const char *key;
-        double *value, min, max;
-    } fields[] = {
-        {"rope_theta", &rope->theta, 1e-3, 1e15},
-        {"factor", &rope->factor, 1e-3, 1e6},
-        {"low_freq_factor", &rope->low_freq_factor, 1e-6, 1e6},
-        {"high_freq_factor", &rope->high_freq_factor, 1e-6, 1e6},
-        {"original_max_position_embeddings", &rope->original_positions, 1, 1e9},
-        {"beta_fast", &rope->beta_fast, 1e-6, 1e6},
-        {"beta_slow", &rope->beta_slow, 1e-6, 1e6},
-        {"mscale", &rope->mscale, 0, 1e3},
-        {"mscale_all_dim", &rope->mscale_all_dim, 0, 1e3},
-        {"attention_factor", &rope->attention_factor, 1e-6, 1e3},
-        {"partial_rotary_factor", &partial, 0, 1},
-    };
-
-    for (size_t i = 0; i < ASH_COUNT(fields); i++) {
-        int rc = ash_json_double(scaling, fields[i].key, fields[i].min, fields[i].max, fields[i].value, err);
-        if (rc < 0) return rc;
-    }
-    if (partial != 1) return ash_err_set(err, -ENOTSUP, "partial_rotary_factor %g is not supported", partial);
-    return ash_json_bool(scaling, "truncate", &rope->truncate, err);
-}
-
-/* Newer files hold all of it in rope_parameters; older ones have rope_theta and an optional rope_scaling. */
-static int read_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err)
-{
-    struct ash_rope_config *rope = &config->rope;
-    const json_t *scaling = NULL;
-    const char *kind = "default";
-    int rc;
-
-    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT,
-                                     .theta = 10000,
-                                     .factor = 1,
-                                     .low_freq_factor = 1,
-                                     .high_freq_factor = 4,
-                                     .original_positions = (double)config->max_positions,
-                                     .beta_fast = 32,
-                                     .beta_slow = 1,
-                                     .truncate = true};
-    rc = ash_json_double(json, "rope_theta", 1e-3, 1e15, &rope->theta, err);
-    if (rc < 0) return rc;
-    rc = ash_json_object(json, "rope_scaling", &scaling, err);
-    if (rc < 0) return rc;
-    rc = ash_json_object(json, "rope_parameters", &scaling, err);
-    if (rc < 0 || scaling == NULL) return rc;
-    rc = ash_json_string(scaling, "type", &kind, err);
-    if (rc < 0) return rc;
-    rc = ash_json_string(scaling, "rope_type", &kind, err);
-    if (rc < 0) return rc;
-    rc = read_rope_kind(kind, &rope->kind, err);
-    if (rc < 0) return rc;
-    return read_rope_numbers(scaling, rope, err);
-}
-
 /* eos_token_id is a number, a list of numbers, or absent. */
 static int read_token_ids(const json_t *json, struct ash_model_config *config, struct ash_err *err)
 {
@@ -199,7 +94,7 @@ static int read_common(const json_t *json, struct ash_model_config *config, stru
     if (rc < 0) return rc;
     rc = ash_json_double(json, "initializer_range", 0, 10, &config->init_std, err);
     if (rc < 0) return rc;
-    rc = read_rope(json, config, err);
+    rc = ash_config_rope(json, config, err);
     if (rc < 0) return rc;
     return read_token_ids(json, config, err);
 }
@@ -244,25 +139,26 @@ int ash_model_config_score(struct ash_model_config *config, struct ash_err *err)
     config->source = source;
     config->labels = 1;
     config->tied = false;
-    return 0;
+    return ash_config_rope_finish(config, err); /* it borrows from the source */
 }
 
 /* What config.json says in its family's own way. */
 static int read_family(const json_t *json, struct ash_model_config *config, struct ash_err *err)
 {
-    bool tied = strcmp(config->family->type, "gpt2") == 0;
-    int rc = ash_json_bool(json, "tie_word_embeddings", &tied, err);
+    const struct ash_family *family = config->family;
+    int rc;
 
+    config->tied = config->form.tied;
+    rc = ash_json_bool(json, "tie_word_embeddings", &config->tied, err);
     if (rc < 0) return rc;
-    config->tied = tied;
-    if (json_object_get(json, "hidden_act") != NULL) {
-        rc = ash_config_act(json, "hidden_act", "silu", &config->mlp, err);
+    rc = ash_config_act(json, "hidden_act", config, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < ASH_FAMILY_READS_MAX && family->reads[i] != NULL; i++) {
+        rc = family->reads[i](json, config, err);
         if (rc < 0) return rc;
     }
-    rc = config->family->read(json, config, err);
-    if (rc < 0) return rc;
-    if (config->family->names[ASH_ROLE_EXPERT_GATE] != NULL && config->mlp != ASH_MLP_GATED)
-        return ash_err_set(err, -ENOTSUP, "a gated feed-forward with this hidden_act is not supported (silu is)");
+    if (config->expert.experts > 0 && config->form.mlp != family->form.mlp)
+        return ash_err_set(err, -ENOTSUP, "experts with this hidden_act are not supported (silu is)");
     rc = read_labels(json, config, err);
     if (rc < 0) return rc;
     if (config->attn_scale == 0) config->attn_scale = 1 / sqrt((double)config->head_dim);
@@ -278,7 +174,7 @@ static int check(const struct ash_model_config *config, struct ash_err *err)
         return ash_err_set(err, -EINVAL, "a head of %zu dimensions is not supported (1 to %d are)", config->head_dim,
                            ASH_ATTN_HEAD_MAX);
     if (config->rope.kind != ASH_ROPE_NONE &&
-        (config->attn == ASH_ATTN_LATENT ? config->rope_dim : config->head_dim) % 2 != 0)
+        (config->attn == ASH_ATTN_LATENT ? config->rope_dim : config->rotary_dims) % 2 != 0)
         return ash_err_set(err, -EINVAL, "rotary positions need an even head dimension, not %zu", config->head_dim);
     for (size_t i = 0; i < config->eos_count; i++)
         if (config->eos[i] < 0) return ash_err_set(err, -EINVAL, "eos_token_id %d is no token", config->eos[i]);
@@ -298,16 +194,33 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
     config.family = ash_family_find(type);
     if (config.family == NULL)
         return ash_err_set(err, -ENOTSUP, "model type '%.60s' is not known; these are: %s", type, ash_model_families());
+    config.form = config.family->form;
     rc = read_common(json, &config, err);
     if (rc < 0) return rc;
     rc = read_family(json, &config, err);
     if (rc < 0) return rc;
-    rc = check(&config, err);
-    if (rc < 0) return rc;
     config.source = json_deep_copy(json);
     if (config.source == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    rc = ash_config_rope_finish(&config, err);
+    if (rc == 0) rc = check(&config, err);
+    if (rc < 0) {
+        json_decref(config.source);
+        return rc;
+    }
     *config_out = config;
     return 0;
+}
+
+bool ash_model_form_is_plain(const struct ash_model_config *config)
+{
+    const struct ash_model_form *form = &config->form;
+    const char *const *names = config->family->names;
+
+    return names[ASH_ROLE_NORM1] != NULL && names[ASH_ROLE_NORM2] != NULL && names[ASH_ROLE_POST1] == NULL &&
+           names[ASH_ROLE_GATE_UP] == NULL && !form->parallel && !form->qk_norm_last &&
+           form->qk_norm != ASH_QK_NORM_ALL && form->mlp <= ASH_MLP_GELU_ERF && names[ASH_ROLE_SINKS] == NULL &&
+           names[ASH_ROLE_EXPERT_GATE_UP] == NULL && form->embed_scale == 0 && form->residual_scale == 0 &&
+           form->logit_scale == 0 && form->logit_cap == 0 && form->score_cap == 0;
 }
 
 void ash_model_config_fini(struct ash_model_config *config)

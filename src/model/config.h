@@ -8,20 +8,23 @@
 #include <stdint.h>
 #include "base/json.h"
 #include "compute/ops.h"
+#include "model/form.h"
 
 #define ASH_MODEL_LAYERS_MAX 1024
 
-enum ash_norm_kind { ASH_NORM_RMS, ASH_NORM_LAYER };
 enum ash_attn_kind { ASH_ATTN_GROUPED, ASH_ATTN_LATENT };
-enum ash_mlp_kind { ASH_MLP_GATED, ASH_MLP_GELU_TANH, ASH_MLP_GELU_ERF };
 enum ash_rope_kind {
     ASH_ROPE_NONE,
     ASH_ROPE_DEFAULT,
     ASH_ROPE_LINEAR,
     ASH_ROPE_LLAMA3,
     ASH_ROPE_YARN,
+    ASH_ROPE_LONG,   /* likewise, from the config (longrope) */
     ASH_ROPE_FACTORS /* each frequency has its own divisor (GGUF files) */
 };
+
+/* Which positions a layer has. */
+enum ash_rope_at { ASH_ROPE_AT_ALL, ASH_ROPE_AT_LOCAL, ASH_ROPE_AT_NONE };
 
 struct ash_rope_config {
     enum ash_rope_kind kind; /* ASH_ROPE_NONE: learned positions (gpt2) */
@@ -29,8 +32,10 @@ struct ash_rope_config {
     double factor, low_freq_factor, high_freq_factor; /* scaling */
     double original_positions;
     double beta_fast, beta_slow, mscale, mscale_all_dim, attention_factor; /* yarn; attention_factor 0: by formula */
-    const float *factors; /* [head_dim / 2]; borrowed from the model's file */
-    bool truncate;        /* yarn: round the correction range to whole dims */
+    double share;                                                          /* of a head's dims that are rotated */
+    const json_t *divisors; /* [rotary_dims / 2]; borrowed from the config's source */
+    const float *factors;   /* [head_dim / 2]; borrowed from the model's file */
+    bool truncate;          /* yarn: round the correction range to whole dims */
     bool interleaved;
 };
 
@@ -49,16 +54,14 @@ struct ash_lora;
 struct ash_model_config {
     const struct ash_family *family;
     size_t vocab, hidden, layers, heads, kv_heads, ffn, max_positions;
-    size_t head_dim; /* of q and k in attention, of v too in grouped attention */
-    enum ash_norm_kind norm;
+    size_t head_dim;    /* of q and k in attention, of v too in grouped attention */
+    size_t rotary_dims; /* of head_dim: those that are rotated, in grouped attention */
+    struct ash_model_form form;
     enum ash_attn_kind attn;
-    enum ash_mlp_kind mlp;
     double norm_eps;
     bool tied;     /* the output matrix is the embedding */
     size_t labels; /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
-    bool qkv_bias, out_bias, mlp_bias, qk_norm;
-    bool transposed; /* matrices are stored [in, out] (gpt2) */
-    struct ash_rope_config rope;
+    struct ash_rope_config rope, local_rope; /* see rope_at */
     struct ash_expert_config expert;
     /* latent attention (deepseek): ranks of the compressed q (0: not compressed) and kv, split of a head */
     size_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
@@ -67,6 +70,7 @@ struct ash_model_config {
     double init_std;
     uint8_t sparse[ASH_MODEL_LAYERS_MAX];  /* 1: layer has experts */
     uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
+    uint8_t rope_at[ASH_MODEL_LAYERS_MAX]; /* enum ash_rope_at */
     int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
     json_t *source;              /* config.json as it was read: written back unchanged with the model */
@@ -79,6 +83,9 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
 /* Make it the config of a reward model on the same layers: ...ForSequenceClassification with one label. Returns 0 or
  * -ENOMEM. */
 int ash_model_config_score(struct ash_model_config *config, struct ash_err *err);
+/* Do blocks join the stream as they are, one after the other, and are logits what the head gives? Then activations may
+ * be stored in bf16, and ranks of cp may share gradients. */
+bool ash_model_form_is_plain(const struct ash_model_config *config);
 /* Drop what a config refers to. A zeroed config is fine. */
 void ash_model_config_fini(struct ash_model_config *config);
 /* "llama, mistral, qwen2, ...": for messages and help. */

@@ -1,5 +1,5 @@
-/* family - what sets one model type apart: the names of its tensors and how its config.json is read.
- * Adding a type means one entry in families.c. */
+/* family - what sets one model type apart, as data: the names of its tensors, the form of its layers, and which readers
+ * its config.json needs. Adding a type means one entry in families.c. */
 #ifndef ASH_MODEL_FAMILY_H
 #define ASH_MODEL_FAMILY_H
 
@@ -33,10 +33,16 @@ enum ash_role {
     ASH_ROLE_KV_DOWN_BIAS,
     ASH_ROLE_KV_DOWN_NORM,
     ASH_ROLE_KV_UP,
+    ASH_ROLE_SINKS, /* scores of attention that no key has */
     ASH_ROLE_OUT,
     ASH_ROLE_OUT_BIAS,
     ASH_ROLE_NORM2,
     ASH_ROLE_NORM2_BIAS,
+    ASH_ROLE_POST1, /* after attention, and after the feed-forward */
+    ASH_ROLE_POST1_BIAS,
+    ASH_ROLE_POST2,
+    ASH_ROLE_POST2_BIAS,
+    ASH_ROLE_GATE_UP, /* fused (phi3) */
     ASH_ROLE_GATE,
     ASH_ROLE_GATE_BIAS,
     ASH_ROLE_UP,
@@ -44,36 +50,52 @@ enum ash_role {
     ASH_ROLE_DOWN,
     ASH_ROLE_DOWN_BIAS,
     ASH_ROLE_ROUTER,
-    ASH_ROLE_ROUTER_BIAS,
+    ASH_ROLE_ROUTER_BIAS, /* added for choosing only */
+    ASH_ROLE_ROUTER_ADD,  /* added to the scores */
     ASH_ROLE_SHARED_GATE,
     ASH_ROLE_SHARED_UP,
     ASH_ROLE_SHARED_DOWN,
 
     ASH_ROLE_EXPERT_GATE,
     ASH_ROLE_EXPERT_UP,
+    ASH_ROLE_EXPERT_GATE_UP, /* fused */
+    ASH_ROLE_EXPERT_GATE_UP_BIAS,
     ASH_ROLE_EXPERT_DOWN,
+    ASH_ROLE_EXPERT_DOWN_BIAS,
     ASH_ROLE_COUNT
 };
+
+/* Read into config what some families' files say. Common fields, and the family's form, are there before. Returns 0 or
+ * a negative errno, with a sentence. */
+typedef int ash_family_read_fn(const json_t *json, struct ash_model_config *config, struct ash_err *err);
+
+#define ASH_FAMILY_READS_MAX 6
 
 struct ash_family {
     const char *type;         /* config.json's model_type */
     const char *architecture; /* its "architectures" entry */
     const char *base_prefix;  /* before every name but the head's; some files leave it out */
     const char *layer_prefix; /* "layers.": base_prefix layer_prefix N "." name */
-    const char *const *names; /* by role; an expert's has one %zu */
-    /* Fill config with the type's defaults and read what the json says. Common fields are read before. */
-    int (*read)(const json_t *json, struct ash_model_config *config, struct ash_err *err);
+    /* By role; NULL: there is none. An expert's has one %zu; without it, one tensor has those of all experts, expert by
+     * expert. */
+    const char *const *names;
+    struct ash_model_form form;
+    ash_family_read_fn *reads[ASH_FAMILY_READS_MAX]; /* in this order; NULL after the last */
 };
 
 /* By model_type, or NULL. */
 const struct ash_family *ash_family_find(const char *type);
 
-/* config.c, shared by the families' readers: the size at key, in [min, max]. An absent key keeps *value. Returns 0 or
- * -EINVAL. */
+/* config_read.c, shared by the families' readers: the size at key, in [min, max]. An absent key keeps *value. Returns 0
+ * or -EINVAL. */
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err);
-/* The activation at key (default_name if it is absent) as a kind of feed-forward layer. -ENOTSUP for one that is not
- * computed. */
-int ash_config_act(const json_t *json, const char *key, const char *default_name, enum ash_mlp_kind *kind_out,
-                   struct ash_err *err);
+/* The activation at key, of the family's kind of feed-forward layer; an absent key keeps it. -ENOTSUP for one that is
+ * not computed. */
+int ash_config_act(const json_t *json, const char *key, struct ash_model_config *config, struct ash_err *err);
+/* config_rope.c: rotary positions, before the family's readers; what depends on these, after them, where config has its
+ * source. */
+int ash_config_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err);
+/* Returns 0 or -EINVAL. */
+int ash_config_rope_finish(struct ash_model_config *config, struct ash_err *err);
 
 #endif

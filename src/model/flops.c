@@ -18,7 +18,7 @@ static double attn_weights(const struct ash_model_config *config)
 static double mlp_weights(const struct ash_model_config *config, bool is_sparse)
 {
     const struct ash_expert_config *expert = &config->expert;
-    double hidden = (double)config->hidden, matrices = config->mlp == ASH_MLP_GATED ? 3 : 2;
+    double hidden = (double)config->hidden, matrices = ash_mlp_is_gated(config->form.mlp) ? 3 : 2;
 
     if (!is_sparse) return matrices * hidden * (double)config->ffn;
     return hidden * (double)expert->experts +

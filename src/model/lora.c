@@ -99,7 +99,7 @@ static void add_param(struct ash_model *model, const struct ash_param *base, con
 static void adapt(struct ash_model *model, const struct ash_param *base, struct ash_adapter *adapter,
                   const struct ash_lora_module *module)
 {
-    int in = model->config.transposed && base->layer >= 0 ? 0 : 1, out = 1 - in;
+    int in = base->is_transposed ? 0 : 1, out = 1 - in;
     size_t rank = module->rank;
     struct part a = {{rank, base->dims[in]}, {rank, base->full[in]}, base->cut == in ? 1 : -1};
     struct part b = {{base->dims[out], rank}, {base->full[out], rank}, base->cut == out ? 0 : -1};
@@ -276,7 +276,7 @@ static void add_product(const struct ash_model *model, const struct ash_adapter 
 {
     const float *all = model->values.data, *a = all + model->params[adapter->a].offset,
                 *b = all + model->params[adapter->b].offset;
-    bool transposed = model->config.transposed && base->layer >= 0;
+    bool transposed = base->is_transposed;
     size_t in = model->params[adapter->a].dims[1], out = model->params[adapter->b].dims[0];
 
     for (size_t o = 0; o < out; o++)

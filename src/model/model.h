@@ -26,6 +26,9 @@ struct ash_param {
     bool is_matrix;     /* 2-D: gets weight decay by default; norms and biases do not */
     bool is_expert;     /* of one expert of a layer; see struct ash_pass_grads */
     bool is_adapter;    /* a factor of an adapter (model/lora.h): stored [out, in] in every family */
+    bool is_transposed; /* stored [in, out] */
+    size_t part, parts; /* of a tensor in files that has parts' values one after the other; parts 0: it is one */
+    bool has_one;       /* a norm's weight, stored less 1 */
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;

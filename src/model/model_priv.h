@@ -18,6 +18,7 @@ struct ash_load;
 /* Index of a parameter by role, or ASH_NO_PARAM. Expert roles give expert 0's; see ash_layer_expert. */
 struct ash_layer {
     int32_t param[ASH_ROLE_COUNT];
+    int32_t expert_params; /* how many an expert has */
 };
 
 struct ash_model {
@@ -40,6 +41,7 @@ struct ash_model {
     struct ash_exec *exec;         /* in whose memory all of them are; NULL: the host's */
     struct ash_buffer placed;      /* mapped weights, copied there: see place.c */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
+    size_t ones_offset;            /* in vectors: of ones, as many as the widest norm whose weight has_one */
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
@@ -118,10 +120,11 @@ static inline bool ash_layer_has(const struct ash_layer *layer, enum ash_role ro
     return layer->param[role] != ASH_NO_PARAM;
 }
 
-/* Index of an expert's matrix: the three matrices of an expert follow each other. */
+/* Index of an expert's parameter, or ASH_NO_PARAM: those of an expert follow each other. */
 static inline int32_t ash_layer_expert(const struct ash_layer *layer, enum ash_role role, size_t expert)
 {
-    return layer->param[role] + 3 * (int32_t)expert;
+    return layer->param[role] == ASH_NO_PARAM ? ASH_NO_PARAM
+                                              : layer->param[role] + layer->expert_params * (int32_t)expert;
 }
 
 /* A 1-D parameter as float32, or NULL for ASH_NO_PARAM. */

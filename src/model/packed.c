@@ -18,8 +18,7 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
     bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && !model->config.tied) ||
                         index == model->top.param[ASH_ROLE_POSITION];
 
-    if (matrix->pack == NULL || !param->is_matrix || is_looked_up || (model->config.transposed && param->layer >= 0))
-        return 0;
+    if (matrix->pack == NULL || !param->is_matrix || is_looked_up || param->is_transposed) return 0;
     if (ash_dtype_block(param->dtype) == 1 && !model->round_bf16) return 0;
     return ash_round_up(matrix->packed_bytes(param->dtype, param->dims[0], param->dims[1]), ASH_MEMORY_ALIGN);
 }

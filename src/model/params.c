@@ -15,22 +15,27 @@ static bool role_is_top(enum ash_role role)
     return role <= ASH_ROLE_HEAD;
 }
 
-static int format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
-                       size_t buf_bytes)
+/* A part of a tensor that experts share is named after it, with its number behind. */
+static void format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
+                        size_t buf_bytes)
 {
+    const char *base = role == ASH_ROLE_HEAD ? "" : family->base_prefix, *name = family->names[role];
     char local[64];
-    const char *base = role == ASH_ROLE_HEAD ? "" : family->base_prefix;
 
-    if (role >= ASH_ROLE_EXPERT_GATE) {
+    if (role < ASH_ROLE_EXPERT_GATE)
+        snprintf(local, sizeof(local), "%s", name);
+    else if (strstr(name, "%zu") == NULL)
+        snprintf(local, sizeof(local), "%s[%zu]", name, expert);
+    else {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(local, sizeof(local), family->names[role], expert);
+        snprintf(local, sizeof(local), name, expert);
 #pragma GCC diagnostic pop
-    } else {
-        snprintf(local, sizeof(local), "%s", family->names[role]);
     }
-    if (layer < 0) return snprintf(buf, buf_bytes, "%s%s", base, local);
-    return snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
+    if (layer < 0)
+        snprintf(buf, buf_bytes, "%s%s", base, local);
+    else
+        snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
 }
 
 /* What of a tensor is here: runs of its output or input dimension. No runs: all of it. */
@@ -77,9 +82,10 @@ static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, in
 {
     struct ash_layer *owner = role_is_top(role) ? &model->top : &model->layers[layer];
     bool is_expert = role >= ASH_ROLE_EXPERT_GATE;
+    const char *name = model->config.family->names[role];
     struct ash_param *param = &model->params[model->param_count];
 
-    ash_assert(model->config.family->names[role] != NULL && model->param_count < model->param_capacity);
+    ash_assert(name != NULL && model->param_count < model->param_capacity);
     *param = (struct ash_param){.layer = role_is_top(role) ? -1 : layer,
                                 .is_matrix = cols != 0,
                                 .is_expert = is_expert,
@@ -87,6 +93,8 @@ static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, in
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
+    param->parts = is_expert && strstr(name, "%zu") == NULL ? model->whole.expert.experts : 0;
+    param->part = param->parts > 0 ? expert : 0;
     param->before_layers = (role == ASH_ROLE_EMBED && model->slice.embed) || role == ASH_ROLE_POSITION;
     param->is_counted = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->dense_size;
@@ -102,9 +110,10 @@ static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, in
     return param;
 }
 
-static void add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols)
+static struct ash_param *add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows,
+                             size_t cols)
 {
-    add_cut(model, role, layer, expert, rows, cols, 0, WHOLE);
+    return add_cut(model, role, layer, expert, rows, cols, 0, WHOLE);
 }
 
 /* A matrix of out rows and in columns, stored as the family does, with a bias where has_bias. bias_role follows
@@ -112,16 +121,39 @@ static void add(struct ash_model *model, enum ash_role role, int layer, size_t e
 static void add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias,
                        struct cut cut)
 {
-    bool transposed = model->config.transposed;
+    bool transposed = model->config.form.transposed;
 
-    add_cut(model, role, layer, 0, transposed ? in : out, transposed ? out : in, cut.input == transposed ? 0 : 1, cut);
+    add_cut(model, role, layer, 0, transposed ? in : out, transposed ? out : in, cut.input == transposed ? 0 : 1, cut)
+        ->is_transposed = transposed;
     if (has_bias) add_cut(model, role + 1, layer, 0, out, 0, 0, cut.input ? WHOLE : cut);
 }
 
+/* The weight of a norm. */
+static void add_norm_weight(struct ash_model *model, enum ash_role role, int layer, size_t width)
+{
+    struct ash_param *param = add_cut(model, role, layer, 0, width, 0, 0, WHOLE);
+
+    param->has_one = model->config.form.unit_norm;
+}
+
+/* A norm over the stream, where the family has it. */
 static void add_norm(struct ash_model *model, enum ash_role role, int layer)
 {
-    add(model, role, layer, 0, model->config.hidden, 0);
-    if (model->config.norm != ASH_NORM_RMS) add(model, role + 1, layer, 0, model->config.hidden, 0);
+    const struct ash_model_form *form = &model->config.form;
+
+    if (model->config.family->names[role] == NULL) return;
+    add_norm_weight(model, role, layer, model->config.hidden);
+    if (form->norm == ASH_NORM_LAYER && !form->bare_norm) add(model, role + 1, layer, 0, model->config.hidden, 0);
+}
+
+static void add_qk_norms(struct ash_model *model, int layer)
+{
+    const struct ash_model_config *c = &model->whole;
+    bool all = c->form.qk_norm == ASH_QK_NORM_ALL;
+
+    if (c->form.qk_norm == ASH_QK_NORM_NONE) return;
+    add_norm_weight(model, ASH_ROLE_Q_NORM, layer, all ? c->heads * c->head_dim : c->head_dim);
+    add_norm_weight(model, ASH_ROLE_K_NORM, layer, all ? c->kv_heads * c->head_dim : c->head_dim);
 }
 
 static void add_grouped_attention(struct ash_model *model, int layer)
@@ -139,15 +171,13 @@ static void add_grouped_attention(struct ash_model *model, int layer)
             cut.runs[1] = (struct ash_range){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
             cut.runs[2] = (struct ash_range){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};
         }
-        add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias, cut);
+        add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->form.qkv_bias, cut);
         return;
     }
-    add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias, q_cut);
-    add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias, kv_cut);
-    add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias, kv_cut);
-    if (!c->qk_norm) return;
-    add(model, ASH_ROLE_Q_NORM, layer, 0, c->head_dim, 0);
-    add(model, ASH_ROLE_K_NORM, layer, 0, c->head_dim, 0);
+    add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->form.qkv_bias, q_cut);
+    add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
+    add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
+    add_qk_norms(model, layer);
 }
 
 static void add_latent_attention(struct ash_model *model, int layer)
@@ -160,11 +190,11 @@ static void add_latent_attention(struct ash_model *model, int layer)
     if (c->q_rank == 0) {
         add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, false, q_cut);
     } else {
-        add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->qkv_bias, WHOLE);
+        add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->form.qkv_bias, WHOLE);
         add(model, ASH_ROLE_Q_DOWN_NORM, layer, 0, c->q_rank, 0);
         add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false, q_cut);
     }
-    add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias, WHOLE);
+    add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->form.qkv_bias, WHOLE);
     add(model, ASH_ROLE_KV_DOWN_NORM, layer, 0, c->kv_rank, 0);
     add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * up, c->kv_rank, false, kv_cut);
 }
@@ -175,9 +205,56 @@ static void add_dense(struct ash_model *model, int layer)
     struct ash_range columns = ash_slice_columns(c, c->ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
 
-    if (c->mlp == ASH_MLP_GATED) add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias, out);
-    add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias, out);
-    add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias, in);
+    if (c->family->names[ASH_ROLE_GATE_UP] != NULL) {
+        if (out.run_count > 0) {
+            out.run_count = 2;
+            out.runs[1] = (struct ash_range){c->ffn + columns.first, columns.count};
+        }
+        add_cut(model, ASH_ROLE_GATE_UP, layer, 0, 2 * c->ffn, c->hidden, 0, out);
+        add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, false, in);
+        return;
+    }
+    if (ash_mlp_is_gated(c->form.mlp))
+        add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->form.mlp_bias, out);
+    add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->form.mlp_bias, out);
+    add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->form.mlp_bias, in);
+}
+
+/* A constant of each expert; ernie4_5_moe stores a row of them. */
+static void add_router_bias(struct ash_model *model, int layer, size_t experts)
+{
+    bool is_row = model->config.form.expert.bias_is_row;
+    struct ash_param *param =
+        add_cut(model, ASH_ROLE_ROUTER_BIAS, layer, 0, is_row ? 1 : experts, is_row ? experts : 0, 0, WHOLE);
+
+    param->is_matrix = false;
+}
+
+/* The matrices of experts, one after the other; or, where experts share a tensor, all of one kind before the next. */
+static void add_experts(struct ash_model *model, int layer)
+{
+    const struct ash_model_config *c = &model->whole;
+    const struct ash_expert_form *form = &c->form.expert;
+    const size_t hidden = c->hidden, ffn = c->expert.ffn;
+    const struct {
+        enum ash_role role;
+        size_t out, in;
+    } roles[] = {{ASH_ROLE_EXPERT_GATE, ffn, hidden},        {ASH_ROLE_EXPERT_UP, ffn, hidden},
+                 {ASH_ROLE_EXPERT_GATE_UP, 2 * ffn, hidden}, {ASH_ROLE_EXPERT_GATE_UP_BIAS, 2 * ffn, 0},
+                 {ASH_ROLE_EXPERT_DOWN, hidden, ffn},        {ASH_ROLE_EXPERT_DOWN_BIAS, hidden, 0}};
+    bool is_shared = strstr(c->family->names[ASH_ROLE_EXPERT_DOWN], "%zu") == NULL;
+    size_t count = 6, outer = is_shared ? count : model->experts.count,
+           inner = is_shared ? model->experts.count : count;
+
+    model->layers[layer].expert_params = is_shared ? 1 : 3;
+    for (size_t i = 0; i < outer * inner; i++) {
+        size_t r = is_shared ? i / inner : i % inner, e = model->experts.first + (is_shared ? i % inner : i / inner);
+        bool swaps = form->is_transposed && roles[r].in > 0;
+
+        if (c->family->names[roles[r].role] == NULL) continue;
+        add(model, roles[r].role, layer, e, swaps ? roles[r].in : roles[r].out, swaps ? roles[r].out : roles[r].in)
+            ->is_transposed = swaps;
+    }
 }
 
 /* All ranks have the router; each expert is whole, on one rank. */
@@ -189,12 +266,9 @@ static void add_sparse(struct ash_model *model, int layer)
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
 
     add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden);
-    if (x->choice_bias) add(model, ASH_ROLE_ROUTER_BIAS, layer, 0, x->experts, 0);
-    for (size_t e = model->experts.first; e < ash_range_end(model->experts); e++) {
-        add(model, ASH_ROLE_EXPERT_GATE, layer, e, x->ffn, c->hidden);
-        add(model, ASH_ROLE_EXPERT_UP, layer, e, x->ffn, c->hidden);
-        add(model, ASH_ROLE_EXPERT_DOWN, layer, e, c->hidden, x->ffn);
-    }
+    if (x->choice_bias) add_router_bias(model, layer, x->experts);
+    if (c->family->names[ASH_ROLE_ROUTER_ADD] != NULL) add(model, ASH_ROLE_ROUTER_ADD, layer, 0, x->experts, 0);
+    add_experts(model, layer);
     if (x->shared_ffn == 0) return;
     add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out);
@@ -212,12 +286,17 @@ static void add_layer(struct ash_model *model, int layer)
         add_latent_attention(model, layer);
     else
         add_grouped_attention(model, layer);
-    add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->out_bias, in);
+    if (c->family->names[ASH_ROLE_SINKS] != NULL)
+        add_cut(model, ASH_ROLE_SINKS, layer, 0, c->heads, 0, 0,
+                cut_of(model, false, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads));
+    add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->form.out_bias, in);
+    add_norm(model, ASH_ROLE_POST1, layer);
     add_norm(model, ASH_ROLE_NORM2, layer);
     if (model->config.sparse[layer])
         add_sparse(model, layer);
     else
         add_dense(model, layer);
+    add_norm(model, ASH_ROLE_POST2, layer);
 }
 
 /* The output matrix: of a tied model the embedding, of which a stage without the embedding has a copy. */
@@ -280,7 +359,7 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
 {
     size_t layers = model->config.layers;
 
-    model->param_capacity = ASH_ROLE_COUNT + layers * (ASH_ROLE_COUNT + 3 * model->experts.count);
+    model->param_capacity = ASH_ROLE_COUNT + layers * (ASH_ROLE_COUNT + 4 * model->experts.count);
     model->params = calloc(model->param_capacity, sizeof(*model->params));
     model->layers = malloc(layers * sizeof(*model->layers));
     if (model->layers == NULL || model->params == NULL)

@@ -47,11 +47,12 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* The factor that yarn puts on cosines and sines. */
+/* The factor that yarn and longrope put on cosines and sines. */
 static double attention_factor(const struct ash_rope_config *rope)
 {
-    if (rope->kind != ASH_ROPE_YARN) return 1;
+    if (rope->kind != ASH_ROPE_YARN && rope->kind != ASH_ROPE_LONG) return 1;
     if (rope->attention_factor != 0) return rope->attention_factor;
+    if (rope->kind == ASH_ROPE_LONG) return 1;
     if (rope->mscale != 0 && rope->mscale_all_dim != 0)
         return yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim);
     return yarn_mscale(rope->factor, 1);
@@ -68,6 +69,8 @@ static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i
         return (float)llama3_frequency(rope, freq);
     case ASH_ROPE_FACTORS:
         return (float)(freq / (double)rope->factors[i]);
+    case ASH_ROPE_LONG:
+        return (float)(freq / json_number_value(json_array_get(rope->divisors, i)));
     case ASH_ROPE_YARN: {
         double share = yarn_share(rope, dims, i);
         return (float)(freq / rope->factor * (1 - share) + freq * share);

@@ -85,6 +85,10 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     if (slice->tp_size > config->kv_heads)
         return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
                            slice->tp_size, config->kv_heads);
+    if (slice->tp_size > 1 && config->form.qk_norm == ASH_QK_NORM_ALL)
+        return ash_err_set(err, -ENOTSUP,
+                           "mesh.tp=%zu would cut the norms that %s has over all heads: choose mesh.tp=1",
+                           slice->tp_size, config->family->type);
     rc = rounded ? check_heads(config, slice, err) : 0;
     if (rc < 0) return rc;
     rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err);
@@ -114,6 +118,7 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
         if (!slice->layers[i]) continue;
         config_out->sparse[kept] = whole->sparse[i];
         config_out->window[kept] = whole->window[i];
+        config_out->rope_at[kept] = whole->rope_at[i];
         layer_ids_out[kept++] = (uint32_t)i;
     }
     config_out->layers = kept;

@@ -33,6 +33,9 @@ static void refresh_placed(struct ash_model *model, size_t index, float *copy)
                                                                .dst = copy,
                                                                .dst_dtype = ASH_F32,
                                                                .dst_row = param->count});
+        if (param->has_one) /* behind the vectors there is a 1 for each element of the widest of these */
+            exec->ops->row->add(exec, copy, (const float *)model->vectors.data + model->ones_offset, param->count,
+                                copy);
         return;
     }
     host = malloc(param->count * sizeof(*host));
@@ -40,6 +43,8 @@ static void refresh_placed(struct ash_model *model, size_t index, float *copy)
     ash_weights_to_f32(param->mapped, param->dtype, 0, param->count, host);
     for (size_t j = 0; model->round_bf16 && j < param->count; j++)
         host[j] = ash_bf16_round(host[j]);
+    for (size_t j = 0; param->has_one && j < param->count; j++)
+        host[j] += 1;
     rc = exec->memory->copy(copy, host, param->count * sizeof(*host));
     ash_assert(rc == 0 || exec->cuda != NULL); /* a GPU keeps its failure until it is asked for */
     free(host);
@@ -57,6 +62,8 @@ static void refresh_vector(struct ash_model *model, size_t index)
     ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
     for (size_t j = 0; model->round_bf16 && j < param->count; j++)
         copy[j] = ash_bf16_round(copy[j]);
+    for (size_t j = 0; param->has_one && j < param->count; j++)
+        copy[j] += 1;
 }
 
 void ash_model_refresh(struct ash_model *model)
@@ -165,7 +172,8 @@ void ash_model_round_bf16(struct ash_model *model, bool on)
 
 int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
 {
-    size_t total = 0;
+    size_t total = 0, ones = 0;
+    int rc;
 
     free(model->vector_offset);
     model->vector_offset = calloc(model->param_count + model->base_count, sizeof(*model->vector_offset));
@@ -173,8 +181,13 @@ int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
     for (size_t i = 0; i < model->param_count + model->base_count; i++) {
         model->vector_offset[i] = total;
         if (!model->params[i].is_matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
+        if (model->params[i].has_one) ones = ash_max(ones, model->params[i].count);
     }
-    return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
+    model->ones_offset = total;
+    rc = ash_buffer_init(&model->vectors, &ash_memory_host, (total + ones) * sizeof(float), "norms and biases", err);
+    for (size_t i = 0; rc == 0 && i < ones; i++)
+        ((float *)model->vectors.data)[total + i] = 1;
+    return rc;
 }
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */

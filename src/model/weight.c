@@ -6,15 +6,13 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 
-/* Only the matrices of gpt2's layers are stored the other way round; embeddings and heads never are. */
 struct ash_weight_shape ash_weight_shape_of(const struct ash_model *model, int32_t weight)
 {
     const struct ash_param *w = &model->params[weight];
-    bool transposed = model->config.transposed && w->layer >= 0 && !w->is_adapter;
 
     ash_assert(weight >= 0 && (size_t)weight < model->param_count + model->base_count && w->dim_count == 2);
-    return transposed ? (struct ash_weight_shape){w->dims[0], w->dims[1], true}
-                      : (struct ash_weight_shape){w->dims[1], w->dims[0], false};
+    return w->is_transposed ? (struct ash_weight_shape){w->dims[0], w->dims[1], true}
+                            : (struct ash_weight_shape){w->dims[1], w->dims[0], false};
 }
 
 struct ash_mat ash_weight_matrix(const struct ash_model *model, int32_t weight, bool out_by_in)

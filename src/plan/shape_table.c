@@ -52,7 +52,7 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     shape->kv_heads = (double)config->kv_heads;
     shape->head_dim = (double)config->head_dim;
     shape->ffn = (double)config->ffn;
-    shape->gated = config->mlp == ASH_MLP_GATED;
+    shape->gated = ash_mlp_is_gated(config->form.mlp);
     shape->vocab = (double)config->vocab;
     shape->tied = config->tied;
     shape->context = (double)config->max_positions;

@@ -18,8 +18,8 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
     if (index == layer->param[ASH_ROLE_OUT] || index == layer->param[ASH_ROLE_DOWN]) return true;
     if (index == layer->param[ASH_ROLE_SHARED_DOWN]) return true;
     int32_t first = layer->param[ASH_ROLE_EXPERT_DOWN];
-    return first != ASH_NO_PARAM && index >= first && (index - first) % 3 == 0 &&
-           (size_t)(index - first) / 3 < model->experts.count;
+    return first != ASH_NO_PARAM && index >= first && (index - first) % layer->expert_params == 0 &&
+           (size_t)((index - first) / layer->expert_params) < model->experts.count;
 }
 
 #define INIT_VALUES_MIN 4096 /* that are worth waking a thread for */
@@ -62,7 +62,7 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
 
         if (param->is_matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
         for (size_t i = 0; !param->is_matrix && i < piece.count; i++)
-            values[piece.local + i] = is_bias ? 0 : 1;
+            values[piece.local + i] = is_bias || param->has_one ? 0 : 1;
     }
 }
 

@@ -58,9 +58,31 @@ static int explain_quantised(const char *dir, struct ash_err *err)
     return rc;
 }
 
+/* A parameter as files have it: with those that share its tensor. */
+struct stored {
+    char name[96];
+    int dim_count;
+    size_t dims[3];
+};
+
+static struct stored stored_of(const struct ash_param *param, const size_t dims[2])
+{
+    struct stored stored = {.dim_count = param->dim_count};
+    int first = param->parts > 0 ? 1 : 0;
+    size_t length = first > 0 ? strcspn(param->name, "[") : strlen(param->name);
+
+    snprintf(stored.name, sizeof(stored.name), "%.*s", (int)length, param->name);
+    stored.dims[0] = param->parts;
+    for (int i = 0; i < param->dim_count; i++)
+        stored.dims[first + i] = dims[i];
+    stored.dim_count += first;
+    return stored;
+}
+
 static int bind_param(struct ash_model *model, struct ash_param *param, const char *dir, struct ash_err *err)
 {
-    const struct ash_tensor_view *view = find_tensor(model, param->name);
+    struct stored stored = stored_of(param, param->full);
+    const struct ash_tensor_view *view = find_tensor(model, stored.name);
 
     if (view == NULL && model->config.labels > 0 && strcmp(param->name, "score.weight") == 0) {
         model->lacks_score = true;
@@ -69,19 +91,19 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
     if ((view == NULL || (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)) &&
         explain_quantised(dir, err) == -ENOTSUP)
         return -ENOTSUP;
-    if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, param->name);
+    if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, stored.name);
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
-        return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
+        return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, stored.name,
                            ash_dtype_name(view->dtype));
-    if (view->dim_count != param->dim_count ||
-        memcmp(view->dims, param->full, (size_t)param->dim_count * sizeof(size_t)) != 0) {
+    if (view->dim_count != stored.dim_count ||
+        memcmp(view->dims, stored.dims, (size_t)stored.dim_count * sizeof(size_t)) != 0) {
         char found[128], wanted[128];
         format_shape(view->dims, view->dim_count, found, sizeof(found));
-        format_shape(param->full, param->dim_count, wanted, sizeof(wanted));
-        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, param->name, found,
+        format_shape(stored.dims, stored.dim_count, wanted, sizeof(wanted));
+        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, stored.name, found,
                            wanted);
     }
-    param->data = view->data;
+    param->data = (const char *)view->data + ash_dtype_size(view->dtype, param->part * ash_param_full_count(param));
     param->dtype = view->dtype;
     return 0;
 }
@@ -110,6 +132,9 @@ struct writer {
     ash_model_read read;
     void *ctx;
     enum ash_dtype dtype;
+    const struct ash_model *model;
+    size_t
+        *firsts; /* of each tensor in files: its parameter, or the first of those that share it, one after the other */
 };
 
 static void convert(const float *values, size_t count, enum ash_dtype dtype, void *out)
@@ -147,11 +172,15 @@ static int fill_tensor(void *ctx, size_t index, size_t first_byte, void *buf, si
 {
     const struct writer *writer = ctx;
     size_t width = ash_dtype_bytes(writer->dtype), first = first_byte / width, count = size_bytes / width;
+    size_t each = writer->model->params[writer->firsts[index]].count, part;
     float values[CONVERT_CHUNK];
 
-    for (size_t done = 0; done < count; done += CONVERT_CHUNK) {
-        size_t part = ash_min(count - done, CONVERT_CHUNK);
-        int rc = writer->read(writer->ctx, index, first + done, part, values);
+    for (size_t done = 0; done < count; done += part) {
+        size_t at = (first + done) % each, param = writer->firsts[index] + (first + done) / each;
+        int rc;
+
+        part = ash_min(ash_min(count - done, CONVERT_CHUNK), each - at);
+        rc = writer->read(writer->ctx, param, at, part, values);
         if (rc < 0) return rc;
         convert(values, part, writer->dtype, (char *)buf + done * width);
     }
@@ -233,31 +262,59 @@ static int write_adapters(const struct ash_model *model, const char *dir, const 
     return ash_safetensors_write(path, specs, model->param_count, &metadata, 1, fill_tensor, writer, err);
 }
 
+/* The tensors of the files, into specs and writer->firsts. Returns how many. */
+static size_t list_tensors(const struct ash_model *model, enum ash_dtype dtype, struct stored *stored,
+                           struct ash_tensor_spec *specs, size_t *firsts)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (param->parts > 0 && param->part > 0) continue;
+        stored[count] = stored_of(param, param->dims);
+        specs[count] =
+            (struct ash_tensor_spec){.name = stored[count].name, .dtype = dtype, .dim_count = stored[count].dim_count};
+        memcpy(specs[count].dims, stored[count].dims, sizeof(stored[count].dims));
+        firsts[count++] = i;
+    }
+    return count;
+}
+
+static int write_folder(const struct ash_model *model, const char *dir, size_t max_shard_bytes, struct writer *writer,
+                        struct ash_err *err)
+{
+    struct ash_tensor_spec *specs = calloc(model->param_count, sizeof(*specs));
+    struct stored *stored = calloc(model->param_count, sizeof(*stored));
+    size_t count;
+    int rc;
+
+    writer->firsts = calloc(model->param_count, sizeof(*writer->firsts));
+    if (specs == NULL || stored == NULL || writer->firsts == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
+        goto end;
+    }
+    count = list_tensors(model, writer->dtype, stored, specs, writer->firsts);
+    rc = ash_dir_make(dir, err);
+    if (rc == 0 && model->config.lora != NULL)
+        rc = write_adapters(model, dir, specs, writer, err);
+    else if (rc == 0)
+        rc = ash_safetensors_write_folder(dir, specs, count, max_shard_bytes, fill_tensor, writer, err);
+end:
+    free(writer->firsts);
+    free(stored);
+    free(specs);
+    return rc;
+}
+
 int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err)
 {
-    struct writer writer = {read, ctx, dtype};
-    struct ash_tensor_spec *specs = calloc(model->param_count, sizeof(*specs));
+    struct writer writer = {.read = read, .ctx = ctx, .dtype = dtype, .model = model};
     int rc;
 
-    if (specs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
-    if (model->gguf != NULL) {
-        free(specs);
+    if (model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be written as a folder");
-    }
-    for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
-        specs[i] = (struct ash_tensor_spec){.name = param->name,
-                                            .dtype = dtype,
-                                            .dim_count = param->dim_count,
-                                            .dims = {param->dims[0], param->dims[1]}};
-    }
-    rc = ash_dir_make(dir, err);
-    if (rc == 0 && model->config.lora != NULL)
-        rc = write_adapters(model, dir, specs, &writer, err);
-    else if (rc == 0)
-        rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
-    if (rc == 0) rc = ash_model_save_config(model, dir, dtype, err);
-    free(specs);
-    return rc;
+    rc = write_folder(model, dir, max_shard_bytes, &writer, err);
+    return rc < 0 ? rc : ash_model_save_config(model, dir, dtype, err);
 }

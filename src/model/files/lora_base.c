@@ -171,7 +171,7 @@ static bool is_quantised(const struct ash_model *model, const struct ash_param *
 
 static int check_quantised(const struct ash_model *model, struct ash_err *err)
 {
-    if (model->config.transposed || model->config.expert.experts > 0)
+    if (model->config.form.transposed || model->config.expert.experts > 0)
         return ash_err_set(err, -ENOTSUP, "model.quant: a base of this family cannot be held quantised: leave it out");
     for (size_t i = 0; i < model->base_count; i++)
         if (ash_dtype_block(model->params[model->param_count + i].dtype) > 1)

@@ -163,6 +163,7 @@ static void bind_stream(struct ash_acts *acts, const struct ash_model *model, co
     if (s->dx_buffers[0] != NULL) s->dx = s->dx_buffers[0] + skip;
     if (s->dx_all != NULL) s->dx = s->dx_all + skip;
     if (s->dnorm_all != NULL) s->dnorm = s->dnorm_all + in_group;
+    if (s->djoin_all != NULL) s->djoin = s->djoin_all + in_group;
 }
 
 static struct ash_attn_rows rows_from(const struct ash_acts *acts, const struct ash_attn_rows *all, size_t first_row,

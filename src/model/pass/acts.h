@@ -72,11 +72,18 @@ struct ash_moe_acts {
     struct ash_ffn_acts shared;    /* [rows, shared ffn] */
 };
 
+/* A block's output before its own norm: where it has one. */
+struct ash_join_acts {
+    float *y; /* [own rows, C] */
+    struct ash_norm_acts norm;
+};
+
 struct ash_layer_acts {
     float *in;  /* [own rows, C]: residual stream before the layer */
     float *mid; /* likewise, between attention and feed-forward */
     struct ash_attn_acts attn;
     struct ash_norm_acts ffn_norm;
+    struct ash_join_acts attn_join, ffn_join;
     struct ash_ffn_acts ffn;
     struct ash_moe_acts moe;
 };
@@ -101,6 +108,8 @@ struct ash_scratch {
     float *dx_buffers[ASH_DX_BUFFERS]; /* [batch rows, C]: where ranks of cp share gradients, dx in one of them: */
     size_t dx_buffer;                  /* which */
     float *dnorm, *dnorm_all;          /* [own rows, C]; [rows, C] where ranks of tp share memory */
+    float *djoin, *djoin_all;          /* likewise, of a block's output; where it does not join the stream as it is */
+    float *dparallel;                  /* [own rows, C]: dnorm of the feed-forward, where attention's norm is next */
     bool dnorm_is_bf16;                /* dnorm holds bf16 values, until a norm has read them */
     float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
     float *tile;                       /* partial sums that go from rank to rank */
@@ -121,6 +130,7 @@ struct ash_scratch {
     float *pair_weight;       /* [pairs] */
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
     float *logits;            /* [logit_rows, own part of the vocabulary] */
+    float *capped;            /* [logit_rows, the same]: logits that a cap made, or NULL */
     uint16_t *dlogits_bf16;   /* [head_rows, dlogits_stride]: their gradients, rounded; NULL: in place of logits */
     size_t dlogits_stride;
     float *logits_all;      /* [batch rows, the same] where ranks of cp share gradients, or NULL */

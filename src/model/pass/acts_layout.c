@@ -119,7 +119,7 @@ static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm, bool
     else
         norm->out = act(l, ASH_KEEP_CHEAP, l->own * c->hidden);
     norm->rstd = act(l, ASH_KEEP_COSTLY, l->own);
-    norm->mean = c->norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
+    norm->mean = c->form.norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
 /* Along cp attention reads other rows, by heads: of all ranks where they lie, or after an exchange. */
@@ -137,14 +137,14 @@ static void lay_grouped(struct ash_acts_layout *l, struct ash_attn_acts *a)
 
     if (l->acts->is_bf16) {
         a->qkv_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * (q + 2 * kv));
-        if (c->qk_norm)
+        if (c->form.qk_norm)
             a->rows.q = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * (q + 2 * kv) * sizeof(float));
     } else {
         a->rows.q = act_qkv(l, q + 2 * kv);
     }
     a->rows.k = ash_acts_layout_columns(a->rows.q, q);
     a->rows.v = ash_acts_layout_columns(a->rows.k, kv);
-    if (!c->qk_norm) return;
+    if (!c->form.qk_norm) return;
     a->qk_raw = act(l, ASH_KEEP_COSTLY, l->rows * (q + kv));
     a->q_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->heads);
     a->k_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->kv_heads);
@@ -210,22 +210,29 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
     if (l->axes->cp.size > 1)
         lay_attn_all(l, a);
     else
-        a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
+        a->lse = l->opts->backward || c->family->names[ASH_ROLE_SINKS] != NULL
+                     ? act(l, ASH_KEEP_COSTLY, l->rows * c->heads)
+                     : NULL;
 }
 
-/* Experts' gate and up are matrices of their own: their rows are found without F. */
+/* Experts' gate and up are two matrices, whose rows are found without F; or one. */
 static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
 {
-    ffn->gate = l->model->config.mlp == ASH_MLP_GATED ? act(l, ASH_KEEP_COSTLY, rows * width) : NULL;
-    ffn->up = act(l, ASH_KEEP_COSTLY, rows * width);
+    ffn->stride = ash_acts_expert_stride(&l->model->config);
+    if (ffn->stride > width) {
+        ffn->gate = act(l, ASH_KEEP_COSTLY, rows * ffn->stride);
+        ffn->up = ash_acts_layout_columns(ffn->gate, l->model->config.form.expert.alternates ? 1 : width);
+    } else {
+        ffn->gate = ash_mlp_is_gated(l->model->config.form.mlp) ? act(l, ASH_KEEP_COSTLY, rows * width) : NULL;
+        ffn->up = act(l, ASH_KEEP_COSTLY, rows * width);
+    }
     ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
-    ffn->stride = width;
 }
 
 /* gate and up of all tokens: columns of one matrix, so that one product makes both. */
 static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
-    bool is_gated = l->model->config.mlp == ASH_MLP_GATED;
+    bool is_gated = ash_mlp_is_gated(l->model->config.form.mlp);
 
     ffn->stride = is_gated ? 2 * width : width;
     ffn->up = act(l, ASH_KEEP_COSTLY, l->rows * ffn->stride);
@@ -285,18 +292,31 @@ void ash_acts_layout_reset(struct ash_acts_layout *l)
     }
 }
 
+/* The norm's output goes to a buffer that all blocks share. */
+static void lay_join(struct ash_acts_layout *l, size_t layer, enum ash_role role, struct ash_join_acts *join)
+{
+    const struct ash_model_config *c = &l->model->config;
+
+    if (!ash_layer_has(&l->model->layers[layer], role)) return;
+    join->y = act(l, ASH_KEEP_COSTLY, l->own * c->hidden);
+    join->norm.rstd = act(l, ASH_KEEP_COSTLY, l->own);
+    join->norm.mean = c->form.norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
+}
+
 static void lay_layer(struct ash_acts_layout *l, size_t index)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_layer_acts *acts = &l->acts->layers[index];
 
     acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
-    acts->mid = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
+    acts->mid = l->opts->backward || c->form.parallel ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_attn(l, &acts->attn);
+    lay_join(l, index, ASH_ROLE_POST1, &acts->attn_join);
+    lay_join(l, index, ASH_ROLE_POST2, &acts->ffn_join);
     lay_norm(l, &acts->ffn_norm, !c->sparse[index]);
     if (c->sparse[index])
         lay_moe(l, &acts->moe);
-    else if (l->acts->is_bf16 && c->mlp == ASH_MLP_GATED)
+    else if (l->acts->is_bf16 && c->form.mlp == ASH_MLP_GATED)
         lay_dense(l, &acts->ffn, c->ffn);
     else
         lay_ffn(l, &acts->ffn, c->ffn);
@@ -318,7 +338,7 @@ static void lay_gradients(struct ash_acts_layout *l)
 static bool stores_bf16(const struct ash_acts_layout *l)
 {
     return l->opts->bf16_acts && l->opts->backward && l->model->round_bf16 && l->axes->tp.size == 1 &&
-           l->axes->cp.size == 1 && l->model->config.lora == NULL;
+           l->axes->cp.size == 1 && l->model->config.lora == NULL && ash_model_form_is_plain(&l->model->config);
 }
 
 static void set_strides(struct ash_acts_layout *l)

@@ -70,4 +70,10 @@ float *ash_acts_layout_columns(float *base, size_t columns);
 /* Columns of q, k and v of some key-value heads. */
 size_t ash_acts_layout_qkv_width(const struct ash_acts_layout *l, size_t kv_heads);
 
+/* Floats between rows of an expert's gate, and of its up. */
+static inline size_t ash_acts_expert_stride(const struct ash_model_config *config)
+{
+    return (config->family->names[ASH_ROLE_EXPERT_GATE_UP] != NULL ? 2 : 1) * config->expert.ffn;
+}
+
 #endif

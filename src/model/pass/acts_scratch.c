@@ -63,9 +63,9 @@ static void lay_qkv_gradients(struct ash_acts_layout *l)
     struct ash_scratch *s = &l->acts->scratch;
     bool is_shared = l->axes->shared_grads;
 
-    if (l->acts->is_bf16 && c->attn == ASH_ATTN_GROUPED && !c->qk_norm)
+    if (l->acts->is_bf16 && c->attn == ASH_ATTN_GROUPED && !c->form.qk_norm)
         s->dqkv_bf16 = back_bf16(l, l->rows * l->acts->q_stride);
-    if (c->qk_norm)
+    if (c->form.qk_norm)
         s->dqk_raw = s->dqk_raw_all =
             ash_acts_layout_back_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
                                         (is_shared ? l->batch_rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim);
@@ -76,6 +76,22 @@ static void lay_qkv_gradients(struct ash_acts_layout *l)
     s->dkv_low_norm = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
     s->dkey = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
     s->dkv_up = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
+}
+
+/* Of blocks' outputs, where they are not the stream's, and of a feed-forward beside attention. */
+static void lay_join_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_form *form = &l->model->config.form;
+    const char *const *names = l->model->config.family->names;
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t hidden = l->model->config.hidden;
+
+    if (form->parallel) s->dparallel = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    if (names[ASH_ROLE_POST1] == NULL && form->residual_scale == 0) return;
+    if (l->axes->tp.same_node)
+        s->djoin_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+    else
+        s->djoin = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
 }
 
 /* Of the stream, and of a norm over it. */
@@ -93,6 +109,7 @@ static void lay_stream_gradients(struct ash_acts_layout *l)
         if (!l->axes->shared_grads) s->dx = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
         s->dnorm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
     }
+    lay_join_gradients(l);
     if (l->acts->is_bf16)
         s->dx_bf16 = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, l->own * hidden * sizeof(*s->dx_bf16));
 }
@@ -105,8 +122,8 @@ static void lay_ffn_gradients(struct ash_acts_layout *l)
     enum ash_space space = l->axes->shared_grads ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->shared_grads ? l->batch_rows : l->rows;
 
-    if (c->mlp == ASH_MLP_GATED) s->dffn.gate = s->dffn.up = ash_acts_layout_back_floats(l, space, rows * 2 * wide);
-    if (c->mlp != ASH_MLP_GATED) s->dffn.up = ash_acts_layout_back_floats(l, space, rows * wide);
+    s->dffn.up = ash_acts_layout_back_floats(l, space, rows * (ash_mlp_is_gated(c->form.mlp) ? 2 : 1) * wide);
+    if (ash_mlp_is_gated(c->form.mlp)) s->dffn.gate = s->dffn.up;
     s->dffn.hidden = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
 }
 
@@ -118,9 +135,12 @@ static void lay_moe_gradients(struct ash_acts_layout *l)
 
     if (c->expert.experts == 0) return;
     if (l->axes->ep.size == 1) {
-        s->dexpert.gate = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
-        s->dexpert.up = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
-        s->dexpert.stride = c->expert.ffn;
+        s->dexpert.stride = ash_acts_expert_stride(c);
+        s->dexpert.gate = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * s->dexpert.stride);
+        if (s->dexpert.stride == c->expert.ffn)
+            s->dexpert.up = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        else
+            s->dexpert.up = ash_acts_layout_columns(s->dexpert.gate, c->form.expert.alternates ? 1 : c->expert.ffn);
         s->dexpert.hidden = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
     }
     s->dpair = ash_acts_layout_back_floats(
@@ -188,6 +208,8 @@ void ash_acts_layout_head(struct ash_acts_layout *l)
         acts->scratch.logits =
             ash_acts_layout_shared_bytes(l, ASH_SPACE_PRIVATE, acts->logit_rows * vocab * sizeof(float));
     lay_dlogits(l);
+    if (l->model->config.form.logit_cap != 0 && l->opts->backward)
+        acts->scratch.capped = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->logit_rows * vocab);
     lay_factors(l);
     if (l->axes->shared_grads)
         norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_NODE, l->batch_rows * hidden);
@@ -270,7 +292,7 @@ void ash_acts_layout_exchanges(struct ash_acts_layout *l)
     block->held_ids = ash_acts_layout_keep_ints(l, l->rows);
     block->held_rows = ash_acts_layout_keep_ints(l, l->rows);
     block->own_index = ash_acts_layout_keep_ints(l, l->own);
-    if (!l->opts->backward || !c->qk_norm) return;
+    if (!l->opts->backward || !c->form.qk_norm) return;
     s->qk.send =
         ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim);
     s->qk.recv = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * 2 * all_heads);

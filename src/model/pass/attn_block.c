@@ -5,9 +5,12 @@
 #include "model/pass/attn_qkv.h"
 #include "model/pass/attn_ulysses.h"
 #include "model/pass/cache_step.h"
+#include "model/pass/ffn_block.h"
+#include "model/pass/join.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/norm.h"
 #include "model/pass/parallel_linear.h"
+#include "model/pass/rope.h"
 #include "model/pass/stream.h"
 
 /* ---- attention proper -------------------------------------------------------------------------------------------- */
@@ -25,7 +28,9 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .dim_k = c->head_dim,
         .dim_v = step->acts->v_dim,
         .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(step->model->layer_ids[layer] + 1) : 1)),
-        .window = c->window[layer],
+        .window = c->form.chunked ? 0 : c->window[layer],
+        .chunk = c->form.chunked ? c->window[layer] : 0,
+        .cap = (float)c->form.score_cap,
         .round_bf16 = step->model->round_bf16,
         .kv_dtype = acts->qkv_bf16 != NULL ? ASH_BF16 : ASH_F32,
         .q_stride = view->q_stride,
@@ -75,6 +80,44 @@ static void point_at_batch(const struct ash_pass_step *step, const struct ash_at
     }
 }
 
+/* Sinks come after attention proper: what they take is a factor on a head's row. */
+static struct ash_sink_args sink_args(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
+{
+    int32_t sinks = step->model->layers[layer].param[ASH_ROLE_SINKS];
+
+    ash_assert(step->axes->cp.size == 1);
+    return (struct ash_sink_args){.rows = step->rows,
+                                  .heads = args->heads,
+                                  .dim = args->dim_v,
+                                  .stride = args->out_stride,
+                                  .sinks = ash_model_vector(step->model, sinks),
+                                  .out = args->out,
+                                  .lse = args->lse,
+                                  .dout = args->dout};
+}
+
+static void sink_forward(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
+{
+    struct ash_sink_args sink;
+
+    if (!ash_layer_has(&step->model->layers[layer], ASH_ROLE_SINKS)) return;
+    sink = sink_args(step, layer, args);
+    step->exec->ops->family->sink_forward(step->exec, &sink);
+}
+
+static void sink_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                          const struct ash_attn_args *args)
+{
+    int32_t param = step->model->layers[layer].param[ASH_ROLE_SINKS];
+    struct ash_sink_args sinks;
+
+    if (param == ASH_NO_PARAM) return;
+    sinks = sink_args(step, layer, args);
+    sinks.dsinks = ash_grad_acquire(sink, param, ASH_GRAD_ALL);
+    if (sinks.dsinks != NULL) step->exec->ops->family->sink_backward(step->exec, &sinks);
+    ash_grad_release(sink, param, ASH_GRAD_ALL);
+}
+
 static void attend(const struct ash_pass_step *step, size_t layer)
 {
     ash_ulysses_scatter_heads(step, layer);
@@ -86,6 +129,7 @@ static void attend(const struct ash_pass_step *step, size_t layer)
         point_at_batch(step, &view, args.q_bf16);
         if (step->cache != NULL) ash_cache_write(step, layer, &args);
         step->exec->ops->attn->forward(step->exec, &args);
+        sink_forward(step, layer, &args);
         ash_ulysses_gather_heads(step, layer, chunk);
     }
     ash_ulysses_gather_heads_wait(step, layer);
@@ -101,14 +145,14 @@ static bool attend_backward_rounded(const struct ash_pass_step *step, size_t lay
     struct ash_rope_args rope;
     uint16_t *rounded;
 
-    if (step->exec->ops->attn->backward_rounded == NULL || c->attn != ASH_ATTN_GROUPED || c->qk_norm) return false;
-    if (c->rope.kind == ASH_ROPE_NONE || step->axes->cp.size > 1) return false;
+    if (step->exec->ops->attn->backward_rounded == NULL || c->attn != ASH_ATTN_GROUPED || c->form.qk_norm) return false;
+    if (!ash_rope_is_in(step->model, layer) || step->axes->cp.size > 1) return false;
     rounded = ash_attn_grouped_rounded(step, layer);
     if (rounded == NULL) return false;
     view = ash_ulysses_view(step, layer, 0);
     args = attention_args(step, layer, &view);
     point_at_batch(step, &view, args.q_bf16);
-    rope = ash_rope_args_of(step, s->dattn.q, ash_attn_grouped_heads(step, rounded), true);
+    rope = ash_rope_args_of(step, s->dattn.q, ash_attn_grouped_heads(step, layer, rounded), true);
     s->has_dqkv = step->exec->ops->attn->backward_rounded(step->exec, &args, &rope);
     return s->has_dqkv;
 }
@@ -126,6 +170,7 @@ static void attend_backward(const struct ash_pass_step *step, struct ash_grad_si
         ash_ulysses_wait(step, chunk);
         point_at_batch(step, &view, args.q_bf16);
         step->exec->ops->attn->backward(step->exec, &args);
+        sink_backward(step, sink, layer, &args);
         ash_ulysses_gather_grads(step, chunk);
     }
     ash_ulysses_gather_grads_wait(step, sink);
@@ -158,16 +203,16 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     else
         ash_attn_grouped_forward(step, layer, x, is_fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
     attend(step, layer);
-    ash_row_parallel_add(step,
-                         &(struct ash_linear_group){.rows = step->rows,
-                                                    .x = acts->rows.out,
-                                                    .x_bf16 = acts->out_bf16,
-                                                    .x_stride = c->heads * step->acts->v_dim,
-                                                    .norm = ASH_NO_PARAM,
-                                                    .out_count = 1,
-                                                    .outs[0] = {.weight = params->param[ASH_ROLE_OUT],
-                                                                .bias = params->param[ASH_ROLE_OUT_BIAS]}},
-                         in, mid);
+    ash_join_product(step, layer, ASH_BLOCK_ATTN,
+                     &(struct ash_linear_group){
+                         .rows = step->rows,
+                         .x = acts->rows.out,
+                         .x_bf16 = acts->out_bf16,
+                         .x_stride = c->heads * step->acts->v_dim,
+                         .norm = ASH_NO_PARAM,
+                         .out_count = 1,
+                         .outs[0] = {.weight = params->param[ASH_ROLE_OUT], .bias = params->param[ASH_ROLE_OUT_BIAS]}},
+                     in, mid);
 }
 
 void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
@@ -180,7 +225,7 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
     const float *dy, *x;
 
     ash_assert(layer < c->layers && step->rows > 0);
-    dy = ash_stream_gather(step, s->dx, s->dy_gathered);
+    dy = ash_join_backward(step, sink, layer, ASH_BLOCK_ATTN);
     if (ash_norm_is_recomputed(step, &acts->attn.norm))
         ash_norm_forward(step, norm_params(step, layer), acts->in, &acts->attn.norm);
     ash_linear_backward(step, sink, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
@@ -203,5 +248,6 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
     else
         ash_attn_grouped_backward(step, sink, layer, x);
     ash_stream_rotate_dx(step);
+    if (c->form.parallel) ash_ffn_block_backward_norm(step, sink, layer);
     ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, true);
 }

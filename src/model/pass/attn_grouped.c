@@ -45,6 +45,15 @@ static void round_rows(const struct ash_pass_step *step, size_t layer)
         row->round_bf16(step->exec, rows + r * stride + q, 2 * c->kv_heads * c->head_dim, rows + r * stride + q);
 }
 
+/* The heads of q and k in rows of qk_raw. */
+static struct ash_rope_heads raw_heads(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_model_config *c = &step->model->config;
+    size_t heads = c->heads + c->kv_heads;
+
+    return (struct ash_rope_heads){heads, c->head_dim, heads * c->head_dim, NULL, layer};
+}
+
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm)
 {
     const struct ash_model_config *c = &step->model->config;
@@ -53,12 +62,12 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
         .rows = step->rows, .x = x, .x_bf16 = acts->norm.out_bf16, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
-    bool is_bf16 = acts->qkv_bf16 != NULL && !c->qk_norm; /* the rotation reads the products' output */
+    bool is_bf16 = acts->qkv_bf16 != NULL && !c->form.qk_norm; /* the rotation reads the products' output */
 
     ash_assert(c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
-        bool raw = c->qk_norm && i < 2;
+        bool raw = c->form.qk_norm && i < 2;
         struct ash_linear_out *out = &group.outs[i];
 
         *out = (struct ash_linear_out){.weight = projections[i].weight,
@@ -70,17 +79,16 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
             out->y = (raw ? acts->qk_raw : acts->rows.q) + projections[i].column;
     }
     ash_linear_project(step, &group);
-    if (c->qk_norm) ash_qk_norm_forward(step, layer);
+    if (c->form.qk_norm_last) ash_rope_apply(step, acts->qk_raw, raw_heads(step, layer), false);
+    if (c->form.qk_norm) ash_qk_norm_forward(step, layer);
     if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */
     if (is_bf16) {
-        ash_rope_apply_bf16(step, acts->qkv_bf16,
-                            (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, NULL});
+        ash_rope_apply_bf16(step, acts->qkv_bf16, ash_attn_grouped_heads(step, layer, NULL));
         return;
     }
-    ash_rope_apply(step, acts->rows.q,
-                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, acts->qkv_bf16},
-                   false);
+    if (!c->form.qk_norm_last)
+        ash_rope_apply(step, acts->rows.q, ash_attn_grouped_heads(step, layer, acts->qkv_bf16), false);
     if (acts->qkv_bf16 == NULL) round_rows(step, layer);
 }
 
@@ -94,11 +102,11 @@ uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t laye
     return step->acts->scratch.dqkv_bf16;
 }
 
-struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, uint16_t *rounded)
+struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, size_t layer, uint16_t *rounded)
 {
     const struct ash_model_config *c = &step->model->config;
 
-    return (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded};
+    return (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded, layer};
 }
 
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
@@ -120,11 +128,13 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
 
     ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
     columns.count = list_projections(step, layer, projections);
-    if (!s->has_dqkv) ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, rounded), true);
+    if (!s->has_dqkv && !c->form.qk_norm_last)
+        ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, layer, rounded), true);
     s->has_dqkv = false;
-    if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);
+    if (c->form.qk_norm) ash_qk_norm_backward(step, sink, layer);
+    if (c->form.qk_norm_last) ash_rope_apply(step, s->dqk_raw, raw_heads(step, layer), true);
     for (size_t i = 0; i < columns.count; i++) {
-        bool raw = c->qk_norm && i < 2;
+        bool raw = c->form.qk_norm && i < 2;
         columns.outputs[i] = (struct ash_column_output){
             projections[i].weight, projections[i].bias, (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
             raw ? raw_stride : step->acts->q_stride, rounded != NULL ? rounded + projections[i].column : NULL};

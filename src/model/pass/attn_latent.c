@@ -145,7 +145,8 @@ static void forward_q(const struct ash_pass_step *step, size_t layer, const floa
         low_norm_forward(step, q_norm(step, layer), a->q_low_norm);
         linear(step, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, low, q);
     }
-    ash_rope_apply(step, q.data + c->nope_dim, (struct ash_rope_heads){c->heads, c->head_dim, q.stride, NULL}, false);
+    ash_rope_apply(step, q.data + c->nope_dim, (struct ash_rope_heads){c->heads, c->head_dim, q.stride, NULL, layer},
+                   false);
 }
 
 /* Columns of each head: the first element, floats between rows and between heads (0: heads share them). */
@@ -200,7 +201,7 @@ static void forward_kv(const struct ash_pass_step *step, size_t layer, const flo
     linear(step, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], (struct ash_rows_from){x, c->hidden},
            (struct ash_rows_to){a->kv_low, low});
     low_norm_forward(step, kv_norm(step, layer), a->kv_low_norm);
-    ash_rope_apply(step, a->kv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low, NULL}, false);
+    ash_rope_apply(step, a->kv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low, NULL, layer}, false);
     linear(step, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, (struct ash_rows_from){a->kv_low_norm, c->kv_rank},
            (struct ash_rows_to){up.data, up.row});
     copy_heads(step, c->nope_dim, up, key_columns(step, a->rows.k));
@@ -290,7 +291,7 @@ static void backward_kv(const struct ash_pass_step *step, struct ash_grad_sink *
                    (struct ash_rows_from){dup.data, dup.row}, s->dkv_low_norm);
     low_norm_backward(step, sink, kv_norm(step, layer), s->dkv_low_norm, s->dkv_low);
     ash_stream_gather_rows(step, (struct ash_range){0, step->rows}, s->dkv_low, low);
-    ash_rope_apply(step, s->dkv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low, NULL}, true);
+    ash_rope_apply(step, s->dkv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low, NULL, layer}, true);
     linear_grads(step, sink, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], x, (struct ash_rows_from){s->dkv_low, low});
 }
 
@@ -354,7 +355,7 @@ void ash_attn_latent_backward(const struct ash_pass_step *step, struct ash_grad_
     ash_assert(x != NULL && c->attn == ASH_ATTN_LATENT);
     backward_kv(step, sink, layer, x);
     ash_rope_apply(step, s->dattn.q + c->nope_dim,
-                   (struct ash_rope_heads){c->heads, c->head_dim, step->acts->q_stride, NULL}, true);
+                   (struct ash_rope_heads){c->heads, c->head_dim, step->acts->q_stride, NULL, layer}, true);
     if (c->q_rank == 0) {
         backward_plain_q(step, sink, layer, x);
         return;

@@ -14,7 +14,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
  * add up float32. */
 uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t layer);
 /* The heads of q and k in rows of q, k and v. */
-struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, uint16_t *rounded);
+struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, size_t layer, uint16_t *rounded);
 /* scratch.dnorm becomes the gradient of the normed stream x. */
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                                const float *x);

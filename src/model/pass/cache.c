@@ -272,17 +272,18 @@ static void write_document(const struct ash_pass_step *step, const struct ash_at
 static void write_rows(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
 {
     const struct ash_model *model = step->model;
-    bool has_rope = model->config.rope.kind != ASH_ROPE_NONE;
+    enum ash_rope_at at = (enum ash_rope_at)model->config.rope_at[layer];
     const struct ash_rope *rope = step->rope;
-    struct ash_kv_write_args write = {.attn = args,
-                                      .q = step->acts->layers[layer].attn.rows.q,
-                                      .q_stride = step->acts->q_stride,
-                                      .dims = has_rope ? rope->dims : 0,
-                                      .interleaved_in = model->config.rope.interleaved,
-                                      .positions = step->acts->block.positions,
-                                      .cos = ash_rope_cos(rope),
-                                      .sin = ash_rope_sin(rope),
-                                      .round_bf16 = model->round_bf16};
+    struct ash_kv_write_args write = {
+        .attn = args,
+        .q = step->acts->layers[layer].attn.rows.q,
+        .q_stride = step->acts->q_stride,
+        .dims = ash_rope_is_in(model, layer) && !model->config.form.qk_norm_last ? rope->dims : 0,
+        .interleaved_in = model->config.rope.interleaved,
+        .positions = step->acts->block.positions,
+        .cos = ash_rope_cos(rope, at),
+        .sin = ash_rope_sin(rope, at),
+        .round_bf16 = model->round_bf16};
 
     step->exec->ops->attn->kv_write(step->exec, &write);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/bf16.h"
 #include "base/file.h"
 #include "model/load.h"
 #include "model/pass/split.h"
@@ -125,6 +126,16 @@ static void round_rows(const struct ash_pass_step *step, enum ash_dtype dtype, f
         step->exec->ops->row->round_bf16(step->exec, x, step->own.count * step->model->config.hidden, x);
 }
 
+/* The factor on looked-up rows, or their gradients; in a bf16 model it is a bf16 number. */
+static void scale_rows(const struct ash_pass_step *step, float *x)
+{
+    float factor = (float)step->model->config.form.embed_scale;
+
+    if (factor == 0) return;
+    if (step->model->round_bf16) factor = ash_bf16_round(factor);
+    step->exec->ops->row->scale(step->exec, x, factor, step->own.count * step->model->config.hidden);
+}
+
 /* A table that is only looked up is not loaded: only the rows of these tokens are prefetched, all at once. */
 static void want_rows(const struct ash_pass_step *step, const struct ash_param *table)
 {
@@ -175,6 +186,7 @@ void ash_embed_forward(const struct ash_pass_step *step, float *x)
     ash_load_wait_rows(model->load, model->top.param[ASH_ROLE_EMBED]);
     look_up(step, table, x);
     round_rows(step, table->dtype, x);
+    scale_rows(step, x);
     if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
     const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
     float *place = step->acts->scratch.residual;
@@ -204,7 +216,10 @@ void ash_embed_backward(const struct ash_pass_step *step, struct ash_grad_sink *
     const struct ash_layer *top = &step->model->top;
     const struct ash_embed_plan *plan = step->embed;
     struct ash_scratch *s = &step->acts->scratch;
-    const float *dx = ash_stream_gather(step, s->dx, s->dy_gathered);
+    const float *dx;
+
+    scale_rows(step, s->dx);
+    dx = ash_stream_gather(step, s->dx, s->dy_gathered);
 
     if (step->axes->tp.size == 1) {
         scatter_grad(step, sink, top->param[ASH_ROLE_EMBED], step->acts->block.ids, step->rows, dx);

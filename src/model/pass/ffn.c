@@ -8,12 +8,34 @@
 
 static enum ash_gelu gelu_kind(const struct ash_pass_step *step)
 {
-    return step->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
+    return step->model->config.form.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
 }
 
 static bool is_gated(const struct ash_ffn_acts *acts)
 {
     return acts->gate != NULL || acts->gate_bf16 != NULL;
+}
+
+/* Is the gate's activation another one than silu? */
+static bool is_special(const struct ash_pass_step *step)
+{
+    return step->model->config.form.mlp > ASH_MLP_GELU_ERF;
+}
+
+/* A forward pass over such a gate. */
+static struct ash_gated_args gated_args(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows,
+                                        size_t width)
+{
+    const struct ash_model_form *form = &step->model->config.form;
+
+    return (struct ash_gated_args){.kind = form->mlp == ASH_MLP_GATED_TANH ? ASH_GATE_GELU : ASH_GATE_CLAMPED,
+                                   .rows = rows,
+                                   .cols = width,
+                                   .stride = acts->stride,
+                                   .step = form->expert.alternates ? 2 : 1,
+                                   .gate = acts->gate,
+                                   .up = acts->up,
+                                   .out = acts->hidden};
 }
 
 void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows, size_t width)
@@ -22,7 +44,11 @@ void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_act
     size_t count = rows * width;
 
     ash_assert((acts->up != NULL || acts->up_bf16 != NULL) && (acts->hidden != NULL || acts->hidden_bf16 != NULL));
-    if (is_gated(acts))
+    if (is_special(step)) {
+        struct ash_gated_args args = gated_args(step, acts, rows, width);
+
+        step->exec->ops->family->gated_forward(step->exec, &args);
+    } else if (is_gated(acts))
         act->swiglu_forward(step->exec, &(struct ash_swiglu_args){.count = count,
                                                                   .cols = acts->stride == width ? 0 : width,
                                                                   .stride = acts->stride,
@@ -46,13 +72,17 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
                                      .x_bf16 = io->x_bf16,
                                      .x_stride = step->model->config.hidden,
                                      .norm = norm,
-                                     .out_count = is_gated(acts) ? 2 : 1};
+                                     .out_count = is_gated(acts) && params->gate_up == ASH_NO_PARAM ? 2 : 1};
 
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && params->width > 0);
     group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, acts->stride, acts->gate_bf16};
     group.outs[group.out_count - 1] =
         (struct ash_linear_out){params->up, params->up_bias, acts->up, acts->stride, acts->up_bf16};
-    group.swiglu = is_gated(acts) && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
+    if (params->gate_up != ASH_NO_PARAM)
+        group.outs[0] =
+            (struct ash_linear_out){params->gate_up, params->gate_up_bias, acts->gate, acts->stride, acts->gate_bf16};
+    group.swiglu = group.out_count == 2 && !is_special(step) && !step->opts->backward &&
+                   ash_linear_alike(step, params->gate, params->up);
     if (group.swiglu) { /* gate and up are not read again */
         group.outs[0].y = acts->hidden;
         group.outs[0].y_stride = params->width;
@@ -108,7 +138,9 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
                                         .dout_bf16 = dhidden_bf16(io),
                                         .hidden_bf16 = recomputes_hidden(step, acts) ? acts->hidden_bf16 : NULL,
                                         .round_bf16 = step->model->round_bf16};
-    struct ash_column_output gate = {params->gate, params->gate_bias, NULL, dacts->stride, NULL};
+    bool is_fused = params->gate_up != ASH_NO_PARAM; /* its outputs are gate's columns, then up's */
+    struct ash_column_output gate = {is_fused ? params->gate_up : params->gate,
+                                     is_fused ? params->gate_up_bias : params->gate_bias, NULL, dacts->stride, NULL};
     struct ash_column_output up = {params->up, params->up_bias, NULL, dacts->stride, NULL};
 
     ash_assert(acts->stride == dacts->stride);
@@ -119,9 +151,17 @@ static void gated_backward(const struct ash_pass_step *step, const struct ash_ff
         gate.dy = args.dgate = dacts->gate;
         up.dy = args.dup = dacts->up;
     }
-    step->exec->ops->act->swiglu_backward(step->exec, &args);
+    if (is_special(step)) {
+        struct ash_gated_args special = gated_args(step, acts, io->rows, params->width);
+
+        special.dout = dacts->hidden;
+        special.dgate = dacts->gate;
+        special.dup = dacts->up;
+        step->exec->ops->family->gated_backward(step->exec, &special);
+    } else
+        step->exec->ops->act->swiglu_backward(step->exec, &args);
     columns->outputs[columns->count++] = gate;
-    columns->outputs[columns->count++] = up;
+    if (!is_fused) columns->outputs[columns->count++] = up;
 }
 
 /* Back through the activation, to the gradients of its inputs. */

@@ -8,6 +8,7 @@
 
 /* Parameters by index (or ASH_NO_PARAM), and the width F. */
 struct ash_ffn_params {
+    int32_t gate_up, gate_up_bias; /* gate and up as one matrix; or ASH_NO_PARAM, and these: */
     int32_t gate, gate_bias, up, up_bias, down, down_bias;
     size_t width;
     bool is_expert; /* rows are the tokens that chose it: they end anywhere. Else its columns are split along tp. */

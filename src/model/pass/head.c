@@ -7,10 +7,52 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/pass/copy.h"
 #include "model/pass/head_priv.h"
 #include "model/pass/kept.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/stream.h"
+
+/* Wanted outputs of the losses: their gradient, their rows' entropies. */
+struct wanted {
+    bool has_gradient, has_entropies;
+    float scale; /* of the gradient, where the batch has no scales */
+};
+
+/* Logits are what the head gives, times a factor, under a cap. */
+static void bend_logits(const struct ash_pass_step *step, size_t count, float *logits)
+{
+    const struct ash_model_form *form = &step->model->config.form;
+
+    if (step->model->config.labels > 0) return;
+    count *= ash_head_width(step->model);
+    if (form->logit_scale != 0) step->exec->ops->row->scale(step->exec, logits, (float)form->logit_scale, count);
+    if (form->logit_cap != 0) step->exec->ops->family->cap_forward(step->exec, logits, (float)form->logit_cap, count);
+}
+
+/* Capped logits, before they become gradients. */
+static void keep_capped(const struct ash_pass_step *step, const struct wanted *wanted, size_t rows)
+{
+    struct ash_scratch *s = &step->acts->scratch;
+    size_t cols = ash_head_width(step->model);
+
+    if (!wanted->has_gradient || s->capped == NULL) return;
+    ash_copy_columns(step->exec, rows, cols, (struct ash_rows_from){s->logits, cols},
+                     (struct ash_rows_to){s->capped, cols});
+}
+
+/* From gradients of logits to those of what the head gives. */
+static void bend_gradients(const struct ash_pass_step *step, const struct wanted *wanted, size_t rows)
+{
+    const struct ash_model_form *form = &step->model->config.form;
+    struct ash_scratch *s = &step->acts->scratch;
+    size_t count = rows * ash_head_width(step->model);
+
+    if (step->model->config.labels > 0 || !wanted->has_gradient) return;
+    if (form->logit_cap != 0)
+        step->exec->ops->family->cap_backward(step->exec, s->capped, (float)form->logit_cap, count, s->logits);
+    if (form->logit_scale != 0) step->exec->ops->row->scale(step->exec, s->logits, (float)form->logit_scale, count);
+}
 
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
@@ -22,15 +64,10 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
                                                         .out_count = 1,
                                                         .outs[0] = {ash_head_param(step->model), ASH_NO_PARAM,
                                                                     logits_out, ash_head_width(step->model), NULL}});
+    bend_logits(step, count, logits_out);
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
-
-/* Wanted outputs of the losses: their gradient, their rows' entropies. */
-struct wanted {
-    bool has_gradient, has_entropies;
-    float scale; /* of the gradient, where the batch has no scales */
-};
 
 /* Are losses those of whole rows of a bf16 model, which some ops compute in a way of their own? */
 static bool is_relative(const struct ash_pass_step *step, const struct wanted *wanted)
@@ -80,6 +117,7 @@ static void loss_some(const struct ash_pass_step *step, const float *x, struct a
     if (wanted->has_entropies || has_entropy_scales)
         piece.part.entropy = step->acts->entropies + step->first_row + first;
     ash_head_logits(step, x + first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
+    keep_capped(step, wanted, rows.count);
     ash_kept_mask(step, rows, s->logits);
     if (step->model->config.labels > 0) {
         ash_head_score_rows(step, &piece);
@@ -107,6 +145,7 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
         some.count = ash_min(ash_range_end(rows) - some.first, step->acts->logit_rows);
         if (dlogits != NULL) dlogits += (some.first - rows.first) * s->dlogits_stride;
         loss_some(step, x, some, wanted, dlogits);
+        bend_gradients(step, wanted, some.count);
     }
 }
 

@@ -38,12 +38,14 @@ static struct ash_ffn_params expert_params(const struct ash_pass_step *step, siz
 {
     const struct ash_layer *params = &step->model->layers[layer];
 
-    return (struct ash_ffn_params){.gate = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE, expert),
+    return (struct ash_ffn_params){.gate_up = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE_UP, expert),
+                                   .gate_up_bias = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE_UP_BIAS, expert),
+                                   .gate = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE, expert),
                                    .gate_bias = ASH_NO_PARAM,
                                    .up = ash_layer_expert(params, ASH_ROLE_EXPERT_UP, expert),
                                    .up_bias = ASH_NO_PARAM,
                                    .down = ash_layer_expert(params, ASH_ROLE_EXPERT_DOWN, expert),
-                                   .down_bias = ASH_NO_PARAM,
+                                   .down_bias = ash_layer_expert(params, ASH_ROLE_EXPERT_DOWN_BIAS, expert),
                                    .width = step->model->config.expert.ffn,
                                    .is_expert = true};
 }
@@ -52,7 +54,9 @@ static struct ash_ffn_params shared_params(const struct ash_pass_step *step, siz
 {
     const int32_t *param = step->model->layers[layer].param;
 
-    return (struct ash_ffn_params){.gate = param[ASH_ROLE_SHARED_GATE],
+    return (struct ash_ffn_params){.gate_up = ASH_NO_PARAM,
+                                   .gate_up_bias = ASH_NO_PARAM,
+                                   .gate = param[ASH_ROLE_SHARED_GATE],
                                    .gate_bias = ASH_NO_PARAM,
                                    .up = param[ASH_ROLE_SHARED_UP],
                                    .up_bias = ASH_NO_PARAM,
@@ -69,10 +73,12 @@ static float *rows_from(float *rows, size_t first, size_t width)
 
 static struct ash_ffn_acts acts_from(const struct ash_ffn_acts *acts, size_t first, size_t width)
 {
-    return (struct ash_ffn_acts){.gate = rows_from(acts->gate, first, width),
-                                 .up = rows_from(acts->up, first, width),
+    size_t stride = acts->stride > 0 ? acts->stride : width; /* of gate and up */
+
+    return (struct ash_ffn_acts){.gate = rows_from(acts->gate, first, stride),
+                                 .up = rows_from(acts->up, first, stride),
                                  .hidden = rows_from(acts->hidden, first, width),
-                                 .stride = width};
+                                 .stride = stride};
 }
 
 /* What one expert computes for one source. */
@@ -121,7 +127,7 @@ static void route(const struct ash_pass_step *step, size_t layer, const float *x
     struct ash_route_args args = route_args(step, layer);
 
     ash_linear_forward(
-        step, step->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+        step, step->model->layers[layer].param[ASH_ROLE_ROUTER], step->model->layers[layer].param[ASH_ROLE_ROUTER_ADD],
         &(struct ash_linear_io){
             .rows = step->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
     ops->forward(step->exec, &args);
@@ -243,7 +249,7 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
                                .dx_add = true,
                                .seq_rows = step->seq_rows};
 
-    ash_linear_backward(step, sink, router, ASH_NO_PARAM, &io);
+    ash_linear_backward(step, sink, router, step->model->layers[layer].param[ASH_ROLE_ROUTER_ADD], &io);
     io.rows = step->own.count;
     io.first = step->own.first;
     io.dy += step->own.first * c->expert.experts;

@@ -14,21 +14,7 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static int check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
-{
-    const struct ash_slice *slice = &model->slice;
-
-    if (ash_max(opts->tp.size, 1) != slice->tp_size || opts->tp.rank != slice->tp_rank)
-        return ash_err_set(err, -EINVAL,
-                           "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
-                           slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
-    if (opts->cp.size <= model->config.kv_heads) return 0;
-    return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
-                       opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
-}
-
-/* Ranks of tp pass each other adapters' sums as messages, also on one node: their operands are not in shared memory
- * . */
+/* Ranks of tp pass each other adapters' sums as messages, also on one node: their operands are not in shared memory. */
 static int check_adapters(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                           struct ash_err *err)
 {
@@ -74,12 +60,14 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     struct ash_pass *pass;
     int rc;
 
+    rc = ash_pass_check_ops(model, exec, err);
+    if (rc < 0) return rc;
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
     rc = check_adapters(model, exec, opts, err);
     if (rc < 0) return rc;
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
-    rc = check_axes(model, opts, err);
+    rc = ash_pass_check_axes(model, opts, err);
     if (rc < 0) return rc;
     rc = ash_model_place(model, exec, err);
     if (rc < 0) return rc;
@@ -290,7 +278,7 @@ static uint64_t step_shape(const struct ash_pass *pass)
 {
     uint64_t shape = ash_hash_mix((uintptr_t)pass->acts.final_in ^ pass->step.rows);
 
-    shape = ash_hash_mix(shape ^ (uintptr_t)ash_rope_cos(&pass->rope));
+    shape = ash_hash_mix(shape ^ (uintptr_t)ash_rope_cos(&pass->rope, ASH_ROPE_AT_ALL));
     return ash_hash_mix(shape ^ (uintptr_t)ash_cache_data(pass->step.cache));
 }
 

@@ -50,4 +50,9 @@ const float *ash_pass_run_states(const struct ash_pass_step *step, const float *
 /* logits_out [count, vocab] of count rows [count, C] of the stream after the last layer. */
 void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out);
 
+/* pass_check.c: can the axes of opts split this model? Returns 0, -EINVAL or -ENOTSUP. */
+int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err);
+/* pass_check.c: has the backend the ops that only some families need? Returns 0 or -ENOTSUP. */
+int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
+
 #endif

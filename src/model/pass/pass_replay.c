@@ -40,7 +40,7 @@ static uint64_t shape_of(const struct ash_pass *pass)
 
     shape = mix_place(shape, pass->acts.final_in);
     shape = mix_place(shape, pass->acts.losses);
-    shape = mix_place(shape, ash_rope_cos(&pass->rope));
+    shape = mix_place(shape, ash_rope_cos(&pass->rope, ASH_ROPE_AT_ALL));
     for (size_t i = 0; i < pass->model->param_count; i++)
         shape = mix_place(shape, pass->model->params[i].data);
     return shape;

@@ -1,23 +1,25 @@
-/* The norms that some models put over each head of q and k. The gradient of their weights is a sum over rows, and
- * within a row over heads; where tp splits the heads, each rank gets all heads of the rows that it keeps, and ranks
- * accumulate in the order of their rows. */
+/* The norms that some models put over q and k: each head, or all of them. The gradient of their weights is a sum over
+ * rows, and within a row over heads; where tp splits the heads, each rank gets all heads of the rows that it keeps, and
+ * ranks accumulate in the order of their rows. */
 #include "model/pass/attn_qkv.h"
 
 #include "base/assert.h"
 #include "model/pass/copy.h"
 #include "model/pass/split.h"
 
-/* Per-head norm of q (key false) or k (key true), from qk_raw into the row that attention reads. */
+/* Norm of q (key false) or k (key true), of each head or of all (then tp does not split them), from qk_raw into the row
+ * that attention reads. */
 static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t layer, bool key)
 {
     const struct ash_model_config *c = &step->model->config;
     const int32_t *p = step->model->layers[layer].param;
     struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
-    size_t column = key ? c->heads * c->head_dim : 0;
+    size_t column = key ? c->heads * c->head_dim : 0, heads = key ? c->kv_heads : c->heads;
+    bool all = c->form.qk_norm == ASH_QK_NORM_ALL;
 
     return (struct ash_norm_args){.rows = step->rows,
-                                  .groups = key ? c->kv_heads : c->heads,
-                                  .cols = c->head_dim,
+                                  .groups = all ? 1 : heads,
+                                  .cols = all ? heads * c->head_dim : c->head_dim,
                                   .x_stride = (c->heads + c->kv_heads) * c->head_dim,
                                   .y_stride = step->acts->q_stride,
                                   .x = acts->qk_raw + column,
@@ -31,7 +33,7 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
 
 void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer)
 {
-    ash_assert(step->model->config.qk_norm && layer < step->model->config.layers);
+    ash_assert(step->model->config.form.qk_norm && layer < step->model->config.layers);
     for (int key = 0; key < 2; key++) {
         struct ash_norm_args args = norm_args(step, layer, key);
 
@@ -124,7 +126,7 @@ void ash_qk_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink
     struct ash_scratch *s = &step->acts->scratch;
     bool is_split = step->axes->tp.size > 1;
 
-    ash_assert(c->qk_norm && s->dqk_raw != NULL);
+    ash_assert(c->form.qk_norm && s->dqk_raw != NULL);
     if (is_split) exchange_heads(step, layer);
     for (int key = 0; key < 2; key++) {
         struct ash_norm_args args = norm_args(step, layer, key);

@@ -3,17 +3,23 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "model/rope_freq.h"
 
 #define POSITIONS_MIN 256
 
+static bool has_local(const struct ash_model_config *config)
+{
+    return memchr(config->rope_at, ASH_ROPE_AT_LOCAL, config->layers) != NULL;
+}
+
 int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const struct ash_exec *exec, size_t count,
                      struct ash_err *err)
 {
     const struct ash_model_config *c = &model->config;
-    size_t dims = c->attn == ASH_ATTN_LATENT ? c->rope_dim : c->head_dim;
+    size_t dims = c->attn == ASH_ATTN_LATENT ? c->rope_dim : c->rotary_dims, kinds = has_local(c) ? 2 : 1;
     size_t positions = rope->positions == 0 ? POSITIONS_MIN : rope->positions, elements;
     struct ash_buffer tables = {0};
     float *host = NULL;
@@ -23,15 +29,16 @@ int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const
     while (positions < count)
         positions *= 2;
     elements = positions * (dims / 2);
-    rc = ash_buffer_init(&tables, exec->memory, 2 * elements * sizeof(float), "rotary tables", err);
+    rc = ash_buffer_init(&tables, exec->memory, kinds * 2 * elements * sizeof(float), "rotary tables", err);
     if (rc < 0) return rc;
-    host = malloc(2 * elements * sizeof(float));
+    host = malloc(kinds * 2 * elements * sizeof(float));
     if (host == NULL) {
         rc = ash_err_set(err, -ENOMEM, "out of memory for rotary tables of %zu positions", positions);
         goto fail;
     }
     ash_rope_fill_tables(&c->rope, dims, positions, host, host + elements);
-    rc = exec->memory->copy(tables.data, host, 2 * elements * sizeof(float));
+    if (kinds > 1) ash_rope_fill_tables(&c->local_rope, dims, positions, host + 2 * elements, host + 3 * elements);
+    rc = exec->memory->copy(tables.data, host, kinds * 2 * elements * sizeof(float));
     if (rc < 0) {
         ash_err_set(err, rc, "cannot copy the rotary tables");
         goto fail;
@@ -53,14 +60,25 @@ void ash_rope_fini(struct ash_rope *rope)
     *rope = (struct ash_rope){0};
 }
 
-const float *ash_rope_cos(const struct ash_rope *rope)
+/* Table number of those that are there; a half is dims / 2 wide. */
+static const float *table(const struct ash_rope *rope, size_t number)
 {
-    return rope->tables.data;
+    return rope->positions > 0 ? (const float *)rope->tables.data + number * rope->positions * (rope->dims / 2) : NULL;
 }
 
-const float *ash_rope_sin(const struct ash_rope *rope)
+const float *ash_rope_cos(const struct ash_rope *rope, enum ash_rope_at at)
 {
-    return rope->positions > 0 ? (const float *)rope->tables.data + rope->positions * (rope->dims / 2) : NULL;
+    return table(rope, at == ASH_ROPE_AT_LOCAL ? 2 : 0);
+}
+
+const float *ash_rope_sin(const struct ash_rope *rope, enum ash_rope_at at)
+{
+    return table(rope, at == ASH_ROPE_AT_LOCAL ? 3 : 1);
+}
+
+bool ash_rope_is_in(const struct ash_model *model, size_t layer)
+{
+    return model->config.rope.kind != ASH_ROPE_NONE && model->config.rope_at[layer] != ASH_ROPE_AT_NONE;
 }
 
 /* Rows that are not rotated are only rounded, if that is wanted. */
@@ -80,6 +98,7 @@ static void round_rows(const struct ash_pass_step *step, const float *x, struct 
 static struct ash_rope_args args_of(const struct ash_pass_step *step, struct ash_rope_heads heads)
 {
     const struct ash_rope *rope = step->rope;
+    enum ash_rope_at at = (enum ash_rope_at)step->model->config.rope_at[heads.layer];
 
     ash_assert(rope->positions > 0 && heads.head_stride >= rope->dims);
     return (struct ash_rope_args){.rows = step->rows,
@@ -89,8 +108,8 @@ static struct ash_rope_args args_of(const struct ash_pass_step *step, struct ash
                                   .dims = rope->dims,
                                   .interleaved_in = step->model->config.rope.interleaved,
                                   .positions = step->acts->block.positions,
-                                  .cos = ash_rope_cos(rope),
-                                  .sin = ash_rope_sin(rope)};
+                                  .cos = ash_rope_cos(rope, at),
+                                  .sin = ash_rope_sin(rope, at)};
 }
 
 struct ash_rope_args ash_rope_args_of(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads,
@@ -110,7 +129,7 @@ void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_
 {
     struct ash_rope_args args;
 
-    if (step->model->config.rope.kind == ASH_ROPE_NONE) {
+    if (!ash_rope_is_in(step->model, heads.layer)) {
         round_rows(step, x, heads);
         return;
     }
@@ -120,7 +139,7 @@ void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_
 
 void ash_rope_apply_bf16(const struct ash_pass_step *step, uint16_t *x, struct ash_rope_heads heads)
 {
-    if (step->model->config.rope.kind == ASH_ROPE_NONE) return;
+    if (!ash_rope_is_in(step->model, heads.layer)) return;
     struct ash_rope_args args = args_of(step, heads);
     args.x_bf16 = x;
     args.round_bf16 = true;

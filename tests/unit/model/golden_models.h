@@ -47,6 +47,13 @@ static const char *const golden_models[] = {
     "mixtral-window", "qwen3_moe-mixed", "qwen3_moe-step",     "deepseek_v3-groups",     "deepseek_v3-plain-q-yarn",
 };
 
+/* A model for each form of a layer that the ones above do not have. */
+static const char *const family_models[] = {
+    "families/gemma2",  "families/gemma3",  "families/cohere2",     "families/glm4",       "families/olmo3",
+    "families/granite", "families/gpt_oss", "families/hunyuan_moe", "families/granitemoe", "families/smollm3",
+};
+#define FAMILY_MODEL_COUNT (sizeof(family_models) / sizeof(family_models[0]))
+
 #define GOLDEN_MODEL_COUNT (sizeof(golden_models) / sizeof(golden_models[0]))
 #if defined(__SANITIZE_THREAD__)
 #define GOLDEN_MODEL_STEP 8 /* what threads share is the same in all */

@@ -55,7 +55,8 @@ static void check_round_trip(const char *name, enum ash_dtype dtype, size_t shar
     struct ash_err err = {0};
     char dir[512];
 
-    snprintf(dir, sizeof(dir), "%s/%s-%s-%zu", scratch, name, ash_dtype_name(dtype), shard_bytes);
+    snprintf(dir, sizeof(dir), "%s/%s-%s-%zu", scratch, strrchr(name, '/') != NULL ? strrchr(name, '/') + 1 : name,
+             ash_dtype_name(dtype), shard_bytes);
     if (ash_model_save(model, dir, dtype, shard_bytes, &watch, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(saved.count, ash_model_weight_count(model));
     assert_true(saved.calls > 1 && saved.count == saved.total);
@@ -77,6 +78,8 @@ static void test_round_trip(void **state)
     (void)state;
     for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
         check_round_trip(golden_models[i], ASH_F32, 0);
+    for (size_t i = 0; i < FAMILY_MODEL_COUNT; i++)
+        check_round_trip(family_models[i], ASH_F32, 0);
     check_round_trip("llama-gqa", ASH_BF16, 0);
     check_round_trip("llama-gqa", ASH_F16, 0);
     check_round_trip("mixtral-window", ASH_F32, 30000);

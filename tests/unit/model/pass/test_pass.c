@@ -121,6 +121,8 @@ static void test_batch_and_pieces(void **state)
     for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         for (int bf16 = 0; bf16 < 2; bf16++)
             check_batch_and_pieces(golden_models[i], bf16);
+    for (size_t i = 0; i < FAMILY_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
+        check_batch_and_pieces(family_models[i], i % 2);
 }
 
 /* A gradient buffer for a first batch: nothing of use but what is to be cleared. */
@@ -249,6 +251,8 @@ static void test_gradients(void **state)
     for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         for (int bf16 = 0; bf16 < 2; bf16++)
             check_gradients(golden_models[i], bf16);
+    for (size_t i = 0; i < FAMILY_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
+        check_gradients(family_models[i], i % 2);
 }
 
 static size_t products; /* that were asked for */

@@ -1,0 +1,182 @@
+/* The names of families' tensors, by role. A family without a name for a role has no such tensor. */
+#include "model/family_priv.h"
+
+/* What nearly all have. */
+#define TOP_NAMES                                                                                                      \
+    [ASH_ROLE_EMBED] = "embed_tokens.weight", [ASH_ROLE_FINAL_NORM] = "norm.weight", [ASH_ROLE_HEAD] = "lm_head.weight"
+#define ATTN_NAMES                                                                                                     \
+    [ASH_ROLE_Q] = "self_attn.q_proj.weight", [ASH_ROLE_Q_BIAS] = "self_attn.q_proj.bias",                             \
+    [ASH_ROLE_K] = "self_attn.k_proj.weight", [ASH_ROLE_K_BIAS] = "self_attn.k_proj.bias",                             \
+    [ASH_ROLE_V] = "self_attn.v_proj.weight", [ASH_ROLE_V_BIAS] = "self_attn.v_proj.bias",                             \
+                                                                                                                       \
+    [ASH_ROLE_OUT] = "self_attn.o_proj.weight", [ASH_ROLE_OUT_BIAS] = "self_attn.o_proj.bias"
+#define QK_NORM_NAMES [ASH_ROLE_Q_NORM] = "self_attn.q_norm.weight", [ASH_ROLE_K_NORM] = "self_attn.k_norm.weight"
+#define NORM_NAMES                                                                                                     \
+    [ASH_ROLE_NORM1] = "input_layernorm.weight", [ASH_ROLE_NORM1_BIAS] = "input_layernorm.bias",                       \
+    [ASH_ROLE_NORM2] = "post_attention_layernorm.weight", [ASH_ROLE_NORM2_BIAS] = "post_attention_layernorm.bias"
+#define MLP_NAMES                                                                                                      \
+    [ASH_ROLE_GATE] = "mlp.gate_proj.weight", [ASH_ROLE_GATE_BIAS] = "mlp.gate_proj.bias",                             \
+    [ASH_ROLE_UP] = "mlp.up_proj.weight", [ASH_ROLE_UP_BIAS] = "mlp.up_proj.bias",                                     \
+    [ASH_ROLE_DOWN] = "mlp.down_proj.weight", [ASH_ROLE_DOWN_BIAS] = "mlp.down_proj.bias"
+#define EXPERT_NAMES                                                                                                   \
+    [ASH_ROLE_EXPERT_GATE] = "mlp.experts.%zu.gate_proj.weight",                                                       \
+    [ASH_ROLE_EXPERT_UP] = "mlp.experts.%zu.up_proj.weight",                                                           \
+    [ASH_ROLE_EXPERT_DOWN] = "mlp.experts.%zu.down_proj.weight"
+
+const char *const ash_names_llama[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    QK_NORM_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MLP_NAMES,
+    [ASH_ROLE_ROUTER] = "mlp.gate.weight",
+    [ASH_ROLE_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
+    [ASH_ROLE_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
+    [ASH_ROLE_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
+    [ASH_ROLE_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight",
+    EXPERT_NAMES,
+    [ASH_ROLE_Q_DOWN] = "self_attn.q_a_proj.weight",
+    [ASH_ROLE_Q_DOWN_BIAS] = "self_attn.q_a_proj.bias",
+    [ASH_ROLE_Q_DOWN_NORM] = "self_attn.q_a_layernorm.weight",
+    [ASH_ROLE_Q_UP] = "self_attn.q_b_proj.weight",
+    [ASH_ROLE_KV_DOWN] = "self_attn.kv_a_proj_with_mqa.weight",
+    [ASH_ROLE_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
+    [ASH_ROLE_KV_DOWN_NORM] = "self_attn.kv_a_layernorm.weight",
+    [ASH_ROLE_KV_UP] = "self_attn.kv_b_proj.weight",
+};
+
+const char *const ash_names_mixtral[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    QK_NORM_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_ROUTER] = "block_sparse_moe.gate.weight",
+    [ASH_ROLE_ROUTER_BIAS] = "block_sparse_moe.e_score_correction_bias",
+    [ASH_ROLE_EXPERT_GATE] = "block_sparse_moe.experts.%zu.w1.weight",
+    [ASH_ROLE_EXPERT_UP] = "block_sparse_moe.experts.%zu.w3.weight",
+    [ASH_ROLE_EXPERT_DOWN] = "block_sparse_moe.experts.%zu.w2.weight",
+};
+
+const char *const ash_names_gpt2[ASH_ROLE_COUNT] = {
+    [ASH_ROLE_EMBED] = "wte.weight",          [ASH_ROLE_POSITION] = "wpe.weight",
+    [ASH_ROLE_FINAL_NORM] = "ln_f.weight",    [ASH_ROLE_FINAL_NORM_BIAS] = "ln_f.bias",
+    [ASH_ROLE_HEAD] = "lm_head.weight",       [ASH_ROLE_NORM1] = "ln_1.weight",
+    [ASH_ROLE_NORM1_BIAS] = "ln_1.bias",      [ASH_ROLE_QKV] = "attn.c_attn.weight",
+    [ASH_ROLE_QKV_BIAS] = "attn.c_attn.bias", [ASH_ROLE_OUT] = "attn.c_proj.weight",
+    [ASH_ROLE_OUT_BIAS] = "attn.c_proj.bias", [ASH_ROLE_NORM2] = "ln_2.weight",
+    [ASH_ROLE_NORM2_BIAS] = "ln_2.bias",      [ASH_ROLE_UP] = "mlp.c_fc.weight",
+    [ASH_ROLE_UP_BIAS] = "mlp.c_fc.bias",     [ASH_ROLE_DOWN] = "mlp.c_proj.weight",
+    [ASH_ROLE_DOWN_BIAS] = "mlp.c_proj.bias",
+};
+
+/* A norm before and after each block. */
+const char *const ash_names_gemma[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    QK_NORM_NAMES,
+    ATTN_NAMES,
+    MLP_NAMES,
+    [ASH_ROLE_NORM1] = "input_layernorm.weight",
+    [ASH_ROLE_POST1] = "post_attention_layernorm.weight",
+    [ASH_ROLE_NORM2] = "pre_feedforward_layernorm.weight",
+    [ASH_ROLE_POST2] = "post_feedforward_layernorm.weight",
+};
+
+/* Norms after the blocks alone. */
+const char *const ash_names_olmo2[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    QK_NORM_NAMES,
+    ATTN_NAMES,
+    MLP_NAMES,
+    [ASH_ROLE_POST1] = "post_attention_layernorm.weight",
+    [ASH_ROLE_POST2] = "post_feedforward_layernorm.weight",
+};
+
+/* One norm for both blocks. */
+const char *const ash_names_cohere[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    MLP_NAMES,
+    [ASH_ROLE_NORM1] = "input_layernorm.weight",
+};
+
+const char *const ash_names_starcoder2[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_FINAL_NORM_BIAS] = "norm.bias",
+    [ASH_ROLE_UP] = "mlp.c_fc.weight",
+    [ASH_ROLE_UP_BIAS] = "mlp.c_fc.bias",
+    [ASH_ROLE_DOWN] = "mlp.c_proj.weight",
+    [ASH_ROLE_DOWN_BIAS] = "mlp.c_proj.bias",
+};
+
+/* q, k and v are one matrix, gate and up another. */
+const char *const ash_names_phi3[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_QKV] = "self_attn.qkv_proj.weight",
+    [ASH_ROLE_OUT] = "self_attn.o_proj.weight",
+    [ASH_ROLE_GATE_UP] = "mlp.gate_up_proj.weight",
+    [ASH_ROLE_DOWN] = "mlp.down_proj.weight",
+};
+
+const char *const ash_names_glm4[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    [ASH_ROLE_NORM1] = "input_layernorm.weight",
+    [ASH_ROLE_POST1] = "post_self_attn_layernorm.weight",
+    [ASH_ROLE_NORM2] = "post_attention_layernorm.weight",
+    [ASH_ROLE_POST2] = "post_mlp_layernorm.weight",
+    [ASH_ROLE_GATE_UP] = "mlp.gate_up_proj.weight",
+    [ASH_ROLE_DOWN] = "mlp.down_proj.weight",
+};
+
+const char *const ash_names_ernie_moe[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MLP_NAMES,
+    EXPERT_NAMES,
+    [ASH_ROLE_ROUTER] = "mlp.gate.weight",
+    [ASH_ROLE_ROUTER_BIAS] = "mlp.moe_statics.e_score_correction_bias",
+    [ASH_ROLE_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
+    [ASH_ROLE_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
+    [ASH_ROLE_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight",
+};
+
+const char *const ash_names_hunyuan[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MLP_NAMES,
+    EXPERT_NAMES,
+    [ASH_ROLE_Q_NORM] = "self_attn.query_layernorm.weight",
+    [ASH_ROLE_K_NORM] = "self_attn.key_layernorm.weight",
+    [ASH_ROLE_ROUTER] = "mlp.gate.wg.weight",
+    [ASH_ROLE_SHARED_GATE] = "mlp.shared_mlp.gate_proj.weight",
+    [ASH_ROLE_SHARED_UP] = "mlp.shared_mlp.up_proj.weight",
+    [ASH_ROLE_SHARED_DOWN] = "mlp.shared_mlp.down_proj.weight",
+};
+
+/* Experts share tensors, with gate and up fused. */
+const char *const ash_names_granitemoe[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_ROUTER] = "block_sparse_moe.router.layer.weight",
+    [ASH_ROLE_EXPERT_GATE_UP] = "block_sparse_moe.input_linear.weight",
+    [ASH_ROLE_EXPERT_DOWN] = "block_sparse_moe.output_linear.weight",
+};
+
+const char *const ash_names_gpt_oss[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_SINKS] = "self_attn.sinks",
+    [ASH_ROLE_ROUTER] = "mlp.router.weight",
+    [ASH_ROLE_ROUTER_ADD] = "mlp.router.bias",
+    [ASH_ROLE_EXPERT_GATE_UP] = "mlp.experts.gate_up_proj",
+    [ASH_ROLE_EXPERT_GATE_UP_BIAS] = "mlp.experts.gate_up_proj_bias",
+    [ASH_ROLE_EXPERT_DOWN] = "mlp.experts.down_proj",
+    [ASH_ROLE_EXPERT_DOWN_BIAS] = "mlp.experts.down_proj_bias",
+};

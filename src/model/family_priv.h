@@ -1,0 +1,38 @@
+/* What the table of families is made of: names of tensors, and readers of what config.json files say. */
+#ifndef ASH_MODEL_FAMILY_PRIV_H
+#define ASH_MODEL_FAMILY_PRIV_H
+
+#include "model/family.h"
+
+extern const char *const ash_names_llama[ASH_ROLE_COUNT],
+    *const ash_names_mixtral[ASH_ROLE_COUNT],
+        *const ash_names_gpt2[ASH_ROLE_COUNT],
+            *const ash_names_gemma[ASH_ROLE_COUNT],
+                *const ash_names_olmo2[ASH_ROLE_COUNT],
+                    *const ash_names_cohere[ASH_ROLE_COUNT],
+                        *const ash_names_starcoder2[ASH_ROLE_COUNT],
+                            *const ash_names_phi3[ASH_ROLE_COUNT],
+                                *const ash_names_glm4[ASH_ROLE_COUNT],
+                                    *const ash_names_ernie_moe[ASH_ROLE_COUNT],
+                                        *const ash_names_hunyuan[ASH_ROLE_COUNT],
+                                            *const ash_names_granitemoe[ASH_ROLE_COUNT],
+                                                *const ash_names_gpt_oss[ASH_ROLE_COUNT];
+
+/* Readers: each takes what some families' files have, and keeps what the family's form says where they are silent.
+ * family_read.c: */
+ash_family_read_fn ash_read_biases;      /* attention_bias, mlp_bias, use_bias */
+ash_family_read_fn ash_read_factors;     /* multipliers, caps, the scale of attention */
+ash_family_read_fn ash_read_norm_eps;    /* under the names that layer norms have */
+ash_family_read_fn ash_read_qwen_window; /* where use_sliding_window says so */
+ash_family_read_fn ash_read_window;      /* one for all layers */
+ash_family_read_fn ash_read_layer_types; /* sliding and full layers */
+ash_family_read_fn ash_read_no_rope;     /* layers without positions */
+ash_family_read_fn ash_read_local_rope;  /* layers under a window have the local positions */
+ash_family_read_fn ash_read_nope_full;   /* layers without a window have no positions */
+/* family_experts.c: */
+ash_family_read_fn ash_read_experts;      /* all layers */
+ash_family_read_fn ash_read_sparse_step;  /* which layers have them, as qwen3_moe says it */
+ash_family_read_fn ash_read_first_sparse; /* as deepseek and ernie say it */
+ash_family_read_fn ash_read_latent;       /* latent attention */
+
+#endif

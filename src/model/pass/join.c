@@ -1,0 +1,95 @@
+/* join: the plain way is one product that adds; the others keep the block's output for the backward pass. */
+#include "model/pass/join.h"
+
+#include "base/assert.h"
+#include "model/pass/norm.h"
+#include "model/pass/parallel_linear.h"
+#include "model/pass/stream.h"
+
+static struct ash_norm_params norm_params(const struct ash_pass_step *step, size_t layer, enum ash_block block)
+{
+    const int32_t *param = step->model->layers[layer].param;
+
+    return block == ASH_BLOCK_ATTN ? (struct ash_norm_params){param[ASH_ROLE_POST1], param[ASH_ROLE_POST1_BIAS]}
+                                   : (struct ash_norm_params){param[ASH_ROLE_POST2], param[ASH_ROLE_POST2_BIAS]};
+}
+
+static const struct ash_join_acts *acts_of(const struct ash_pass_step *step, size_t layer, enum ash_block block)
+{
+    const struct ash_layer_acts *acts = &step->acts->layers[layer];
+
+    return block == ASH_BLOCK_ATTN ? &acts->attn_join : &acts->ffn_join;
+}
+
+static bool has_norm(const struct ash_pass_step *step, size_t layer, enum ash_block block)
+{
+    return norm_params(step, layer, block).weight != ASH_NO_PARAM;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+float *ash_join_output(const struct ash_pass_step *step, size_t layer, enum ash_block block)
+{
+    return has_norm(step, layer, block) ? acts_of(step, layer, block)->y : step->acts->scratch.residual;
+}
+
+void ash_join_add(const struct ash_pass_step *step, size_t layer, enum ash_block block, const float *before,
+                  float *after)
+{
+    const struct ash_row_ops *row = step->exec->ops->row;
+    double scale = step->model->config.form.residual_scale;
+    size_t count = step->own.count * step->model->config.hidden;
+    float *out = step->acts->scratch.residual;
+
+    ash_assert(before != NULL && after != NULL);
+    if (has_norm(step, layer, block)) {
+        struct ash_norm_acts acts = acts_of(step, layer, block)->norm;
+
+        acts.out = out;
+        ash_norm_forward(step, norm_params(step, layer, block), acts_of(step, layer, block)->y, &acts);
+    }
+    if (scale != 0) row->scale(step->exec, out, (float)scale, count);
+    row->add(step->exec, before, out, count, after);
+}
+
+void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_block block,
+                      struct ash_linear_group *group, const float *before, float *after)
+{
+    struct ash_linear_out *out = &group->outs[0];
+
+    if (!has_norm(step, layer, block) && step->model->config.form.residual_scale == 0) {
+        ash_row_parallel_add(step, group, before, after);
+        return;
+    }
+    ash_assert(group->out_count == 1);
+    out->y = ash_join_output(step, layer, block);
+    out->y_stride = step->model->config.hidden;
+    if (step->axes->tp.size > 1)
+        ash_row_parallel_forward(step, out->weight, out->bias, group->x, group->x_stride, out->y);
+    else
+        ash_linear_project(step, group);
+    ash_join_add(step, layer, block, before, after);
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+const float *ash_join_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                               enum ash_block block)
+{
+    const struct ash_memory_ops *memory = step->exec->memory;
+    struct ash_scratch *s = &step->acts->scratch;
+    double scale = step->model->config.form.residual_scale;
+    size_t count = step->own.count * step->model->config.hidden;
+    int rc;
+
+    if (!has_norm(step, layer, block) && scale == 0) return ash_stream_gather(step, s->dx, s->dy_gathered);
+    ash_assert(s->djoin != NULL && !step->axes->shared_grads);
+    rc = memory->copy(s->djoin, s->dx, count * sizeof(float));
+    if (rc < 0 && step->axes->failed == 0)
+        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy a gradient");
+    if (scale != 0) step->exec->ops->row->scale(step->exec, s->djoin, (float)scale, count);
+    if (has_norm(step, layer, block))
+        ash_norm_backward_to(step, sink, norm_params(step, layer, block), acts_of(step, layer, block)->y,
+                             &acts_of(step, layer, block)->norm, s->djoin, s->djoin);
+    return ash_stream_gather(step, s->djoin, s->dy_gathered);
+}

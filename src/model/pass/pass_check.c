@@ -1,0 +1,41 @@
+/* pass_check: what a pass over a model needs of the backend and of the mesh. */
+#include <errno.h>
+
+#include "base/math.h"
+#include "model/pass/pass_priv.h"
+
+int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
+{
+    const char *const *names = model->config.family->names;
+    const struct ash_slice *slice = &model->slice;
+    bool is_fused = names[ASH_ROLE_EXPERT_GATE_UP] != NULL;
+
+    if (ash_max(opts->tp.size, 1) != slice->tp_size || opts->tp.rank != slice->tp_rank)
+        return ash_err_set(err, -EINVAL,
+                           "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
+                           slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
+    if (opts->shared_grads && opts->cp.size > 1 && !ash_model_form_is_plain(&model->config))
+        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu on one node does not train %s models: choose mesh.cp=1",
+                           opts->cp.size, model->config.family->type);
+    if (opts->cp.size * ash_max(opts->ep.size, 1) > 1 && (names[ASH_ROLE_SINKS] != NULL || is_fused))
+        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu mesh.ep=%zu: %s models take neither: choose mesh.dp or mesh.tp",
+                           opts->cp.size, opts->ep.size, model->config.family->type);
+    if (opts->cp.size <= model->config.kv_heads) return 0;
+    return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
+                       opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
+}
+
+int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+{
+    const struct ash_model_form *form = &model->config.form;
+    bool has_sinks = model->config.family->names[ASH_ROLE_SINKS] != NULL;
+    const char *lacks = has_sinks                                      ? "sinks of attention"
+                        : form->chunked                                ? "chunks of attention"
+                        : form->score_cap != 0 || form->logit_cap != 0 ? "caps of scores and logits"
+                        : form->mlp > ASH_MLP_GELU_ERF                 ? "gates but silu"
+                                                                       : NULL;
+
+    if (exec->ops->family != NULL || lacks == NULL) return 0;
+    return ash_err_set(err, -ENOTSUP, "'%s' cannot compute %s models: it has no %s; --backend cpu has", exec->ops->name,
+                       model->config.family->type, lacks);
+}
