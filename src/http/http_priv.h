@@ -124,7 +124,7 @@ struct ash_http {
     int port;
     uint64_t id_seed;
     _Atomic uint64_t next_id;
-    _Atomic bool is_draining, is_closing;
+    _Atomic bool is_draining;
     _Atomic size_t exchanges; /* of routes that are not quick */
     pthread_mutex_t lock;     /* for idle */
     pthread_cond_t idle;      /* an exchange ended */

@@ -16,7 +16,6 @@
 #include "train/save/saver.h"
 
 #define PREFIX "step-"
-#define MOMENTS_FILE ASH_SAVER_MOMENTS_FILE
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 

@@ -15,7 +15,6 @@
 #define STRAGGLERS_MAX 16
 #define STEPS_MAX 4096
 #define STEPS_MIN 8
-#define LOST_LEAST_S 0.2 /* what costs less is only watched: a moment of a busy machine */
 #define RANKS_MAX 65536
 #define RUN_SLACK_S 120.0 /* a log and its ranks may be that far apart: a step can take a while */
 #define STEP_NUMBER_MAX 1e15

@@ -9,7 +9,6 @@
 #include "orchestrate/job/spec.h"
 
 #define ASH_SUBMISSION_WORDS_MAX 512
-#define ASH_SUBMISSION_PATH_BYTES 4096
 #define ASH_SUBMISSION_MEMBERS ".ashlar-members" /* in the folder of the run: members of a job on several nodes */
 
 struct ash_submission {

@@ -8,7 +8,6 @@
 
 /* Oversubscription of one layer that was not measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
  * layer of the cluster of Llama 3 (The Llama 3 Herd of Models, section 3.3.1) and 1:1 below. */
-#define ASH_PLACEMENT_UPLINK_SHARE 0.5
 
 enum ash_placement_axis {
     ASH_PLACEMENT_TP,

@@ -13,7 +13,6 @@
 #include "post/chat/rows.h"
 
 #define STREAM_ORDER 0x70726f6d7074u
-#define EOS_TEXT "<eos>"
 
 struct line {
     char *prompt, *answer;
