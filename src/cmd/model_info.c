@@ -15,6 +15,7 @@
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "model/family.h"
+#include "model/lora.h"
 #include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
@@ -105,6 +106,10 @@ static void add_weights(json_t *facts, struct ash_model *model)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
 
+    if (config->lora != NULL)
+        json_object_set_new(
+            facts, "adapters",
+            json_pack("{s:s, s:o}", "base", config->lora->base_dir, "modules", size_json(config->lora->count)));
     json_object_set_new(facts, "parameters", size_json(ash_model_weight_count(model)));
     json_object_set_new(facts, "active_parameters", size_json(active_weights(model)));
     json_object_set_new(facts, "dtypes", dtype_facts(model));
@@ -267,12 +272,16 @@ static void print_experts(const json_t *facts)
 static void print_weights(const json_t *facts)
 {
     char total[ASH_UNITS_BYTES], active[ASH_UNITS_BYTES];
+    const json_t *adapters = json_object_get(facts, "adapters");
     const char *name, *comma = "";
     json_t *value;
 
     printf("  %-14s %s", "parameters", ash_units_count(fact(facts, "parameters"), total, sizeof(total)));
     if (json_object_get(facts, "experts") != NULL)
         printf(" (%s active)", ash_units_count(fact(facts, "active_parameters"), active, sizeof(active)));
+    if (adapters != NULL)
+        printf(", of adapters of %zu modules of %s", fact(adapters, "modules"),
+               json_string_value(json_object_get(adapters, "base")));
     printf("\n  %-14s ", "precision");
     json_object_foreach(json_object_get(facts, "dtypes"), name, value) {
         printf("%s%s", comma, name);

@@ -121,11 +121,14 @@ alike sft lora.yaml lora.rank=4 lora.targets=all-linear lora.dropout=0.1
 grep -q '"down_proj"' "$SCRATCH/one/model/adapter_config.json" || fail "modules of adapters: $(cat "$SCRATCH/one/model/adapter_config.json")"
 try "$ASHLAR" model info "$SCRATCH/one/model"
 expect 0 "adapters as a model"
+grep -q "parameters .*of adapters of 14 modules of $SCRATCH/start" "$SCRATCH/out" || fail "adapters look like a model: $(cat "$SCRATCH/out")"
 try "$ASHLAR" model merge "$SCRATCH/start" "$SCRATCH/one/model" "$SCRATCH/merged"
 expect 0 "merge"
 grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
 post sft gpt sft.yaml model.type=gpt2 model.tied=true train.steps=2
 expect 0 "a model with biases"
+post sft "two words" sft.yaml train.steps=1 train.save_every=0
+grep -qF "ashlar generate --model '$SCRATCH/two words/model' --prompt TEXT" "$SCRATCH/out" || fail "the last line is no command: $(tail -n 1 "$SCRATCH/out")"
 sed "s|model: .*|model: {from: $SCRATCH/gpt/model}|" "$SCRATCH/sft.yaml" > "$SCRATCH/gpt.yaml"
 alike sft gpt.yaml lora.rank=2 lora.targets=c_attn lora.bias=all
 grep -q 'c_attn.base_layer.bias.*ln_f.bias' "$SCRATCH/one/model/adapter_model.safetensors" || fail "PEFT's names of biases"

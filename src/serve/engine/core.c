@@ -39,8 +39,9 @@ static int choose_page_count(const struct ash_core_opts *opts, size_t token_byte
     if (opts->kv_bytes == 0) pages = wanted < most ? wanted : most;
     if (pages > 2147483647.0) pages = 2147483647.0;
     if (pages < 1.0)
-        return ash_err_set(err, -EINVAL, "a key-value cache of %.3g MB has no room for a page of %.3g MB (%d tokens)",
-                           pages * page_bytes * 1e-6, page_bytes * 1e-6, ASH_CACHE_PAGE_TOKENS);
+        return ash_err_set(err, -EINVAL,
+                           "a key-value cache of %.0f bytes has no room for a page of %.0f bytes (%d tokens)",
+                           pages * page_bytes, page_bytes, ASH_CACHE_PAGE_TOKENS);
     *count_out = (size_t)pages;
     return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/command.h"
 #include "base/log.h"
 #include "base/math.h"
 #include "infra/cpu.h"
@@ -329,6 +330,7 @@ void ash_run_print_lost(struct ash_run *run)
 void ash_run_print_end(struct ash_run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
+    struct ash_str model = {0};
 
     ash_live_clear(&run->progress.live);
     if (screen == NULL) return;
@@ -342,8 +344,9 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
         fprintf(screen, "model     %s\nreport    %s\n", run->files.model, run->files.report);
         if (run->job->train.method == ASH_METHOD_REWARD)
             fprintf(screen, "use it    ashlar rl JOB.yaml rl.rewards=model=%s\n", run->files.model);
-        else if (run->facts.tokenizer_dir != NULL)
-            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->files.model);
+        else if (run->facts.tokenizer_dir != NULL && ash_command_quote(&model, run->files.model) == 0)
+            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", model.data);
+        ash_str_fini(&model);
     }
     for (size_t i = 0; run->saves.is_uncopied && i < run->saves.places.count; i++)
         if (ash_copier_has_failed(run->saves.copier, i))
