@@ -6,9 +6,6 @@
 #include "infra/topology/topology.h"
 #include "plan/train/step.h"
 
-/* Oversubscription of one layer that was not measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
- * layer of the cluster of Llama 3 (The Llama 3 Herd of Models, section 3.3.1) and 1:1 below. */
-
 enum ash_placement_axis {
     ASH_PLACEMENT_TP,
     ASH_PLACEMENT_CP,
