@@ -4,6 +4,12 @@
 
 #include "infra/topology/topology.h"
 
+/* A topology of one node, the whole cluster. NULL without memory; ash_topology_close frees it. */
+struct ash_topology *ash_topology_make_empty(void);
+/* Once all is read: nodes that hang nowhere hang below the first; heights and counts of hosts. -EINVAL for a loop, or
+ * without hosts. */
+int ash_topology_settle(struct ash_topology *topology, struct ash_err *err);
+
 /* The node of that name and kind, made if there is none yet (then it hangs nowhere: parent is -1). Returns its index,
  * -EINVAL or -ENOMEM. */
 int ash_topology_add(struct ash_topology *topology, const char *name, bool is_host, struct ash_err *err);

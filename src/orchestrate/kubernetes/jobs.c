@@ -16,7 +16,6 @@
 #include "orchestrate/kubernetes/manifest_priv.h"
 #include "orchestrate/kubernetes/status.h"
 
-#define SPACE_MAX 63                                                 /* letters of a namespace */
 #define SELECTOR "labelSelector=app.kubernetes.io%%2Fname%%3Dashlar" /* for printf */
 #define JOB_FILE_MAX ((size_t)1 << 20)
 
@@ -27,23 +26,6 @@ static bool is_here(void)
 
     if (is_known) ash_kube_config_free(&config);
     return is_known;
-}
-
-static const char *space_asked; /* by the user; NULL: the context's. One thread */
-
-static int use_namespace(const char *space, struct ash_err *err)
-{
-    size_t length = strlen(space);
-
-    if (length == 0 || length > SPACE_MAX || strspn(space, "abcdefghijklmnopqrstuvwxyz0123456789-") != length)
-        return ash_err_set(err, -EINVAL, "'%.70s' is no namespace: it has small letters, digits and '-'", space);
-    space_asked = space;
-    return 0;
-}
-
-const char *ash_kube_space_of(const struct ash_kube_client *client)
-{
-    return space_asked != NULL ? space_asked : ash_kube_client_namespace(client);
 }
 
 /* ---- submitting -------------------------------------------------------------------------------------------------- */
@@ -158,27 +140,6 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
-
-int ash_kube_find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
-                      const struct ash_kube_resource **resource_out, struct ash_err *err)
-{
-    size_t refused = 0;
-    int rc = 0;
-
-    for (size_t i = 0; i < ASH_KUBE_RESOURCES; i++) {
-        char path[ASH_KUBE_PATH_BYTES];
-
-        if (strchr(id, '/') != NULL || strlen(id) > ASH_SPEC_NAME_MAX) break;
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api, ash_kube_space_of(client),
-                 ash_kube_resources[i].plural, id);
-        rc = ash_kube_client_call(client, "GET", path, NULL, object_out, err);
-        *resource_out = &ash_kube_resources[i];
-        if (rc != -ENOENT && rc != -EACCES) return rc;
-        refused += rc == -EACCES;
-    }
-    if (refused == ASH_KUBE_RESOURCES) return rc;
-    return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, ash_kube_space_of(client));
-}
 
 static int list_kind(struct ash_kube_client *client, const struct ash_kube_resource *resource,
                      struct ash_jobs_list *list, struct ash_err *err)
@@ -438,4 +399,4 @@ const struct ash_jobs_ops ash_jobs_kubernetes = {.name = "kubernetes",
                                                  .stop = stop,
                                                  .hold = hold,
                                                  .release = release,
-                                                 .use_namespace = use_namespace};
+                                                 .use_namespace = ash_kube_use_namespace};

@@ -8,6 +8,8 @@
 
 #define ASH_KUBE_PATH_BYTES 1024
 
+/* As the table of jobs has it: calls go to this namespace from now on (borrowed). -EINVAL if it cannot be one. */
+int ash_kube_use_namespace(const char *space, struct ash_err *err);
 /* The namespace of calls: the chosen one, else the client's. Borrowed. */
 const char *ash_kube_space_of(const struct ash_kube_client *client);
 /* The object of a job, of whichever kind, and its kind (static). The caller owns *object_out. -ENOENT: there is none,
