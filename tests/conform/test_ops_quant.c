@@ -260,6 +260,7 @@ static void scenario_project_decode(struct ash_exec *exec, struct tape *tape)
     args.x = x = draw_floats(tape, args.M * args.x_stride, 3.0f);
     if (draw_below(tape, 4) == 0) spoil_row(tape, x, args.K);
     args.norm = draw_bool(tape) ? draw_floats(tape, args.K, 1.0f) : NULL;
+    args.round_bf16 = draw_bool(tape);
     args.residual = kind == RESIDUAL;
     args.swiglu = kind == SWIGLU;
     args.out_count = kind == SWIGLU ? 2 : 1 + draw_below(tape, ASH_PROJECT_OUTS_MAX);

@@ -114,7 +114,8 @@ static void fill_tiles(const struct ash_cuda_tables *tables, const struct ash_at
 }
 
 /* Spans of short documents: whole ones before those that end them, so that the last to begin are short. */
-static void fill_spans(const struct ash_attn_args *args, struct ash_cuda_attn_span *spans)
+static void fill_spans(const struct ash_attn_args *args, const struct ash_cuda_attn_seq *seqs,
+                       struct ash_cuda_attn_span *spans)
 {
     size_t at = 0;
 
@@ -124,7 +125,12 @@ static void fill_spans(const struct ash_attn_args *args, struct ash_cuda_attn_sp
 
             if (!is_short(args, &args->seqs[s])) continue;
             for (size_t i = last != 0 ? count - 1 : 0; i < count - (last != 0 ? 0 : 1); i++)
-                spans[at++] = (struct ash_cuda_attn_span){(uint32_t)s, (uint32_t)i, (uint32_t)(slot + i)};
+                spans[at++] = (struct ash_cuda_attn_span){.pages = seqs[s].pages,
+                                                          .seq = (uint32_t)s,
+                                                          .index = (uint32_t)i,
+                                                          .slot = (uint32_t)(slot + i),
+                                                          .q_row = (uint32_t)seqs[s].q_row,
+                                                          .keys = (uint32_t)seqs[s].pos + 1};
             slot += count;
         }
 }
@@ -193,7 +199,6 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
         (const struct ash_cuda_attn_span *)(const void *)(place + at.spans), tables->span_count};
     seqs = (struct ash_cuda_attn_seq *)(void *)(block + at.seqs);
     fill_tiles(tables, args, (struct ash_cuda_attn_tile *)(void *)(block + at.tiles));
-    fill_spans(args, (struct ash_cuda_attn_span *)(void *)(block + at.spans));
     for (size_t s = 0, to = at.pages; s < args->seq_count; to += page_count(&args->seqs[s++]) * sizeof(int32_t)) {
         memcpy(block + to, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(int32_t));
         seqs[s] = (struct ash_cuda_attn_seq){.q_row = args->seqs[s].q_row,
@@ -203,6 +208,7 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
                                              .pages = (const int32_t *)(const void *)(place + to)};
         if (!is_short(args, &args->seqs[s])) kv_first += page_count(&args->seqs[s]) * ASH_ATTN_BLOCK;
     }
+    fill_spans(args, seqs, (struct ash_cuda_attn_span *)(void *)(block + at.spans));
     ash_cuda_upload_to(exec->cuda->cuda, place, block, at.bytes);
     tables->batch = (const struct ash_cuda_attn_batch *)(const void *)place;
     tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)(place + at.seqs);
@@ -265,15 +271,13 @@ static void map_pages(struct ash_exec *exec, const struct ash_attn_args *args, s
     ash_cuda_map_matrices(exec->cuda->cuda, &matrix, args->page_bytes, rows, map);
 }
 
-/* Thread blocks walk over units: spans times kv heads. Two of them share a multiprocessor where documents are many, so
- * that one multiplies while the other waits for memory. */
+/* Thread blocks walk over units: spans times kv heads. Several share a multiprocessor where documents are many. */
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, struct ash_cuda_tables *tables)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, dim = args->dim_k;
     size_t group = args->heads / args->kv_heads, heads = group <= HEADS_MAX / 2 ? HEADS_MAX / 2 : HEADS_MAX;
     bool is_many = tables->short_count * args->kv_heads > sm_count;
     struct ash_cuda_attn_spans op = {.batch = tables->batch,
-                                     .seqs = tables->seqs,
                                      .heads = args->heads,
                                      .kv_heads = args->kv_heads,
                                      .window = args->window,
@@ -292,11 +296,13 @@ void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *arg
     op.parts = (float *)(void *)(op.done + ASH_CUDA_DONE_MAX);
     map_pages(exec, args, args->k_page, dim, ASH_ATTN_BLOCK, &op.k);
     map_pages(exec, args, args->v_page, ASH_ATTN_BLOCK, dim, &op.v);
-    ash_cuda_run(exec, ASH_KERNEL_attn_spans_64_8 + (dim == 64 ? 0 : 2) + (heads == HEADS_MAX ? 1 : 0),
-                 (struct ash_cuda_grid){.x = is_many ? 2 * sm_count : sm_count,
+    ash_cuda_run(exec,
+                 ASH_KERNEL_attn_spans_64_8 + (dim == 64 ? 0 : 4) + (heads == HEADS_MAX ? 2 : 0) + (is_many ? 1 : 0),
+                 (struct ash_cuda_grid){.x = is_many ? (heads == HEADS_MAX ? 2 : 3) * sm_count : sm_count,
                                         .y = 1,
                                         .threads = ASH_CUDA_ATTN_SPANS_THREADS,
-                                        .shared_bytes = ASH_CUDA_ATTN_SPANS_BYTES(dim, heads),
+                                        .shared_bytes = ASH_CUDA_ATTN_SPANS_BYTES(dim, heads) +
+                                                        (is_many ? ASH_CUDA_ATTN_SPANS_MANY : ASH_CUDA_ATTN_SPANS_FEW),
                                         .is_early = true},
                  &op);
 }

@@ -1,7 +1,7 @@
 /* attn_spans - attention of one query row over bf16 pages, as decoding wants it (flash decoding). A unit of work is a
- * document, a kv head and a span of ASH_ATTN_SPAN keys: the query heads that read the kv head share what is copied. One
- * warp copies keys and values ahead, from one unit to the next; a warpgroup multiplies them, as the 64-row operand, with
- * all query heads. A document of several spans leaves sums of each in memory, and the last thread block to end one
+ * document, a kv head and a span of ASH_ATTN_SPAN keys: the query heads that read the kv head share what is copied.
+ * One warp copies keys and values ahead, from one unit to the next; a warpgroup multiplies them, as the 64-row operand,
+ * with all query heads. A document of several spans leaves sums of each in memory, and the last thread block to end one
  * merges them in order: ref/attn_wgmma.c. */
 #include "compute/blocks.h"
 #include "compute/cuda/attn/attn_softmax.cuh"
@@ -25,15 +25,15 @@
 static_assert(BLOCK == WGMMA_M && BLOCK == PANEL, "a page's keys are one operand");
 static_assert(THREADS == ASH_CUDA_ATTN_SPANS_THREADS, "the host launches them");
 
-/* Shared memory for heads of DIM dims and HEADS query heads. */
-template <int DIM, int HEADS> struct shape {
-    static constexpr int PIECE_BYTES = BLOCK * DIM * 2, STAGES = ASH_CUDA_ATTN_SPANS_RING / PIECE_BYTES;
+/* Shared memory for heads of DIM dims and HEADS query heads; RING bytes are for pieces. */
+template <int DIM, int HEADS, int RING> struct shape {
+    static constexpr int PIECE_BYTES = BLOCK * DIM * 2, STAGES = RING / PIECE_BYTES;
     static constexpr int Q_AT = STAGES * PIECE_BYTES, P_AT = Q_AT + HEADS * DIM * 2;
-    static constexpr int P_BYTES = HEADS * LINE_BYTES, BYTES = P_AT + PIECES * P_BYTES;
+    static constexpr int P_BYTES = HEADS * LINE_BYTES, SHARED_AT = P_AT + PIECES * P_BYTES;
 };
 
-template <int DIM, int HEADS> struct shared {
-    struct ring_barriers<shape<DIM, HEADS>::STAGES> ring;
+template <int DIM, int HEADS, int RING> struct shared {
+    struct ring_barriers<shape<DIM, HEADS, RING>::STAGES> ring;
     __align__(16) float most[USERS][BLOCKS][HEADS]; /* largest products with visible keys */
     __align__(16) float alpha[BLOCKS][HEADS];       /* what a block multiplies older sums by */
     /* sums of two keys' weights, by classes of keys */
@@ -44,10 +44,11 @@ template <int DIM, int HEADS> struct shared {
 
 /* A document, a kv head and a span. */
 struct unit {
-    struct ash_cuda_attn_seq seq;
+    const int32_t *pages;
+    size_t q_row;
     size_t slot, counter;   /* of its sums, and of its document's ended spans */
     int g, rows;            /* rows: query heads */
-    int span, spans;        /* the span's number, and how many the row sees; the first of them has number span - index */
+    int span, spans;        /* its number, and how many the row sees, the first of which is span - index */
     int index;
     int begin, end;         /* visible keys, counted from the span's first */
     int first, last;        /* pieces with visible keys: first ... last - 1 */
@@ -59,12 +60,13 @@ static __device__ inline bool find_unit(const struct ash_cuda_attn_spans &args, 
     struct ash_cuda_attn_span span = args.batch->spans[number / args.kv_heads];
     int keys, first, base = (int)span.index * ASH_ATTN_SPAN;
 
-    unit->seq = args.seqs[span.seq];
+    unit->pages = span.pages;
+    unit->q_row = span.q_row;
     unit->g = (int)(number % args.kv_heads);
     unit->rows = (int)(args.heads / args.kv_heads);
     unit->slot = (size_t)span.slot * args.kv_heads + unit->g;
     unit->counter = (size_t)span.seq * args.kv_heads + unit->g;
-    keys = (int)unit->seq.pos + 1;
+    keys = (int)span.keys;
     first = args.window != 0 && keys > (int)args.window ? keys - (int)args.window : 0;
     unit->span = (int)span.index;
     unit->index = unit->span - first / ASH_ATTN_SPAN;
@@ -79,6 +81,29 @@ static __device__ inline bool find_unit(const struct ash_cuda_attn_spans &args, 
 static __device__ inline size_t unit_count(const struct ash_cuda_attn_spans &args)
 {
     return (size_t)args.batch->count * args.kv_heads;
+}
+
+/* A unit that comes next, and the page of this lane's piece. */
+struct coming {
+    struct unit unit;
+    size_t number;
+    int32_t page;
+    bool is_first;
+};
+
+/* The next unit of this thread block that has visible keys; a number of `count` or more: there is none. */
+static __device__ inline void find_next(const struct ash_cuda_attn_spans &args, size_t count, struct coming *next)
+{
+    int lane = threadIdx.x % WARP;
+
+    do {
+        next->number = next->is_first ? blockIdx.x : next->number + gridDim.x;
+        next->is_first = false;
+        if (next->number >= count) return;
+    } while (!find_unit(args, next->number, &next->unit));
+    next->page = lane >= next->unit.first && lane < next->unit.last
+                     ? next->unit.pages[next->unit.span * PIECES + lane]
+                     : 0;
 }
 
 /* ---- copying ----------------------------------------------------------------------------------------------------- */
@@ -98,26 +123,28 @@ static __device__ inline void copy_piece(const struct ash_cuda_attn_spans &args,
         tma_load_3d(to + p * BLOCK * LINE_BYTES, &args.v, p * PANEL, unit.g * BLOCK, page, full);
 }
 
-template <int DIM, int HEADS>
+template <int DIM, int HEADS, int RING>
 static __device__ inline void copy_units(const struct ash_cuda_attn_spans &args, unsigned ring_at,
-                                         struct shared<DIM, HEADS> *shared)
+                                         struct shared<DIM, HEADS, RING> *shared)
 {
-    using S = shape<DIM, HEADS>;
+    using S = shape<DIM, HEADS, RING>;
     struct ring_cursor<S::STAGES> at = {};
+    struct coming next = {.is_first = true};
     int lane = threadIdx.x % WARP;
     size_t count = unit_count(args);
 
-    for (size_t u = blockIdx.x; u < count; u += gridDim.x) {
-        struct unit unit;
-        int32_t page;
+    find_next(args, count, &next);
+    early_wait();
+    while (next.number < count) {
+        struct unit unit = next.unit;
+        int32_t page = next.page;
 
-        if (!find_unit(args, u, &unit)) continue;
-        page = lane >= unit.first && lane < unit.last ? unit.seq.pages[unit.span * PIECES + lane] : 0;
         for (int i = 0; i < 2 * (unit.last - unit.first); i++) {
             bool is_keys = i < unit.last - unit.first;
             int piece = is_keys ? unit.first + i : 2 * unit.first - unit.last + i;
             int from = __shfl_sync(0xffffffffu, page, piece);
 
+            if (i == unit.last - unit.first) find_next(args, count, &next); /* while its keys are on their way */
             at.wait_empty(&shared->ring);
             if (lane == 0)
                 copy_piece<DIM>(args, unit, is_keys, from, ring_at + at.stage * S::PIECE_BYTES, at.full(&shared->ring));
@@ -144,7 +171,7 @@ template <int DIM, int HEADS>
 static __device__ inline void read_queries(const struct ash_cuda_attn_spans &args, const struct unit &unit,
                                            unsigned char *to)
 {
-    const float *q = args.q + unit.seq.q_row * args.q_stride + (size_t)unit.g * unit.rows * DIM;
+    const float *q = args.q + unit.q_row * args.q_stride + (size_t)unit.g * unit.rows * DIM;
 
     for (int i = threadIdx.x; i < HEADS * DIM / 8; i += WARPGROUP) {
         int head = i / (DIM / 8), d = i % (DIM / 8) * 8;
@@ -240,9 +267,9 @@ static __device__ inline void find_references(const float (*most)[BLOCKS][HEADS]
 }
 
 /* Products become weights: bf16 lines of keys by heads at `to`, and sums of two keys by classes. */
-template <int DIM, int HEADS>
+template <int DIM, int HEADS, int RING>
 static __device__ inline void soften(const struct unit &unit, float scale2, float (*s)[HEADS / SPLIT][4],
-                                     unsigned char *to, struct shared<DIM, HEADS> *shared)
+                                     unsigned char *to, struct shared<DIM, HEADS, RING> *shared)
 {
     int warp = threadIdx.x / WARP, t = threadIdx.x % 4, class_of = threadIdx.x % WARP / 4;
 
@@ -280,8 +307,8 @@ static __device__ inline void soften(const struct unit &unit, float scale2, floa
 }
 
 /* The sums of weights of a span: a thread has a class of a head. Whole warps. */
-template <int DIM, int HEADS>
-static __device__ inline void add_weights(float scale2, struct shared<DIM, HEADS> *shared)
+template <int DIM, int HEADS, int RING>
+static __device__ inline void add_weights(float scale2, struct shared<DIM, HEADS, RING> *shared)
 {
     int head = threadIdx.x / ASH_ATTN_CLASSES, c = threadIdx.x % ASH_ATTN_CLASSES;
     float top[BLOCKS], alpha[BLOCKS], sum = 0.0f;
@@ -352,13 +379,13 @@ static __device__ inline void scale_sums(const float *alpha, float (*acc)[HEADS 
     }
 }
 
-/* acc = weights times values, keys ascending: of each 64 dims a thread has its row and the one 8 below, as in key_at. */
-template <int DIM, int HEADS>
+/* acc = weights times values, keys ascending: of each 64 dims a thread has a row and the one 8 below, as in key_at. */
+template <int DIM, int HEADS, int RING>
 static __device__ inline void add_values(const struct unit &unit, unsigned char *room,
-                                         struct ring_cursor<shape<DIM, HEADS>::STAGES> *at,
-                                         struct shared<DIM, HEADS> *shared, float (*acc)[HEADS / SPLIT][4])
+                                         struct ring_cursor<shape<DIM, HEADS, RING>::STAGES> *at,
+                                         struct shared<DIM, HEADS, RING> *shared, float (*acc)[HEADS / SPLIT][4])
 {
-    using S = shape<DIM, HEADS>;
+    using S = shape<DIM, HEADS, RING>;
 
 #pragma unroll 1
     for (int p = unit.first; p < unit.last; p++) {
@@ -418,13 +445,13 @@ template <int DIM>
 static __device__ inline void put(const struct ash_cuda_attn_spans &args, const struct unit &unit, int head, int d,
                                   const struct merged &all)
 {
-    size_t h = (size_t)unit.g * unit.rows + head, at = unit.seq.q_row * args.out_stride + h * DIM + d;
+    size_t h = (size_t)unit.g * unit.rows + head, at = unit.q_row * args.out_stride + h * DIM + d;
     float value = all.value * (1.0f / all.sum);
 
     args.out[at] = value;
     if (args.out_bf16 != NULL) args.out_bf16[at] = ash_f32_to_bf16(value);
     if (args.lse != NULL && d == 0)
-        args.lse[unit.seq.q_row * args.heads + h] = fmaf(all.top, ASH_LN2, ash_logf(all.sum));
+        args.lse[unit.q_row * args.heads + h] = fmaf(all.top, ASH_LN2, ash_logf(all.sum));
 }
 
 /* What a span leaves: the rows' values, their references, their sums of weights. */
@@ -473,9 +500,9 @@ static __device__ inline void merge_parts(const struct ash_cuda_attn_spans &args
     }
 }
 
-template <int DIM, int HEADS>
+template <int DIM, int HEADS, int RING>
 static __device__ inline void leave_part(const struct ash_cuda_attn_spans &args, const struct unit &unit,
-                                         const float (*acc)[HEADS / SPLIT][4], struct shared<DIM, HEADS> *shared)
+                                         const float (*acc)[HEADS / SPLIT][4], struct shared<DIM, HEADS, RING> *shared)
 {
     float *part = args.parts + unit.slot * part_floats<DIM>(unit), *tops = part + unit.rows * DIM;
 
@@ -495,12 +522,12 @@ static __device__ inline void leave_part(const struct ash_cuda_attn_spans &args,
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
-template <int DIM, int HEADS>
+template <int DIM, int HEADS, int RING>
 static __device__ inline void attend(const struct ash_cuda_attn_spans &args, const struct unit &unit,
-                                     unsigned char *room, struct ring_cursor<shape<DIM, HEADS>::STAGES> *at,
-                                     struct shared<DIM, HEADS> *shared)
+                                     unsigned char *room, struct ring_cursor<shape<DIM, HEADS, RING>::STAGES> *at,
+                                     struct shared<DIM, HEADS, RING> *shared)
 {
-    using S = shape<DIM, HEADS>;
+    using S = shape<DIM, HEADS, RING>;
     float s[PIECES][HEADS / SPLIT][4], acc[DIM / PANEL][HEADS / SPLIT][4], scale2 = args.scale * ASH_LOG2E;
 
     read_queries<DIM, HEADS>(args, unit, room + S::Q_AT);
@@ -522,14 +549,14 @@ static __device__ inline void attend(const struct ash_cuda_attn_spans &args, con
         wgmma_take<HEADS>(s[p]);
     find_most<HEADS>(unit, s, shared->most[threadIdx.x / WARP]);
     sync_users();
-    soften<DIM, HEADS>(unit, scale2, s, room + S::P_AT, shared);
+    soften<DIM, HEADS, RING>(unit, scale2, s, room + S::P_AT, shared);
     wgmma_see_shared();
     sync_users();
-    add_weights<DIM, HEADS>(scale2, shared);
-    add_values<DIM, HEADS>(unit, room, at, shared, acc);
+    add_weights<DIM, HEADS, RING>(scale2, shared);
+    add_values<DIM, HEADS, RING>(unit, room, at, shared, acc);
     sync_users();
     if (unit.spans > 1) {
-        leave_part<DIM, HEADS>(args, unit, acc, shared);
+        leave_part<DIM, HEADS, RING>(args, unit, acc, shared);
         return;
     }
     each_sum<DIM, HEADS>(unit.rows, acc, [&](int head, int d, float value) {
@@ -540,43 +567,54 @@ static __device__ inline void attend(const struct ash_cuda_attn_spans &args, con
     });
 }
 
-template <int DIM, int HEADS>
+template <int DIM, int HEADS, int RING>
 static __device__ inline void attend_spans(const struct ash_cuda_attn_spans &args)
 {
-    using S = shape<DIM, HEADS>;
+    using S = shape<DIM, HEADS, RING>;
+    using Shared = struct shared<DIM, HEADS, RING>;
     DYNAMIC_SHARED(unsigned char, room, WGMMA_BORDER);
-    __shared__ struct shared<DIM, HEADS> shared;
+    Shared &shared = *(Shared *)(room + S::SHARED_AT);
     size_t count = unit_count(args); /* the tables were there before the kernel before this one began */
 
-    static_assert(S::BYTES == ASH_CUDA_ATTN_SPANS_BYTES(DIM, HEADS), "the host reserves it");
+    static_assert(S::SHARED_AT + sizeof(shared) <= RING + ASH_CUDA_ATTN_SPANS_BYTES(DIM, HEADS), "the host's size");
     early_begin();
     if (threadIdx.x == 0) {
         ring_init(&shared.ring, 1, USERS);
         barriers_show();
     }
     __syncthreads();
-    early_wait();
     if (threadIdx.x / WARP == COPIER) {
-        copy_units<DIM, HEADS>(args, shared_address(room), &shared);
+        copy_units<DIM, HEADS, RING>(args, shared_address(room), &shared);
     } else {
         struct ring_cursor<S::STAGES> at = {};
+        struct coming next = {.is_first = true};
 
-        for (size_t u = blockIdx.x; u < count; u += gridDim.x) {
-            struct unit unit;
+        find_next(args, count, &next);
+        early_wait();
+        while (next.number < count) {
+            struct unit unit = next.unit;
 
-            if (find_unit(args, u, &unit)) attend<DIM, HEADS>(args, unit, room, &at, &shared);
+            attend<DIM, HEADS, RING>(args, unit, room, &at, &shared);
+            find_next(args, count, &next);
         }
     }
 }
 
-#define SPANS(DIM, HEADS)                                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                           \
+/* A few units: their pieces are all on their way at once. Many: BLOCKS_MANY thread blocks share a multiprocessor, so
+ * that some wait for memory while others multiply. */
+#define SPANS(DIM, HEADS, BLOCKS_MANY)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         attn_spans_##DIM##_##HEADS(const __grid_constant__ struct ash_cuda_attn_spans args)                            \
     {                                                                                                                  \
-        attend_spans<DIM, HEADS>(args);                                                                                \
+        attend_spans<DIM, HEADS, ASH_CUDA_ATTN_SPANS_FEW>(args);                                                       \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_MANY)                                                 \
+        attn_spans_##DIM##_##HEADS##_many(const __grid_constant__ struct ash_cuda_attn_spans args)                     \
+    {                                                                                                                  \
+        attend_spans<DIM, HEADS, ASH_CUDA_ATTN_SPANS_MANY>(args);                                                      \
     }
 
-SPANS(64, 8)
-SPANS(64, 16)
-SPANS(128, 8)
-SPANS(128, 16)
+SPANS(64, 8, 3)
+SPANS(64, 16, 2)
+SPANS(128, 8, 3)
+SPANS(128, 16, 2)

@@ -21,7 +21,7 @@
 /* A thread block: M rows of x, N of weights. */
 template <int M_ROWS, int N_ROWS> struct shape {
     static constexpr int M = M_ROWS, N = N_ROWS, WARPS = M / 16; /* WARPS: that multiply */
-    static constexpr int KT = ASH_CUDA_BATCH_K(M), LINES_OF_K = KT / LINE_K;
+    static constexpr int KT = ASH_CUDA_BATCH_K(M, N), LINES_OF_K = KT / LINE_K;
     static constexpr int TILE_BYTES = ASH_CUDA_BATCH_TILE_BYTES(M, N), STAGES = ASH_CUDA_BATCH_STAGES(M, N);
     static constexpr int X_BYTES = M * KT * 2, W_BYTES = N * KT * 2;
 };

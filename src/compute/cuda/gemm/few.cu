@@ -91,20 +91,20 @@ template <int KT, int STAGES> struct loader {
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-#define AHEAD 8 /* chunks of x that a thread reads before it writes the first */
+#define AHEAD 16 /* chunks of x that a thread reads before it writes the first */
 
 /* Four values of x as they are multiplied. */
-static __device__ inline uint2 read_x(const struct ash_cuda_few &op, const float *floats, unsigned m, unsigned k)
+static __device__ inline uint2 read_x(const struct ash_cuda_few &op, unsigned m, unsigned k)
 {
     float4 x;
 
     if (op.x_is_bf16) return *(const uint2 *)((const uint16_t *)op.x + m * op.x_stride + k);
-    x = op.norm != NULL ? *(const float4 *)(floats + m * op.K + k) : read_four(op, m, k);
-    return make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+    x = read_four(op, m, k);
+    return round_four(x);
 }
 
 /* All rows of x to `to`, [M, pitch] of bf16 with zeros from K on. */
-static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to, unsigned pitch, float *floats)
+static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to, unsigned pitch)
 {
     unsigned wide = (pitch - 8) / 4, count = (unsigned)op.M * wide;
 
@@ -116,7 +116,7 @@ static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to,
         for (int j = 0; j < AHEAD; j++) {
             unsigned i = first + j * FEW_THREADS, m = op.M == 1 ? 0 : i / wide, k = (i - m * wide) * 4;
 
-            x[j] = i < count && k < op.K ? read_x(op, floats, m, k) : make_uint2(0, 0);
+            x[j] = i < count && k < op.K ? read_x(op, m, k) : make_uint2(0, 0);
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
@@ -125,7 +125,18 @@ static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to,
             if (i < count) *(uint2 *)(to + m * pitch + k) = x[j];
         }
     }
-    __syncthreads();
+}
+
+/* The same of rows that are normed first. sums: room for those of their blocks. */
+static __device__ inline void put_normed(const struct ash_cuda_few &op, const struct chunks &weights, uint16_t *to,
+                                         unsigned pitch, float *sums)
+{
+    unsigned left = (pitch - 8 - (unsigned)op.K) / 4;
+
+    for (unsigned i = threadIdx.x; i < op.M * left; i += FEW_THREADS)
+        *(uint2 *)(to + i / left * pitch + op.K + i % left * 4) = make_uint2(0, 0);
+    norm_blocks(op, weights, sums,
+                [&](unsigned m, unsigned k, float4 x) { *(uint2 *)(to + m * pitch + k) = round_four(x); });
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -200,9 +211,9 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
     unsigned warp = threadIdx.x / WARP, tiles = ((unsigned)op.K + KT - 1) / KT, pitch = tiles * KT + 8, slot = 0;
     unsigned ring_at = shared_address(shared) + warp * STAGES * R::TILE_BYTES;
     uint16_t *x = (uint16_t *)(shared + op.warps * STAGES * R::TILE_BYTES);
-    float *floats = (float *)(x + op.M * pitch);
     unsigned x_at = shared_address(x);
     struct loader<KT, STAGES> next;
+    struct chunks norm;
 
     early_begin();
     if (warp < op.warps) {
@@ -215,8 +226,13 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
             next.end(op);
         }
     }
-    norm_rows(op, floats);
-    put_x(op, x, pitch, floats);
+    read_weights(op, &norm);
+    early_wait();
+    if (op.norm != NULL)
+        put_normed(op, norm, x, pitch, (float *)(x + op.M * pitch));
+    else
+        put_x(op, x, pitch);
+    __syncthreads();
     if (warp >= op.warps) return;
 #pragma unroll 1
     for (unsigned group = warp * gridDim.x + blockIdx.x; group < op.groups; group += gridDim.x * op.warps) {

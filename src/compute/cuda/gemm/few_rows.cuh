@@ -1,4 +1,4 @@
-/* few_rows - what the kernels for few rows share: rows of x in shared memory, and the factors of their norm. */
+/* few_rows - what the kernels for few rows share: rows of x, normed on their way to shared memory. */
 #ifndef ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 #define ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 
@@ -13,79 +13,108 @@ template <typename Op> static __device__ inline float4 read_four(const Op &op, u
     return *(const float4 *)((const float *)op.x + m * op.x_stride + k);
 }
 
-/* Are rows added by blocks? Those of bf16 models are. */
-static __device__ inline bool adds_blocks(const struct ash_cuda_few &op)
+static __device__ inline float4 scale_four(float4 x, float rstd, float4 w)
 {
-    return true;
+    return make_float4((x.x * rstd) * w.x, (x.y * rstd) * w.y, (x.z * rstd) * w.z, (x.w * rstd) * w.w);
 }
 
-static __device__ inline bool adds_blocks(const struct ash_cuda_few_quant &op)
+#define NORM_EACH 4 /* chunks of a row that a thread has in registers: all of them up to 4096 columns */
+
+/* This thread's chunks of a row, four values each; zeros after the last. */
+struct chunks {
+    float4 four[NORM_EACH];
+};
+
+static __device__ inline unsigned chunk_at(int j)
 {
-    return op.round_bf16 != 0;
+    return threadIdx.x + j * FEW_THREADS;
 }
 
-/* The norm's factor of each row, in the order of a row sum: a warp has a row, or half a one. x lies in `floats`. */
-template <typename Op> static __device__ inline void find_rstd(const Op &op, const float *floats, float *rstd)
+/* The norm's weights, which do not depend on the kernel before this one. */
+template <typename Op> static __device__ inline void read_weights(const Op &op, struct chunks *weights)
 {
-    if (adds_blocks(op)) {
-        for (unsigned m = threadIdx.x / WARP; m < op.M; m += FEW_THREADS / WARP) {
-            float squares = sum_squares(floats + m * op.K, (unsigned)op.K);
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++)
+        if (op.norm != NULL && chunk_at(j) < op.K / 4) weights->four[j] = ((const float4 *)op.norm)[chunk_at(j)];
+}
 
-            if (threadIdx.x % WARP == 0) rstd[m] = 1.0f / sqrtf(squares / (float)op.K + op.norm_eps);
+template <typename Op> static __device__ inline void read_chunks(const Op &op, unsigned m, struct chunks *x)
+{
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++)
+        x->four[j] = chunk_at(j) < op.K / 4 ? read_four(op, m, chunk_at(j) * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+/* Leave the sum of squares of a block of a row, of which four neighbouring threads have a chunk each. */
+static __device__ inline void leave_squares(float4 four, unsigned chunk, unsigned chunks, float *sums)
+{
+    float sum = block_sum(four_dot(four, four));
+
+    if (threadIdx.x % 4 == 0 && chunk < chunks) sums[chunk / 4] = sum;
+}
+
+/* Norm rows whose squares are added by blocks: put(m, k, four) gets them. sums: room for the blocks of all rows. The
+ * last row stays in registers, the others are read again. */
+template <typename Op, typename Put>
+static __device__ inline void norm_blocks(const Op &op, const struct chunks &weights, float *sums, Put put)
+{
+    unsigned fours = (unsigned)op.K / 4, blocks = (fours + 3) / 4;
+    struct chunks x;
+
+    for (unsigned m = 0; m < op.M; m++) {
+        read_chunks(op, m, &x);
+#pragma unroll
+        for (int j = 0; j < NORM_EACH; j++)
+            leave_squares(x.four[j], chunk_at(j), fours, sums + m * blocks);
+        for (unsigned first = NORM_EACH * FEW_THREADS; first < fours; first += FEW_THREADS) {
+            unsigned i = first + threadIdx.x;
+
+            leave_squares(i < fours ? read_four(op, m, i * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f), i, fours,
+                          sums + m * blocks);
         }
-        return;
     }
+    __syncthreads();
+    for (unsigned m = (unsigned)op.M; m-- > 0;) {
+        float rstd = 1.0f / sqrtf(sum_blocks(sums + m * blocks, blocks) / (float)op.K + op.norm_eps);
+
+        if (m + 1 < op.M) read_chunks(op, m, &x);
+#pragma unroll
+        for (int j = 0; j < NORM_EACH; j++)
+            if (chunk_at(j) < fours) put(m, chunk_at(j) * 4, scale_four(x.four[j], rstd, weights.four[j]));
+        for (unsigned i = chunk_at(NORM_EACH); i < fours; i += FEW_THREADS)
+            put(m, i * 4, scale_four(read_four(op, m, i * 4), rstd, ((const float4 *)op.norm)[i]));
+    }
+}
+
+/* Norm rows whose squares are added by lanes, to `floats` [M, K]: half a warp finds a row's factor. */
+template <typename Op>
+static __device__ inline void norm_lanes(const Op &op, const struct chunks &weights, float *floats)
+{
+    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
+    unsigned fours = (unsigned)op.K / 4, count = (unsigned)op.M * fours;
     unsigned m = threadIdx.x / ASH_LANES, row = m < op.M ? m : (unsigned)op.M - 1;
     const float *x = floats + row * op.K;
     float lane = 0.0f, sum;
 
+#pragma unroll 4
+    for (unsigned i = threadIdx.x; i < count; i += FEW_THREADS)
+        ((float4 *)floats)[i] = read_four(op, i / fours, i % fours * 4);
+    __syncthreads();
 #pragma unroll 16
     for (unsigned c = threadIdx.x % ASH_LANES; c < op.K; c += ASH_LANES)
         lane = fmaf(x[c], x[c], lane);
     sum = fold_lanes(lane);
     if (m < op.M && threadIdx.x % ASH_LANES == 0) rstd[m] = 1.0f / sqrtf(sum / (float)op.K + op.norm_eps);
-}
-
-static __device__ inline void scale_four(float4 *x, float rstd, float4 w)
-{
-    *x = make_float4((x->x * rstd) * w.x, (x->y * rstd) * w.y, (x->z * rstd) * w.z, (x->w * rstd) * w.w);
-}
-
-#define NORM_EACH 4 /* chunks of the norm's weights that a thread has in registers: all of them up to 4096 */
-
-/* Wait for the kernel before this one. Then, where there is a norm, rows of x to `floats` [M, K] as it makes them. Its
- * weights do not depend on that kernel, so they come meanwhile. */
-template <typename Op> static __device__ inline void norm_rows(const Op &op, float *floats)
-{
-    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
-    unsigned fours = (unsigned)op.K / 4, count = (unsigned)op.M * fours;
-    float4 weight[NORM_EACH];
+    __syncthreads();
+    for (unsigned r = 0; r < op.M; r++) {
+        float4 *to = (float4 *)floats + r * fours;
 
 #pragma unroll
-    for (int j = 0; j < NORM_EACH; j++) {
-        unsigned k = threadIdx.x + j * FEW_THREADS;
-
-        if (op.norm != NULL && k < fours) weight[j] = ((const float4 *)op.norm)[k];
+        for (int j = 0; j < NORM_EACH; j++)
+            if (chunk_at(j) < fours) to[chunk_at(j)] = scale_four(to[chunk_at(j)], rstd[r], weights.four[j]);
+        for (unsigned i = chunk_at(NORM_EACH); i < fours; i += FEW_THREADS)
+            to[i] = scale_four(to[i], rstd[r], ((const float4 *)op.norm)[i]);
     }
-    early_wait();
-    if (op.norm == NULL) return;
-#pragma unroll 4
-    for (unsigned i = threadIdx.x; i < count; i += FEW_THREADS)
-        ((float4 *)floats)[i] = read_four(op, i / fours, i % fours * 4);
-    __syncthreads();
-    find_rstd(op, floats, rstd);
-    __syncthreads();
-    for (unsigned m = 0; m < op.M; m++)
-#pragma unroll
-        for (int j = 0; j < NORM_EACH; j++) {
-            unsigned k = threadIdx.x + j * FEW_THREADS;
-
-            if (k < fours) scale_four((float4 *)floats + m * fours + k, rstd[m], weight[j]);
-        }
-    for (unsigned i = threadIdx.x; fours > NORM_EACH * FEW_THREADS && i < count; i += FEW_THREADS)
-        if (i % fours >= NORM_EACH * FEW_THREADS)
-            scale_four((float4 *)floats + i, rstd[i / fours], ((const float4 *)op.norm)[i % fours]);
-    __syncthreads();
 }
 
 #endif

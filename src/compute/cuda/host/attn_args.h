@@ -27,11 +27,12 @@
 #define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
 #define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
 
-/* Of attn_spans.cu: threads; shared memory of keys and values on their way, and with the queries and weights of `heads`
- * query heads. Two thread blocks share a multiprocessor. */
+/* Of attn_spans.cu: threads; shared memory of keys and values on their way, if units are few or many; of queries,
+ * weights and sums of `heads` query heads. */
 #define ASH_CUDA_ATTN_SPANS_THREADS 160
-#define ASH_CUDA_ATTN_SPANS_RING (64 << 10)
-#define ASH_CUDA_ATTN_SPANS_BYTES(dim, heads) (ASH_CUDA_ATTN_SPANS_RING + (heads) * ((dim)*2 + 8 * 128))
+#define ASH_CUDA_ATTN_SPANS_FEW (176 << 10)
+#define ASH_CUDA_ATTN_SPANS_MANY (48 << 10)
+#define ASH_CUDA_ATTN_SPANS_BYTES(dim, heads) ((heads) * ((dim)*2 + 8 * 128 + 1112) + 512)
 
 /* A tile of attention: query rows first ... first + count - 1 of document seq. */
 struct ash_cuda_attn_tile {
@@ -96,9 +97,11 @@ struct ash_cuda_attn {
     const struct ash_cuda_attn_tile *tiles;
 };
 
-/* attn_spans.cu: span number `index` of document seq, the slot-th of all. */
+/* attn_spans.cu: span number `index` of document seq, whose row q_row sees `keys` keys (or its window's part of them);
+ * the slot-th span of all. */
 struct ash_cuda_attn_span {
-    uint32_t seq, index, slot;
+    const int32_t *pages;
+    uint32_t seq, index, slot, q_row, keys;
 };
 
 /* All of a batch: where replayed work finds it, however many there are by then. */
@@ -111,7 +114,6 @@ struct ash_cuda_attn_spans {
     struct ash_cuda_tensor_map k,
         v; /* of the pool: a piece of a page is DIM dims of ASH_ATTN_BLOCK keys, or the reverse */
     const struct ash_cuda_attn_batch *batch;
-    const struct ash_cuda_attn_seq *seqs;
     size_t heads, kv_heads, window;
     float scale;
     const float *q;

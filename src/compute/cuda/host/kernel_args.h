@@ -213,13 +213,13 @@ struct ash_cuda_few {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
-/* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
- * with N rows of weights, and tiles in shared memory. */
+/* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x and N of weights;
+ * its bytes, and tiles in shared memory. */
 #define ASH_CUDA_BATCH_ROWS 256
 #define ASH_CUDA_BATCH_CLUSTER 2
 #define ASH_CUDA_BATCH_LINE_K 64
-#define ASH_CUDA_BATCH_K(M) ((M) <= 64 ? 128 : 64)
-#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M) * 2)
+#define ASH_CUDA_BATCH_K(M, N) ((M) + (N) <= 128 ? 128 : 64)
+#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M, N) * 2)
 #define ASH_CUDA_BATCH_BYTES_MAX (208 << 10)
 #define ASH_CUDA_BATCH_STAGES(M, N) (ASH_CUDA_BATCH_BYTES_MAX / ASH_CUDA_BATCH_TILE_BYTES(M, N))
 

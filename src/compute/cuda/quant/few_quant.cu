@@ -312,23 +312,27 @@ template <int DTYPE, int ROWS_X> static __device__ inline void multiply_quant(co
     DYNAMIC_SHARED(unsigned char, shared, 128);
     __shared__ uint64_t full[ASH_CUDA_FEW_QUANT_STAGES_MAX];
     unsigned warp = threadIdx.x / WARP, stages = op.warps * op.stages;
-    struct ring ring = {0, shared_address(full + warp * op.stages), STAGE_UNITS * UNIT_BYTES};
+    struct ring ring = {0, 0, STAGE_UNITS * UNIT_BYTES};
     unsigned char *mine = shared + warp * op.stages * ring.stage_bytes, *at = shared + stages * ring.stage_bytes;
     struct quants x = quants_at(op, at);
     struct source next = {NULL, warp * gridDim.x + blockIdx.x, 0, 0, 0};
+    struct chunks norm;
 
     early_begin();
-    ring.at = shared_address(mine);
     if (threadIdx.x < stages) barrier_init(shared_address(full + threadIdx.x), 1);
     barriers_show();
     __syncthreads();
     if (warp < op.warps) {
+        ring.at = shared_address(mine);
+        ring.full = shared_address(full + warp * op.stages);
         find_units(op, next);
 #pragma unroll 1
         for (unsigned s = 0; s < op.stages; s++)
             copy_stage(op, ring, next, UNIT_BYTES);
     }
-    norm_rows(op, (float *)(at + op.x_bytes));
+    read_weights(op, &norm);
+    early_wait();
+    if (op.norm != NULL) norm_x(op, norm, x, (float *)(at + op.x_bytes));
     put_quants<DTYPE>(op, x, (const float *)(at + op.x_bytes));
     if (warp < op.warps) multiply<DTYPE, ROWS_X>(op, x, ring, mine, next);
 }

@@ -27,6 +27,18 @@ static __device__ inline struct quants quants_at(const struct ash_cuda_few_quant
     return x;
 }
 
+/* Rows of x to `floats` [M, K] as the norm makes them. Quants come later: sums of blocks of squares lie there. */
+static __device__ inline void norm_x(const struct ash_cuda_few_quant &op, const struct chunks &weights,
+                                     const struct quants &quants, float *floats)
+{
+    if (op.round_bf16)
+        norm_blocks(op, weights, (float *)quants.q,
+                    [&](unsigned m, unsigned k, float4 x) { *(float4 *)(floats + m * op.K + k) = x; });
+    else
+        norm_lanes(op, weights, floats);
+    __syncthreads();
+}
+
 /* Eight values of row m, from k on; zeros after the last one. */
 static __device__ inline void read_eight(const struct ash_cuda_few_quant &op, const float *floats, unsigned m,
                                          unsigned k, float x[8])
