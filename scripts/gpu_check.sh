@@ -13,7 +13,6 @@
 #   losses       162 million weights, 2,000 steps from PyTorch's weights on its data: the same loss within 0.5 %
 #   first        8 billion weights in bf16: from the page cache to the first token, and a prompt of 8,192 tokens
 #   bench, peers our ops and PyTorch's
-#   fast         162 million weights with runtime.mode=exact and fast: ms a step, and near losses
 #   profile      where a training step and a decode step spend their time
 #
 # Each appends rows to RESULTS (JSON lines); what passed there is not run again. A part that takes too long is a failed row, and
@@ -224,41 +223,6 @@ losses() {
         status=1
     fi
 }
-# train_mode MODE STEPS WORDS...: a run of FAST_SHAPE in one long document, in $work/fast-MODE
-train_mode() {
-    local mode=$1 steps=$2 shape=${FAST_SHAPE:-model.hidden=768 model.layers=12 model.heads=12 model.ffn=2048 model.vocab=50304 data.seq=1024
-        train.global_batch=32 train.micro_batch=32}
-    shift 2
-    if ! [ -d "$work/long" ]; then
-        awk 'BEGIN { srand(1); split("the a was and to of it he she said dog cat sun play", w, " ")
-            for (i = 0; i < 1200000; i++) printf " %s", w[1 + int(14 * rand())] }' > "$work/long.txt"
-        ./ashlar data tokenize --tokenizer goldens/stories260K --eos none --out "$work/long" "$work/long.txt" > "$work/log" 2>&1 || cat "$work/log"
-    fi
-    rm -rf "$work/fast-$mode"
-    timeout 110 ./ashlar train quickstart.yaml --out "$work/fast-$mode" runtime.backend="$backend" runtime.mode="$mode" data.train="$work/long" \
-        data.valid="$work/long" train.steps="$steps" train.grains=1 train.precision=bf16 train.valid_every=0 train.save_every=0 train.hash_every=0 \
-        model.tied=false model.init_std=0.02 model.max_positions=4096 optimizer.lr=3e-4 schedule.warmup=0 $shape "$@"
-}
-log_of() { sed -n "s/.*\"$2\": *\([0-9.e+-]*\).*/\1/p" "$work/fast-$1/log.jsonl"; }
-# Without a GPU both modes are the exact one.
-fast() {
-    local mode steps=${FAST_STEPS:-30} second=fast rate=()
-    if passed fast "near exact"; then return; fi
-    [ "$backend" = cuda ] || second=exact
-    for mode in exact $second; do
-        train_mode $mode 6 --profile "$work/trace.json" > "${results%.*}-$mode.txt" 2>&1
-        train_mode $mode "$steps" > "$work/err" 2>&1 || { tail -n 1 "$work/err"; row fast "near exact" failed 0; status=1; return; }
-        rate+=("$(log_of $mode tokens_per_s | tail -n +4 | sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }')")
-    done
-    echo "{\"stage\": \"fast\", \"op\": \"train_step\", \"exact_tokens_per_s\": ${rate[0]}, \"fast_tokens_per_s\": ${rate[1]}}" | tee -a "$results"
-    if paste <(log_of exact loss) <(log_of $second loss) | awk '{ d = $1 > $2 ? $1 - $2 : $2 - $1 } NR == 1 && d > 1e-3 { bad = 1 }
-        d > 2e-2 { bad = 1 } END { print "  losses differ by " d " after " NR " steps"; exit bad || NR < 3 }'; then
-        row fast "near exact" ok 0
-    else
-        row fast "near exact" failed 0
-        status=1
-    fi
-}
 # A prompt of 8,192 tokens is made of one-token words; --raw adds none.
 first() {
     local dir=${MODEL_8B:-/tmp/ashlar-8b} out
@@ -288,10 +252,10 @@ profile() {
         --max-tokens 64 --profile "$out-text.json"
 }
 
-[ $# -gt 0 ] || set -- facts peaks conformance goldens share bits steps losses first fast sanitizer bench peers profile
+[ $# -gt 0 ] || set -- facts peaks conformance goldens share bits steps losses first sanitizer bench peers profile
 for stage in "$@"; do
     case $stage in
-        facts | peaks | conformance | goldens | share | bits | steps | losses | first | fast | sanitizer | bench | peers | profile) "$stage" ;;
+        facts | peaks | conformance | goldens | share | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
         *) echo "gpu_check: there is no stage '$stage'" >&2; exit 2 ;;
     esac
 done

@@ -1,4 +1,4 @@
-/* --threads, --backend, --precision, --mode and --profile, for every command that runs a model. */
+/* --threads, --backend, --precision and --profile, for every command that runs a model. */
 #include "cmd/engine_flags.h"
 
 #include <stdio.h>
@@ -27,7 +27,6 @@ static const struct ash_opt opts[] = {
      "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
     {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32", "bf16: round operands to bfloat16, as in bf16 training", 0,
      0, precisions},
-    {"mode", ASH_OPT_CHOICE, FIELD(mode), "exact", ASH_MODE_HELP, 0, 0, ash_mode_names},
     {"profile", ASH_OPT_STRING, FIELD(profile), NULL,
      "write every op with its time to this file, a Chrome trace, and print a table; slows it down", 0, 0, NULL},
 };
@@ -69,7 +68,6 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
-    engine_opts.fast = flags->mode == ASH_MODE_FAST;
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;

@@ -13,7 +13,6 @@ struct ash_engine_flags {
     const char *backend;
     int64_t threads;
     int precision;
-    int mode; /* enum ash_mode */
     const char *profile;
     const char *lora; /* of a command that has --lora; else NULL */
 };

@@ -11,11 +11,12 @@
 #define HELD_BYTES ((size_t)48 << 20)  /* by an open backend: uploads and the library's room */
 #define SPARE_BYTES ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */
 
-/* Bytes that products of one matrix take if its rows are rounded and repacked. */
-static size_t product_bytes(const struct ash_param *param, size_t rows)
+/* Bytes that products of one matrix take if its rows are rounded and repacked. by_library: they are rounded alone. */
+static size_t product_bytes(const struct ash_param *param, size_t rows, bool by_library)
 {
     size_t n = param->dims[0], k = param->dims[1];
 
+    if (by_library) return rows * (param->layer < 0 ? k : ash_max(n, k)) * sizeof(uint16_t);
     return ash_max(rows * (n + k), rows * ash_max(n, k) + n * k) * sizeof(uint16_t);
 }
 
@@ -24,8 +25,18 @@ static size_t product_bytes(const struct ash_param *param, size_t rows)
 static size_t trial_bytes(const struct ash_param *param, size_t rows)
 {
     size_t n = param->dims[0], k = param->dims[1];
+    size_t of_weight = 2 * rows * (ash_backend_tried(n, rows) + ash_backend_tried(k, rows)),
+           of_input = n * (ash_backend_tried(rows, n) + 2 * ash_backend_tried(k, n));
 
-    return ash_max(2 * rows * (n + k), rows * ash_max(n, k) + 2 * n * k) * sizeof(uint16_t);
+    return ash_max(of_weight, of_input) * sizeof(uint16_t);
+}
+
+/* Does a library compute all products? Not the gradients of weights that continue older sums. */
+static bool is_by_library(const struct ash_stages *stages, const struct ash_exec *exec)
+{
+    const struct ash_job *job = stages->job;
+
+    return ash_backend_has_library(exec) && job->train.global_batch <= job->train.grains * (int64_t)stages->micro_batch;
 }
 
 static size_t most_trial_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows)
@@ -49,7 +60,8 @@ static size_t attention_bytes(const struct ash_model_config *config, size_t rows
 }
 
 /* The largest that one op takes beyond its operands. Float32 products take nothing. */
-static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows)
+static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows,
+                            bool by_library)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
     size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most,
@@ -60,7 +72,8 @@ static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_mo
     for (size_t i = 0; i < count; i++) {
         const struct ash_param *param = ash_model_param(model, i);
 
-        if (param->is_matrix) most = ash_max(most, product_bytes(param, param->layer < 0 ? logit_rows : rows));
+        if (param->is_matrix)
+            most = ash_max(most, product_bytes(param, param->layer < 0 ? logit_rows : rows, by_library));
     }
     return most;
 }
@@ -82,7 +95,8 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     stage = &stages.chunks[0];
     memory.moments = stage->state.m.size_bytes + stage->state.v.size_bytes;
     head_rows = ash_pass_head_rows(stage->slots[0].pass, &memory.logits);
-    memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows);
+    memory.scratch =
+        HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows, is_by_library(&stages, opts->exec));
     if (opts->job->train.precision == ASH_JOB_BF16 && ash_backend_has_library(opts->exec))
         memory.trials = most_trial_bytes(&stages, stage->state.model, head_rows);
     memory.scratch += memory.trials;

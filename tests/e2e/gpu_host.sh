@@ -54,16 +54,6 @@ machine | grep -q "not used: the bf16 products of this run follow 'ref-bfmmla'" 
 try "$ASHLAR" train --resume --out "$SCRATCH/first" runtime.backend=cpu
 error_says "its bf16 products follow 'ref-wgmma" "from the GPU to this CPU"
 
-# Fast or exact from the first step to the last; what the CPU computes is exact.
-gpu fast -- train.steps=2 runtime.mode=fast
-machine | grep -q 'cuda:0), fast (approximate exp, .*fp32' || fail "fast: $(machine)"
-try "$ASHLAR" train --resume --out "$SCRATCH/fast" runtime.mode=exact train.steps=4 --allow-change
-expect 0 "exact after fast, if that is asked for"
-try "$ASHLAR" train --resume --out "$SCRATCH/first" runtime.mode=fast
-error_says "it computed with runtime.mode=exact: set that again" "fast after exact"
-gpu slow -- runtime.mode=fast runtime.backend=cpu
-error_says "runtime.mode=fast (--mode fast) is for GPUs, and 'cpu' computes here" "fast on the CPU"
-
 # Memory of a GPU, and of the host, that other processes open after its owner has gone.
 for kind in host cuda; do
     try "$BUILD/tests/gpu_share" $kind 4

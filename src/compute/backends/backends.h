@@ -26,43 +26,32 @@ extern const size_t ash_backend_count; /* at most ASH_BACKENDS_MAX */
 struct ash_backend_wish {
     const char *asked;      /* a name that ash_exec_init takes; NULL: nothing was asked */
     size_t process_count;   /* that compute together */
-    bool is_fast;           /* runtime.mode=fast: a GPU may leave the reference's bits */
     const char *cpu_reason; /* why it must be the CPU where nothing was asked; NULL: it need not */
 };
 
 struct ash_backend_choice {
     const char *name;                      /* for ash_exec_init */
     bool is_own;                           /* nothing was asked */
-    bool is_fast;                          /* as the wish */
     char why[ASH_BACKEND_WHY_BYTES + 128]; /* why a GPU that is here is not used, as a sentence; empty otherwise */
 };
 
 /* What was asked for, else the first GPU where this build's kernels run on it, else the CPU. Costs a failed dlopen
  * where there is no driver, and nothing in a build without kernels. Any thread. */
 void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_choice *choice_out);
-/* What runtime.mode and --mode take: exact, fast. */
-enum ash_mode { ASH_MODE_EXACT, ASH_MODE_FAST };
-extern const char *const ash_mode_names[];
-#define ASH_MODE_HELP                                                                                                  \
-    "exact: the reference's bits; fast, on a GPU: approximate exponentials, sums in any order; other bits each run"
-/* ash_exec_init for runtime.mode=fast. -ENOTSUP where the backend is no GPU. */
-int ash_exec_init_fast(struct ash_exec *exec, const char *backend, struct ash_err *err);
-/* Are ops those of runtime.mode=fast? */
-bool ash_backend_is_fast(const struct ash_ops *ops);
-/* Was a run with this arithmetic computed with runtime.mode=fast? */
-bool ash_backend_was_fast(const char *arithmetic);
 /* ash_exec_init with a choice. Where a GPU was chosen unasked and cannot be opened, err says how to do without it. */
 int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *choice, int thread_count,
                       struct ash_err *err);
-/* Does the GPU, in one of its modes, multiply bf16 as an arithmetic says ("ref-wgmma", or "ref-wgmma/2")? */
+/* Does the GPU multiply bf16 as an arithmetic says ("ref-wgmma", or "ref-wgmma/2")? */
 bool ash_backend_gpu_follows(const char *arithmetic);
-/* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact" (or "fast", with what that means), into buf. Returns buf. */
+/* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact", into buf. Returns buf. */
 const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes);
 
 /* Free bytes of the GPU's memory. 0 on the CPU. */
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
 /* Is a library tried on every new shape of a bf16 product? */
 bool ash_backend_has_library(const struct ash_exec *exec);
+/* Lines of an operand that are drawn for that, of so many of so many k. */
+size_t ash_backend_tried(size_t count, size_t k);
 /* ash_exec_step_begin for the forward or the backward pass of a batch that trains: its documents follow each other from
  * row 0 on. shape tells it from others with other ops, or other places. End it with ash_exec_step_end. */
 enum ash_step_way ash_exec_batch_begin(struct ash_exec *exec, const struct ash_exec_step *batch);

@@ -51,8 +51,8 @@ static bool can_use_gpu(const struct ash_backend_wish *wish, const struct ash_cu
 
 void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_choice *choice_out)
 {
-    struct ash_backend_choice choice = {
-        .name = wish->asked != NULL ? wish->asked : "cpu", .is_own = wish->asked == NULL, .is_fast = wish->is_fast};
+    struct ash_backend_choice choice = {.name = wish->asked != NULL ? wish->asked : "cpu",
+                                        .is_own = wish->asked == NULL};
     struct ash_cuda_facts facts;
     char why[ASH_BACKEND_WHY_BYTES];
 
@@ -69,8 +69,7 @@ void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_
 int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *choice, int thread_count,
                       struct ash_err *err)
 {
-    int rc = choice->is_fast ? ash_exec_init_fast(exec, choice->name, err)
-                             : ash_exec_init(exec, choice->name, thread_count, err);
+    int rc = ash_exec_init(exec, choice->name, thread_count, err);
 
     /* the GPU was seen, and cannot be opened: that must not be found out from the speed */
     if (rc < 0 && choice->is_own && strcmp(choice->name, ash_ops_cuda.name) == 0)
@@ -78,26 +77,11 @@ int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *ch
     return rc;
 }
 
-const char *const ash_mode_names[] = {"exact", "fast", NULL}; /* as enum ash_mode */
-
-bool ash_backend_is_fast(const struct ash_ops *ops)
-{
-    return ops->reference == &ash_ops_cuda_fast; /* a profile's table has the reference of what it measures */
-}
-
-static bool is_named(const char *arithmetic, const char *name)
-{
-    return strcspn(arithmetic, "/") == strlen(name) && strncmp(arithmetic, name, strlen(name)) == 0;
-}
-
-bool ash_backend_was_fast(const char *arithmetic)
-{
-    return is_named(arithmetic, ash_ops_cuda_fast.name);
-}
-
 bool ash_backend_gpu_follows(const char *arithmetic)
 {
-    return is_named(arithmetic, ash_ops_cuda.reference->name) || ash_backend_was_fast(arithmetic);
+    const char *name = ash_ops_cuda.reference->name;
+
+    return strcspn(arithmetic, "/") == strlen(name) && strncmp(arithmetic, name, strlen(name)) == 0;
 }
 
 const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes)
@@ -109,8 +93,7 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
         return buf;
     }
     facts = ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda));
-    snprintf(buf, buf_bytes, "%s (cuda:%d), %s", facts->name, facts->index,
-             ash_backend_is_fast(exec->ops) ? "fast (approximate exp, sums in other orders, split k)" : "exact");
+    snprintf(buf, buf_bytes, "%s (cuda:%d), exact", facts->name, facts->index);
     return buf;
 }
 
@@ -129,6 +112,11 @@ const char *ash_backend_say_replayed(const struct ash_exec *exec, char *buf, siz
 bool ash_backend_has_library(const struct ash_exec *exec)
 {
     return exec->cuda != NULL && ash_cuda_backend_has_library(exec->cuda);
+}
+
+size_t ash_backend_tried(size_t count, size_t k)
+{
+    return ash_cuda_backend_tried(count, k);
 }
 
 size_t ash_backend_free_bytes(const struct ash_exec *exec)

@@ -63,11 +63,15 @@ static const struct ash_memory_ops counted_memory = {.size = sizeof(counted_memo
 #include "compute/ops_tables.h"
 
 static const struct ash_ops counted_ops = {.name = "counted", .reference = &ash_ops_ref, ASH_WRAPPED_TABLES};
+static const struct ash_ops counted_bf16_ops = {
+    .name = "counted", .reference = &ash_ops_ref, .takes_bf16 = true, ASH_WRAPPED_TABLES};
 
 struct ash_exec ash_exec_counted(const struct ash_exec *like)
 {
     atomic_store(&most_bytes, atomic_load(&counted_bytes));
-    return (struct ash_exec){.ops = &counted_ops, .memory = &counted_memory, .workers = like->workers};
+    return (struct ash_exec){.ops = like->ops->takes_bf16 ? &counted_bf16_ops : &counted_ops,
+                             .memory = &counted_memory,
+                             .workers = like->workers};
 }
 
 size_t ash_exec_counted_bytes(void)

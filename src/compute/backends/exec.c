@@ -79,14 +79,14 @@ static int gpu_of(const char *backend)
     return number >= 0 && number < GPUS_MAX ? (int)number : -1;
 }
 
-/* A GPU. Its one worker is for the little that ops do on the host. */
-static int init_cuda(struct ash_exec *exec, int number, bool is_fast, struct ash_err *err)
+/* A GPU. Its workers draw and convert weights on the host. */
+static int init_cuda(struct ash_exec *exec, int number, int thread_count, struct ash_err *err)
 {
-    struct ash_exec made = {.ops = is_fast ? &ash_ops_cuda_fast : &ash_ops_cuda, .memory = &ash_memory_cuda};
-    int rc = ash_cuda_backend_open(number, is_fast, &made.cuda, err);
+    struct ash_exec made = {.ops = &ash_ops_cuda, .memory = &ash_memory_cuda};
+    int rc = ash_cuda_backend_open(number, &made.cuda, err);
 
     if (rc < 0) return rc;
-    rc = ash_workers_open(1, &made.workers, err);
+    rc = ash_workers_open(thread_count, &made.workers, err);
     if (rc < 0) {
         ash_exec_fini(&made);
         return rc;
@@ -105,7 +105,7 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
     struct ash_exec made = {.ops = find_ops(backend), .memory = &ash_memory_host};
     int rc;
 
-    if (gpu_of(backend) >= 0) return init_cuda(exec, gpu_of(backend), false, err);
+    if (gpu_of(backend) >= 0) return init_cuda(exec, gpu_of(backend), thread_count, err);
     if (backend != NULL && strcmp(backend, ash_ops_apart.name) == 0)
         made = (struct ash_exec){.ops = &ash_ops_apart, .memory = &ash_memory_apart};
     if (made.ops == NULL)
@@ -122,14 +122,6 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
     }
     *exec = made;
     return 0;
-}
-
-int ash_exec_init_fast(struct ash_exec *exec, const char *backend, struct ash_err *err)
-{
-    if (gpu_of(backend) >= 0) return init_cuda(exec, gpu_of(backend), true, err);
-    return ash_err_set(err, -ENOTSUP,
-                       "runtime.mode=fast (--mode fast) is for GPUs, and '%s' computes here: leave it out",
-                       backend != NULL ? backend : "cpu");
 }
 
 void ash_exec_fini(struct ash_exec *exec)

@@ -68,7 +68,7 @@ static int load_kernels(struct ash_cuda_backend *backend, struct ash_err *err)
     return 0;
 }
 
-int ash_cuda_backend_open(int index, bool is_fast, struct ash_cuda_backend **backend_out, struct ash_err *err)
+int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err)
 {
     struct ash_cuda_backend *backend;
     int rc;
@@ -79,7 +79,6 @@ int ash_cuda_backend_open(int index, bool is_fast, struct ash_cuda_backend **bac
                            "-DASHLAR_FATBIN");
     backend = calloc(1, sizeof(*backend));
     if (backend == NULL) return ash_err_set(err, -ENOMEM, "compute: out of memory");
-    backend->is_fast = is_fast;
     rc = ash_cuda_open(index, &backend->cuda, err);
     if (rc < 0) goto fail;
     rc = load_kernels(backend, err);
@@ -112,6 +111,11 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 {
     return ash_cuda_wait(backend->cuda, err);
+}
+
+size_t ash_cuda_backend_tried(size_t count, size_t k)
+{
+    return ash_cuda_library_tried(count, k);
 }
 
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend)

@@ -9,14 +9,13 @@
 #include "compute/ops.h"
 
 extern const struct ash_ops ash_ops_cuda;
-extern const struct ash_ops ash_ops_cuda_fast; /* runtime.mode=fast: results near those, and no promise of bits */
 
 struct ash_cuda;
 struct ash_cuda_backend;
 
-/* Open GPU `index` with all kernels; is_fast: for ash_ops_cuda_fast. Returns 0, or a negative errno and what is
+/* Open GPU `index` with all kernels. Returns 0, or a negative errno and what is
  * missing: a driver, a GPU that this build's kernels run on, or the kernels. */
-int ash_cuda_backend_open(int index, bool is_fast, struct ash_cuda_backend **backend_out, struct ash_err *err);
+int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err);
 /* Waits for all work. NULL is a no-op. */
 void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 /* Wait for all work. Returns 0, or -EIO naming the kernel that failed first. */
@@ -25,6 +24,8 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
 /* Does it have cuBLASLt? */
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
+/* Lines of an operand that are drawn where the library is tried, of so many of so many k. */
+size_t ash_cuda_backend_tried(size_t count, size_t k);
 /* What a GPU needs: "no", with a reason where there is one, or what was found. */
 struct ash_cuda_parts {
     char driver[16], device[ASH_ERR_TEXT_BYTES + 8], kernels[ASH_ERR_TEXT_BYTES + 8], library[8], nvml[8];

@@ -22,7 +22,7 @@ static void try_kernels(struct ash_cuda_parts *parts)
     struct ash_cuda_backend *backend = NULL;
     struct ash_err err = {0};
 
-    if (ash_cuda_backend_open(0, false, &backend, &err) < 0) {
+    if (ash_cuda_backend_open(0, &backend, &err) < 0) {
         snprintf(parts->kernels, sizeof(parts->kernels), "no (%s)", err.text);
         return;
     }

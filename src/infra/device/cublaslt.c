@@ -13,14 +13,7 @@
 typedef int lt_status;
 
 enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, OP_PLAIN = 0, OP_TRANSPOSED = 1 };
-enum {
-    DESC_TRANSA = 3,
-    DESC_TRANSB = 4,
-    PREF_WORKSPACE_BYTES = 1,
-    PREF_REDUCTION_MASK = 3,
-    REDUCTION_NONE = 0,
-    REDUCTION_COMPUTE_TYPE = 2
-};
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE_BYTES = 1, PREF_REDUCTION_MASK = 3, REDUCTION_NONE = 0 };
 
 /* cublasLtMatmulHeuristicResult_t */
 struct found {
@@ -104,10 +97,10 @@ static int find_functions(struct ash_lt *lt, struct ash_err *err)
     return 0;
 }
 
-static int set_up(struct ash_lt *lt, bool may_split_k, struct ash_err *err)
+static int set_up(struct ash_lt *lt, struct ash_err *err)
 {
     size_t workspace_bytes = ASH_LT_WORKSPACE_BYTES;
-    uint32_t reductions = may_split_k ? REDUCTION_COMPUTE_TYPE : REDUCTION_NONE; /* parts in the workspace, in order */
+    uint32_t reductions = REDUCTION_NONE; /* no parts of k that are added up in the end */
 
     if (lt->create(&lt->handle) != 0 || lt->pref_create(&lt->pref) != 0 ||
         lt->pref_set(lt->pref, PREF_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes)) != 0 ||
@@ -116,7 +109,7 @@ static int set_up(struct ash_lt *lt, bool may_split_k, struct ash_err *err)
     return 0;
 }
 
-int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err)
+int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err)
 {
     struct ash_lt *lt = calloc(1, sizeof(*lt));
     int rc;
@@ -128,7 +121,7 @@ int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err)
                              : ash_err_set(err, -ENOENT,
                                            "cuBLASLt was not found: neither by the system nor in the CUDA toolkit nor "
                                            "in Python packages");
-    if (rc == 0) rc = set_up(lt, may_split_k, err);
+    if (rc == 0) rc = set_up(lt, err);
     if (rc < 0) {
         ash_lt_close(lt);
         return rc;

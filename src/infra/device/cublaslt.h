@@ -36,9 +36,9 @@ struct ash_lt_operands {
 
 struct ash_lt;
 
-/* Open the library. may_split_k: offer algorithms that add up parts of k in the end. Returns 0, or -ENOENT saying where
+/* Open the library. It offers no algorithm that adds up parts of k in the end. Returns 0, or -ENOENT saying where
  * it was looked for. The caller owns *lt_out. */
-int ash_lt_open(bool may_split_k, struct ash_lt **lt_out, struct ash_err *err);
+int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err);
 /* The library's version, as it numbers itself. */
 uint64_t ash_lt_version(const struct ash_lt *lt);
 /* Close it; NULL is a no-op. */

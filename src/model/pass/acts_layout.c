@@ -392,8 +392,8 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
     /* without a backward pass the stream is one buffer that every layer updates in place */
     acts->final_in =
         l->opts->backward ? ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden) : acts->layers[0].in;
-    if (ash_split_has_head(l->model)) ash_acts_layout_head(l);
     if (l->opts->backward) lay_gradients(l);
+    if (ash_split_has_head(l->model)) ash_acts_layout_head(l);
 }
 
 struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,

@@ -14,7 +14,7 @@
 #define HEAD_LOGITS_BYTES ((size_t)16 << 20)
 #define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
 #define HEAD_LOGITS_ORDERED_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
-#define LOGITS_APART_BYTES ((size_t)512 << 20)        /* where their gradients are apart */
+#define LOGITS_APART_BYTES ((size_t)256 << 20)        /* where their gradients are apart */
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 

@@ -108,7 +108,7 @@ int ash_agree_hash_model(const char *path, bool is_whole, uint64_t *hash_out, st
 void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_ops *ops, char name[ASH_ARITHMETIC_BYTES])
 {
     const struct ash_ops *reference = ops->reference;
-    bool plain = (job->train.precision != ASH_JOB_BF16 && !ash_backend_is_fast(ops)) || reference == &ash_ops_ref;
+    bool plain = job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
     const char *order = reference->attn != ash_ops_ref.attn ? GPU_ORDER : TOKEN_ORDER;
 
     snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : reference->name, plain ? "" : order);

@@ -209,7 +209,6 @@ static const struct ash_opt runtime_opts[] = {
      "kernels to use (ref, cpu, ...) or GPU (cuda, cuda:1); default: a GPU where one process finds one, else "
      "the best of the processor",
      0, 0, NULL},
-    {"mode", ASH_OPT_CHOICE, RUNTIME(mode), "exact", ASH_MODE_HELP, 0, 0, ash_mode_names},
     {"pin", ASH_OPT_CHOICE, RUNTIME(pin), "auto",
      "tie threads to cores; auto: where this process has the whole machine", 0, 0, pin_names},
     {"log_level", ASH_OPT_CHOICE, RUNTIME(log_level), "info", "lines below this level are dropped", 0, 0, level_names},
@@ -230,8 +229,8 @@ static const struct ash_opt_table schedule_table = {"schedule", "the learning ra
                                                     ASH_COUNT(schedule_opts)};
 static const struct ash_opt_table guard_table = {"guard", "steps that must not touch the weights", guard_opts,
                                                  ASH_COUNT(guard_opts)};
-static const struct ash_opt_table runtime_table = {"runtime", "this process; nothing here changes a bit but mode=fast",
-                                                   runtime_opts, ASH_COUNT(runtime_opts)};
+static const struct ash_opt_table runtime_table = {"runtime", "this process; nothing here changes a bit", runtime_opts,
+                                                   ASH_COUNT(runtime_opts)};
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {

@@ -87,7 +87,6 @@ struct ash_job_guard {
 struct ash_job_runtime {
     int64_t threads;
     const char *backend;
-    int mode;      /* enum ash_mode */
     int pin;       /* enum ash_pin */
     int log_level; /* enum ash_log_level */
 };

@@ -159,18 +159,6 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
                        was, run->facts.backend, is, was_name, was);
 }
 
-/* A run is exact or fast from its first step to its last. */
-static int check_same_mode(const struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
-{
-    bool was_fast = ash_backend_was_fast(checkpoint->arithmetic), is_fast = run->job->runtime.mode == ASH_MODE_FAST;
-
-    if (run->opts->allow_change || was_fast == is_fast) return 0;
-    return ash_err_set(err, -EBADE,
-                       "cannot resume as the same run (--allow-change resumes anyway): it computed with "
-                       "runtime.mode=%s: set that again",
-                       ash_mode_names[was_fast ? ASH_MODE_FAST : ASH_MODE_EXACT]);
-}
-
 /* was: the arithmetic of the checkpoint to resume from, which a GPU chosen by default must not change; or NULL. */
 static int open_trainer(struct ash_run *run, const char *weights_dir, const char *was, struct ash_err *err)
 {
@@ -193,7 +181,6 @@ static int open_as(struct ash_run *run, const struct ash_checkpoint *checkpoint,
 {
     int rc = check_same_run(run, checkpoint, err);
 
-    if (rc == 0) rc = check_same_mode(run, checkpoint, err);
     if (rc < 0) return rc;
     if (run->trainer == NULL) rc = open_trainer(run, checkpoint->dir, checkpoint->arithmetic, err);
     if (rc == -EBADE) return rc;

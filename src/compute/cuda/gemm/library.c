@@ -11,11 +11,14 @@
 
 #define FIRST_MARK (ASH_CUDA_MARKS_MAX - 2) /* the last ones: a profile has the first */
 #define SHAPES_MAX 64
-#define WORTH_MIN ((size_t)1 << 24) /* multiply-adds: below, launching and looking up cost more than is gained */
-#define CORNER ((size_t)512)        /* rows and columns by which a stored algorithm is checked */
-#define ROUNDS 5                    /* timed products of an algorithm */
+#define WORTH_MIN ((size_t)1 << 24)     /* multiply-adds: below, launching and looking up cost more than is gained */
+#define CORNER ((size_t)512)            /* rows and columns by which a stored algorithm is checked */
+#define ROUNDS 5                        /* timed products of an algorithm */
+#define TRIAL_BYTES ((size_t)512 << 20) /* of one operand that is drawn */
+#define TRIAL_LINES ((size_t)2048)      /* but at least so many: tiles for all multiprocessors */
+#define TRIAL_LINES_STEP ((size_t)256)
 
-/* A shape, and how the library computes it with our bits. In fast mode all algorithms agree. */
+/* A shape, and how the library computes it with our bits. */
 struct known {
     struct ash_library_choice choice;
     bool is_new; /* found out by this process */
@@ -27,7 +30,7 @@ struct ash_cuda_library {
     struct known known[SHAPES_MAX];
     size_t count, next;
     struct ash_library_key key;
-    struct ash_library_choices stored; /* by earlier processes; not in fast mode */
+    struct ash_library_choices stored; /* by earlier processes */
 };
 
 /* What earlier processes found out. */
@@ -36,7 +39,6 @@ static void read_stored(struct ash_cuda_backend *backend)
     struct ash_cuda_library *library = backend->library;
     const struct ash_cuda_facts *facts = ash_cuda_get_facts(backend->cuda);
 
-    if (backend->is_fast) return;
     memcpy(library->key.gpu, facts->name, strnlen(facts->name, sizeof(library->key.gpu)));
     library->key.driver = (uint64_t)facts->driver_version;
     library->key.library = ash_lt_version(library->lt);
@@ -52,8 +54,7 @@ static void write_new(const struct ash_cuda_backend *backend)
 
     for (size_t i = 0; i < library->count; i++)
         if (library->known[i].is_new) list[count++] = library->known[i].choice;
-    if (count > 0 && !backend->is_fast && ash_cuda_failure(backend->cuda, NULL) == 0)
-        ash_library_file_add(&library->key, list, count);
+    if (count > 0 && ash_cuda_failure(backend->cuda, NULL) == 0) ash_library_file_add(&library->key, list, count);
 }
 
 void ash_cuda_library_open(struct ash_cuda_backend *backend)
@@ -61,7 +62,7 @@ void ash_cuda_library_open(struct ash_cuda_backend *backend)
     struct ash_cuda_library *library = calloc(1, sizeof(*library));
 
     if (library == NULL) return;
-    if (ash_lt_open(backend->is_fast, &library->lt, NULL) == 0 &&
+    if (ash_lt_open(&library->lt, NULL) == 0 &&
         ash_buffer_init(&library->workspace, &ash_memory_cuda, ASH_LT_WORKSPACE_BYTES, "cuBLASLt", NULL) == 0) {
         backend->library = library;
         read_stored(backend);
@@ -123,12 +124,9 @@ static int checksum_of(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *o
     return ash_cuda_read(exec->cuda->cuda, sum_out, args.sum, sizeof(*sum_out), NULL);
 }
 
-/* Our own kernel for a product. */
-typedef void (*own_kernel)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
-
 /* Milliseconds of one product of several in a row. */
 static double time_once(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
-                        own_kernel own, const struct ash_cuda_gemm_bf16 *op)
+                        ash_cuda_own_gemm own, const struct ash_cuda_gemm_bf16 *op)
 {
     ash_cuda_mark(exec->cuda->cuda, FIRST_MARK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -144,7 +142,7 @@ static double time_once(struct ash_exec *exec, const struct ash_lt_shape *shape,
 /* Milliseconds of one product, by an algorithm, or by our own kernel where there is one. The better of two: the choice
  * is kept for long. */
 static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
-                      own_kernel own, const struct ash_cuda_gemm_bf16 *op)
+                      ash_cuda_own_gemm own, const struct ash_cuda_gemm_bf16 *op)
 {
     double first = time_once(exec, shape, algo, own, op);
 
@@ -152,19 +150,19 @@ static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, c
 }
 
 /* Try every algorithm on a product. want is the checksum of our own kernel's result, which takes `best` ms. */
-static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, uint64_t want, double best,
-                      struct known *known)
+static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
+                      uint64_t want, double best, struct known *known)
 {
     struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
     uint64_t sum = 0;
-    size_t count = ash_lt_find(exec->cuda->library->lt, &known->choice.shape, algos);
+    size_t count = ash_lt_find(exec->cuda->library->lt, shape, algos);
 
     for (size_t i = 0; i < count; i++) {
         double ms;
 
-        if (multiply(exec, &known->choice.shape, &algos[i], op) < 0) continue;
-        if (!exec->cuda->is_fast && (checksum_of(exec, op, &sum) < 0 || sum != want)) continue;
-        ms = time_of(exec, &known->choice.shape, &algos[i], NULL, op);
+        if (multiply(exec, shape, &algos[i], op) < 0) continue;
+        if (checksum_of(exec, op, &sum) < 0 || sum != want) continue;
+        ms = time_of(exec, shape, &algos[i], NULL, op);
         if (ms >= best) continue;
         best = ms;
         known->choice.algo = algos[i];
@@ -247,16 +245,52 @@ static const struct ash_library_choice *stored_for(const struct ash_cuda_library
     return NULL;
 }
 
+size_t ash_cuda_library_tried(size_t count, size_t k)
+{
+    size_t most = TRIAL_BYTES / (k * sizeof(uint16_t)) / TRIAL_LINES_STEP * TRIAL_LINES_STEP;
+
+    return ash_min(count, ash_max(most, TRIAL_LINES));
+}
+
+/* What is tried of a shape: fewer lines of its operands where these are large. How sums grow over k stays. */
+static struct ash_lt_shape shape_tried(const struct ash_lt_shape *shape)
+{
+    struct ash_lt_shape tried = *shape;
+
+    tried.M = ash_cuda_library_tried(shape->M, shape->K);
+    tried.N = ash_cuda_library_tried(shape->N, shape->K);
+    if (tried.M < shape->M && shape->a_columns) tried.a_stride = tried.M;
+    if (tried.N < shape->N && shape->b_columns) tried.b_stride = tried.N;
+    return tried;
+}
+
+/* A product of op's kind, of the operands of a trial. */
+static struct ash_cuda_gemm_bf16 drawn_of(const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *tried,
+                                          const struct trial *trial)
+{
+    struct ash_cuda_gemm_bf16 drawn = *op;
+
+    drawn.a.data = trial->a.data;
+    drawn.b.data = trial->b.data;
+    drawn.a.count = tried->M;
+    drawn.b.count = tried->N;
+    drawn.a.stride = tried->a_stride;
+    drawn.b.stride = tried->b_stride;
+    drawn.add = trial->add.data;
+    drawn.room = trial->room.data;
+    return drawn;
+}
+
 /* Has a stored algorithm our bits in a corner of the product? One that has not had them anywhere was not stored. */
-static bool is_confirmed(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
-                         const struct ash_library_choice *choice, own_kernel own)
+static bool is_confirmed(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
+                         const struct ash_library_choice *choice, ash_cuda_own_gemm own)
 {
     struct ash_cuda_gemm_bf16 corner = *op;
     uint64_t sum = 0, want = 0;
 
     corner.a.count = ash_min(op->a.count, CORNER);
     corner.b.count = ash_min(op->b.count, CORNER);
-    if (multiply(exec, &choice->shape, &choice->algo, op) < 0 || checksum_of(exec, &corner, &sum) < 0) return false;
+    if (multiply(exec, shape, &choice->algo, op) < 0 || checksum_of(exec, &corner, &sum) < 0) return false;
     own(exec, &corner);
     return checksum_of(exec, &corner, &want) == 0 && sum == want;
 }
@@ -264,11 +298,12 @@ static bool is_confirmed(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 
 /* Find out how the library computes a shape with our bits, or take what an earlier process has found out. Where the
  * GPU has no room for a trial, it does not. */
 static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
-                           own_kernel reference)
+                           ash_cuda_own_gemm own)
 {
     const struct ash_library_choice *stored = stored_for(exec->cuda->library, shape);
     struct known *known = remember(exec->cuda->library, shape);
-    struct ash_cuda_gemm_bf16 drawn = *op;
+    struct ash_lt_shape tried = shape_tried(shape);
+    struct ash_cuda_gemm_bf16 drawn;
     struct trial trial = {0};
     uint64_t want = 0;
     double own_ms;
@@ -276,19 +311,16 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     if (stored != NULL) known->choice = *stored;
     if (stored != NULL && !stored->agrees) return known;
     known->choice.agrees = 0;
-    if (trial_init(&trial, shape) < 0) return known;
+    if (trial_init(&trial, &tried) < 0) return known;
     draw(exec, &trial.a, 1);
     draw(exec, &trial.b, 2);
-    drawn.a.data = trial.a.data;
-    drawn.b.data = trial.b.data;
     if (op->add != NULL) draw(exec, &trial.add, 3);
-    drawn.add = trial.add.data;
-    drawn.room = trial.room.data;
-    known->choice.agrees = stored != NULL && is_confirmed(exec, &drawn, stored, reference);
+    drawn = drawn_of(op, &tried, &trial);
+    known->choice.agrees = stored != NULL && is_confirmed(exec, &drawn, &tried, stored, own);
     if (!known->choice.agrees) {
-        own_ms = time_of(exec, shape, NULL, reference, &drawn);
+        own_ms = time_of(exec, &tried, NULL, own, &drawn);
         known->is_new = checksum_of(exec, &drawn, &want) == 0;
-        if (known->is_new) try_algos(exec, &drawn, want, own_ms, known);
+        if (known->is_new) try_algos(exec, &drawn, &tried, want, own_ms, known);
     }
     trial_fini(&trial);
     return known;
@@ -302,16 +334,26 @@ bool ash_cuda_library_takes(const struct ash_exec *exec, const struct ash_cuda_g
            (op->add == NULL || op->c_bf16 == NULL) && op->a.count * op->b.count * op->a.k >= WORTH_MIN;
 }
 
-bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
-                           void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
+bool ash_cuda_library_knows(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, ash_cuda_own_gemm own)
 {
-    struct ash_cuda_library *library = exec->cuda->library;
     struct ash_lt_shape shape = shape_of(op);
     const struct known *known;
 
     if (!ash_cuda_library_takes(exec, op)) return false;
-    known = look_up(library, &shape);
+    known = look_up(exec->cuda->library, &shape);
     if (known == NULL && ash_cuda_is_recording(exec->cuda->cuda)) return false; /* a trial waits */
-    if (known == NULL) known = learn(exec, op, &shape, reference);
-    return known->choice.agrees && multiply(exec, &shape, &known->choice.algo, op) == 0;
+    if (known == NULL) known = learn(exec, op, &shape, own);
+    return known->choice.agrees;
+}
+
+bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+{
+    struct ash_lt_shape shape = shape_of(op);
+    struct known *known = look_up(exec->cuda->library, &shape);
+
+    ash_assert(known != NULL && known->choice.agrees);
+    if (multiply(exec, &shape, &known->choice.algo, op) == 0) return true;
+    known->choice.agrees = 0;
+    known->is_new = false; /* the next process tries it, too */
+    return false;
 }

@@ -3,8 +3,8 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/blocks.h"
 #include "compute/cuda/gemm/batch.h"
+#include "compute/cuda/gemm/column_sum.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/gemm_parts.h"
@@ -118,13 +118,12 @@ static struct operand operand_of(const struct ash_gemm_args *args, bool is_a, bo
     return operand;
 }
 
-/* The operand as it is multiplied: where it lies, or after its copy. */
-static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct operand *operand)
+/* The operand as it is multiplied: where it lies, or where its copy will. */
+static struct ash_cuda_lines lines_of(const struct operand *operand)
 {
     const struct ash_cuda_to_lines *copy = &operand->copy;
     size_t k = operand->copies ? copy->stride : copy->k; /* zeros after the last k change no sum */
 
-    if (operand->copies) lay_out(exec, copy);
     return (struct ash_cuda_lines){.data = operand->copies ? copy->out : copy->data,
                                    .count = operand->columns ? copy->k : copy->count,
                                    .k = operand->columns ? copy->count : k,
@@ -196,6 +195,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
                                     .accumulate = args->accumulate};
     bool may_be_columns = ash_cuda_library_takes(exec, &op);
     struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
+    bool by_library;
     uint16_t *room;
     size_t values;
 
@@ -203,14 +203,22 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     /* of one k: zeros after the last one are those of both, or of none */
     if (a.columns != b.columns && args->K % BF16_CHUNK != 0)
         a = operand_of(args, true, false), b = operand_of(args, false, false);
-    values = a.room + b.room + lines_room(&a) + lines_room(&b);
+    op.a = lines_of(&a);
+    op.b = lines_of(&b);
+    by_library = ash_cuda_library_knows(exec, &op, run_gemm_bf16);
+    values = a.room + b.room + (by_library ? 0 : lines_room(&a) + lines_room(&b));
     room = ash_cuda_scratch(exec, values * sizeof(*room));
     a.copy.out = room;
     b.copy.out = a.room > 0 ? room + a.room : room;
-    op.a = lines_of(exec, &a);
-    op.b = lines_of(exec, &b);
     op.room = a.room + b.room > 0 ? room + a.room + b.room : room;
-    if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
+    if (a.copies) lay_out(exec, &a.copy);
+    if (b.copies) lay_out(exec, &b.copy);
+    op.a = lines_of(&a);
+    op.b = lines_of(&b);
+    if (!by_library)
+        run_gemm_bf16(exec, &op);
+    else if (!ash_cuda_library_gemm(exec, &op))
+        gemm_bf16(exec, args); /* from now on the library does not know it */
 }
 
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
@@ -272,30 +280,6 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
                                         .y = ash_div_up(args->M, QUANT_ROWS),
                                         .threads = QUANT_THREADS},
                  &op);
-}
-
-/* By blocks of rows (norm_bf16.cu), or as one chain. */
-static void column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args)
-{
-    struct ash_cuda_rows op = {
-        .a = args->x, .count = args->stride, .rows = args->rows, .cols = args->cols, .out = args->sum};
-    struct ash_seq_rows rows = {args->rows, args->seq_rows, 0};
-    struct ash_cuda_column_blocks blocks = {.args = *args};
-
-    if (args->rows == 0 || args->cols == 0) return;
-    if (args->seq_rows == 0) {
-        ash_cuda_run(exec, ASH_KERNEL_column_sum, ash_cuda_grid_chains(args->cols), &op);
-        return;
-    }
-    blocks.parts = ash_cuda_scratch(exec, ash_row_blocks(&rows) * args->cols * sizeof(*blocks.parts));
-    ash_cuda_run(exec, ASH_KERNEL_column_blocks,
-                 (struct ash_cuda_grid){.x = ash_row_blocks(&rows),
-                                        .y = ash_div_up(args->cols, ASH_CUDA_COLUMN_THREADS),
-                                        .threads = ASH_CUDA_COLUMN_THREADS},
-                 &blocks);
-    ash_cuda_run_add_blocks(
-        exec, &(struct ash_cuda_add_blocks){
-                  .parts = blocks.parts, .count = ash_row_blocks(&rows), .cols = args->cols, .first = args->sum});
 }
 
 /* ---- several products of one input ------------------------------------------------------------------------------- */
@@ -446,5 +430,5 @@ const struct ash_matrix_ops ash_cuda_matrix = {
     .project = project,
     .packed_bytes = ash_cuda_packed_bytes,
     .pack = ash_cuda_pack,
-    .column_sum = column_sum,
+    .column_sum = ash_cuda_column_sum,
 };

@@ -2,7 +2,6 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/host/backend_priv.h"
-#include "compute/cuda/host/fast.h"
 
 #define THREADS 256
 #define BLOCKS_MAX 65536         /* of a grid over elements; more of them walk in strides */
@@ -16,7 +15,6 @@ static const char *const names[] = {
 
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
 {
-    if (exec->cuda->is_fast) id = ash_cuda_fast_kernel(id);
     ash_cuda_launch(exec->cuda->cuda, exec->cuda->kernels[id], names[id], grid, args);
 }
 
