@@ -101,7 +101,7 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
 /* The same of a batch. */
 static void scenario_batch(struct ash_exec *exec, struct tape *tape)
 {
-    size_t M = draw_below(tape, 4) == 0 ? 129 + draw_below(tape, 128) : 3 + draw_below(tape, 127);
+    size_t M = 17 + draw_below(tape, 113);
 
     if (draw_below(tape, 4) == 0)
         run_decode(exec, tape, M, draw_outputs(tape), 8 * (1 + draw_below(tape, 3)));

@@ -27,7 +27,7 @@ bool ash_cuda_backend_built(void)
 }
 
 /* Images of kernels that begin early (ptx/launch.cuh). Those that follow each other share multiprocessors. */
-static const char *const early_images[] = {"few", "few_quant", "attn_write", "attn_spans", "batch"};
+static const char *const early_images[] = {"few", "few_quant", "attn_write", "attn_spans"};
 
 static bool is_early(const char *image)
 {

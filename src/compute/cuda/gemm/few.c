@@ -9,10 +9,9 @@
 #define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
 #define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
 #define THREADS (ASH_CUDA_FEW_WARPS * 32)
-#define IDLE_SHARE 10                    /* one of this many warps may be idle in the last round */
-#define X_BYTES_MAX ((size_t)64 << 10)   /* of x as bf16 */
-#define ROWS_BYTES_MAX (X_BYTES_MAX / 2) /* the same of several rows: each thread block reads all of them first */
-#define NORM_ROWS_MAX ((size_t)2)        /* of x, where it is normed */
+#define IDLE_SHARE 10                     /* one of this many warps may be idle in the last round */
+#define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16 */
+#define NORM_VALUES_MAX ((size_t)8 << 10) /* of x, if it is normed */
 
 /* A kernel: most warps that multiply, k of a tile, tiles of a warp's ring. */
 struct few_kernel {
@@ -65,7 +64,7 @@ static bool takes_x(const void *x, bool is_bf16, size_t M, size_t K, size_t stri
     if (M == 0 || M > ASH_CUDA_FEW_ROWS || K == 0 || K % CHUNK != 0 || stride % (is_bf16 ? CHUNK : 4) != 0 ||
         (uintptr_t)x % 16 != 0)
         return false;
-    return M * K * sizeof(uint16_t) <= (M == 1 ? X_BYTES_MAX : ROWS_BYTES_MAX) && (!has_norm || M <= NORM_ROWS_MAX);
+    return M * K * sizeof(uint16_t) <= X_BYTES_MAX && (!has_norm || M * K <= NORM_VALUES_MAX);
 }
 
 bool ash_cuda_few_takes(const struct ash_mat *w)

@@ -3,10 +3,10 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/cuda/gemm/batch.h"
 #include "compute/cuda/gemm/column_sum.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
+#include "compute/cuda/gemm/skinny.h"
 #include "compute/gemm_parts.h"
 #include "compute/quant.h"
 
@@ -228,7 +228,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 
     ash_gemm_check(args);
     if (args->N == 0 || args->M == 0) return;
-    if (!ash_gemm_has_epilogue(args) && (ash_cuda_few_gemm(exec, args) || ash_cuda_batch_gemm(exec, args))) return;
+    if (!ash_gemm_has_epilogue(args) && (ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args))) return;
     if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
         gemm_bf16(exec, args);
         return;
@@ -402,7 +402,7 @@ static bool project_few(struct ash_exec *exec, const struct ash_project_args *ar
         ash_cuda_project_packed(exec, args);
         return true;
     }
-    return ash_cuda_few_project(exec, args) || ash_cuda_batch_project(exec, args);
+    return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
 }
 
 static void project(struct ash_exec *exec, const struct ash_project_args *args)

@@ -190,7 +190,7 @@ struct ash_cuda_gemm_bf16 {
 #define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
 #define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
 
-/* few.cu, batch.cu: one of the products. */
+/* few.cu, skinny.cu: one of the products. */
 struct ash_cuda_few_out {
     const uint16_t *w; /* lines of k: 16-byte aligned, the stride a multiple of 8 */
     size_t N, stride;
@@ -213,31 +213,32 @@ struct ash_cuda_few {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
-/* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x and N of weights;
- * its bytes, and tiles in shared memory. */
-#define ASH_CUDA_BATCH_ROWS 256
+/* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
+#define ASH_CUDA_SKINNY_ROWS 32
+#define ASH_CUDA_SKINNY_K 128
+#define ASH_CUDA_SKINNY_PITCH (ASH_CUDA_SKINNY_K * 2 + 16)
+#define ASH_CUDA_SKINNY_STAGES 6
+
+/* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
+ * with N rows of weights, tiles in shared memory, and where they begin there. */
+#define ASH_CUDA_BATCH_ROWS 128
 #define ASH_CUDA_BATCH_CLUSTER 2
 #define ASH_CUDA_BATCH_LINE_K 64
-#define ASH_CUDA_BATCH_K(M, N) ((M) + (N) <= 128 ? 128 : 64)
-#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M, N) * 2)
-#define ASH_CUDA_BATCH_BYTES_MAX (208 << 10)
+#define ASH_CUDA_BATCH_K(M) ((M) <= 64 ? 128 : 64)
+#define ASH_CUDA_BATCH_TILE_BYTES(M, N) (((M) + (N)) * ASH_CUDA_BATCH_K(M) * 2)
+#define ASH_CUDA_BATCH_BYTES_MAX (204 << 10)
 #define ASH_CUDA_BATCH_STAGES(M, N) (ASH_CUDA_BATCH_BYTES_MAX / ASH_CUDA_BATCH_TILE_BYTES(M, N))
+#define ASH_CUDA_BATCH_BORDER 1024
 
-/* batch_rows: x of float32, perhaps normed, becomes rows of bf16. */
+/* x of batch.cu: float32 or bf16, perhaps normed, becomes tiles as they lie in shared memory. */
 struct ash_cuda_batch_x {
     const float *x;
+    const uint16_t *x_bf16; /* instead of it, or NULL */
     size_t x_stride, K;
     const float *norm; /* or NULL */
     float norm_eps;
-    uint16_t *out; /* [rows, K] */
-};
-
-/* x of `few` is rows of bf16, which the kernel reads by their map. w: boxes of as many rows of weights as a thread
- * block takes, half of them with swiglu; x: boxes of a thread block's part of the rows that its cluster shares. */
-struct ash_cuda_batch {
-    struct ash_cuda_tensor_map x, w[ASH_PROJECT_OUTS_MAX];
-    struct ash_cuda_few few;
-    unsigned row_tiles;
+    size_t rows, tile_k, tiles; /* rows of a tile: 64 or 128 */
+    uint16_t *out;              /* [tiles, tile_k / ASH_CUDA_BATCH_LINE_K, rows, ASH_CUDA_BATCH_LINE_K] */
 };
 
 /* few_quant.cu: warps, most rows of x, units of a stage (quant/packed.h), most stages of all warps. */

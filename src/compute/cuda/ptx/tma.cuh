@@ -4,7 +4,6 @@
 #ifndef ASH_COMPUTE_CUDA_TMA_CUH
 #define ASH_COMPUTE_CUDA_TMA_CUH
 
-#include <stdint.h>
 #include "infra/device/tensor_map.h"
 
 /* Have the map itself in the cache. */
@@ -23,23 +22,12 @@ static __device__ inline void tma_load_2d(unsigned to, const struct ash_cuda_ten
                  : "memory");
 }
 
-/* The same to this place of all thread blocks of the cluster that `blocks` names, bit by bit; each one's barrier counts
- * the bytes. */
-static __device__ inline void tma_load_2d_to_all(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y,
-                                                 unsigned barrier, uint16_t blocks)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-                 "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
-                 "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
-                 : "memory");
-}
-
-/* tma_load_2d of matrices one after the other: of matrix z. */
+/* The same of matrices one after the other: of matrix z. */
 static __device__ inline void tma_load_3d(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y, int z,
                                           unsigned barrier)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-                 "[%1, {%2, %3, %4}], [%5];" ::"r"(to),
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+                 "[%5];" ::"r"(to),
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
                  : "memory");
 }

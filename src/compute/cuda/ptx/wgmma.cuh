@@ -77,21 +77,9 @@ static __device__ inline void wgmma_see_shared(void)
     "%0, %1, %2, %3, %4, %5, %6, %7"
 #define WGMMA_REGISTERS_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define WGMMA_REGISTERS_48 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23"
 #define WGMMA_REGISTERS_64 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define WGMMA_REGISTERS_96 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define WGMMA_REGISTERS_112 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55"
 #define WGMMA_REGISTERS_128 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -100,11 +88,8 @@ static __device__ inline void wgmma_see_shared(void)
 #define WGMMA_SUMS_8 WGMMA_SUMS(0)
 #define WGMMA_SUMS_16 WGMMA_SUMS_8, WGMMA_SUMS(1)
 #define WGMMA_SUMS_32 WGMMA_SUMS_16, WGMMA_SUMS(2), WGMMA_SUMS(3)
-#define WGMMA_SUMS_48 WGMMA_SUMS_32, WGMMA_SUMS(4), WGMMA_SUMS(5)
 #define WGMMA_SUMS_64 WGMMA_SUMS_32, WGMMA_SUMS(4), WGMMA_SUMS(5), WGMMA_SUMS(6), WGMMA_SUMS(7)
-#define WGMMA_SUMS_96 WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11)
-#define WGMMA_SUMS_112 WGMMA_SUMS_96, WGMMA_SUMS(12), WGMMA_SUMS(13)
-#define WGMMA_SUMS_128 WGMMA_SUMS_112, WGMMA_SUMS(14), WGMMA_SUMS(15)
+#define WGMMA_SUMS_128 WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13), WGMMA_SUMS(14), WGMMA_SUMS(15)
 
 #define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
@@ -123,15 +108,11 @@ static __device__ inline void wgmma_see_shared(void)
 template <int N, int TRANS_A, int TRANS_B>
 static __device__ inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
 {
-    static_assert(N == 8 || N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 112 || N == 128,
-                  "a size that has an instruction here");
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128, "a size that has an instruction here");
     if constexpr (N == 8) WGMMA(8, "4", "5", "6", "7", "8");
     if constexpr (N == 16) WGMMA(16, "8", "9", "10", "11", "12");
     if constexpr (N == 32) WGMMA(32, "16", "17", "18", "19", "20");
-    if constexpr (N == 48) WGMMA(48, "24", "25", "26", "27", "28");
     if constexpr (N == 64) WGMMA(64, "32", "33", "34", "35", "36");
-    if constexpr (N == 96) WGMMA(96, "48", "49", "50", "51", "52");
-    if constexpr (N == 112) WGMMA(112, "56", "57", "58", "59", "60");
     if constexpr (N == 128) WGMMA(128, "64", "65", "66", "67", "68");
 }
 
