@@ -188,17 +188,49 @@ static __device__ inline void copy_for_keys(const struct ash_cuda_attn_tiled &ar
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
+/* A warpgroup's rows of a tile that stays, as the left side of products. */
+template <int DIM> struct own_rows {
+    unsigned lines;
+
+    __device__ void take(unsigned from) { lines = from; }
+
+    /* s = these rows by the lines of a step. Only begun. */
+    __device__ void begin(float (*s)[4], unsigned step) const { begin_scores<DIM, STEP>(s, lines, ROWS, step, STEP); }
+};
+
+/* 64 dims fit into registers, so a product reads only the step's lines from shared memory. */
+template <> struct own_rows<PANEL> {
+    uint32_t values[PANEL / 16][4];
+
+    __device__ void take(unsigned from)
+    {
+        int lane = threadIdx.x % WARP, row = threadIdx.x % WARPGROUP / WARP * 16 + lane % 16;
+
+#pragma unroll
+        for (int k = 0; k < PANEL / 16; k++)
+            load_matrices(from + row * LINE_BYTES + ((k * 2 + lane / 16) ^ row % 8) * 16, values[k]);
+    }
+
+    __device__ void begin(float (*s)[4], unsigned step) const
+    {
+#pragma unroll
+        for (int k = 0; k < PANEL / 16; k++)
+            wgmma_a<STEP, 0>(s, values[k], wgmma_operand(step + k * 32), k > 0);
+    }
+};
+
 /* A warpgroup's part of a unit. */
-struct part {
+template <int DIM> struct part {
     const struct ash_cuda_attn_tiled &args;
     struct work work;
     struct shared *shared;
     unsigned char *room;
-    unsigned a, b; /* this warpgroup's lines of the tiles that stay */
-    int row;       /* this thread's first of them */
+    int group, row; /* the warpgroup, and this thread's first row of the tiles that stay */
+    int positions[2]; /* of this thread's two rows, if sums are turned back */
+    struct own_rows<DIM> a, b;
     struct ring_cursor<STAGES> at;
 
-    template <int DIM> __device__ unsigned step(void) const
+    __device__ unsigned step(void) const
     {
         return shared_address(room + shape<DIM>::RING_AT + at.stage * shape<DIM>::STAGE_BYTES);
     }
@@ -214,68 +246,163 @@ static __device__ inline void pair(bool sees, float scale2, const struct ash_cud
     *dp = sees ? ds : 0.0f;
 }
 
-/* The scores of the rows that stay with those of a step, and the gradients of their weights; and the sums that were
- * begun in the step before (if there is one), whose rows are not read any more. Rows of 128 dims leave no registers for
- * both at once. */
-template <int DIM>
-static __device__ inline void end_step(struct part *part, bool has_before, float (*s)[4], float (*dp)[4])
+/* The warpgroups take turns with the tensor cores, so that one's products run under the other's weights. */
+static __device__ inline void begin_turn(int group)
 {
-    unsigned step = part->step<DIM>();
+    named_sync<2 * WARPGROUP>(1 + group);
+}
+
+static __device__ inline void end_turn(int group)
+{
+    named_arrive<2 * WARPGROUP>(2 - group);
+}
+
+/* The sums of a step are begun under the scores of the next one, and run on under its weights. Rows of 128 dims leave no
+ * registers for that: theirs are begun as soon as their weights are there. */
+template <int DIM> static constexpr bool SUMS_LATE = DIM == PANEL;
+
+/* A turn: scores of the rows that stay with those of a step, and gradients of their weights. begin_before() begins the
+ * sums of the step before, if there is one. */
+template <int DIM, class Sums>
+static __device__ inline void take_turn(struct part<DIM> *part, bool has_before, float (*s)[4], float (*dp)[4],
+                                        Sums begin_before)
+{
+    unsigned step = part->step();
 
     part->at.wait_full(&part->shared->ring);
-    if (DIM > 64) wgmma_wait();
+    if (!SUMS_LATE<DIM>) {
+        wgmma_wait();
+        if (has_before) part->at.leave_before(&part->shared->ring);
+    }
+    begin_turn(part->group);
     wgmma_fence();
-    begin_scores<DIM, STEP>(s, part->a, ROWS, step, STEP);
-    begin_scores<DIM, STEP>(dp, part->b, ROWS, step + shape<DIM>::STEP_BYTES, STEP);
+    part->a.begin(s, step);
+    part->b.begin(dp, step + shape<DIM>::STEP_BYTES);
     wgmma_commit();
-    wgmma_wait();
+    if (SUMS_LATE<DIM> && has_before) {
+        begin_before();
+        wgmma_commit();
+        wgmma_wait_for<1>();
+    } else {
+        wgmma_wait();
+    }
     wgmma_take<STEP>(s);
     wgmma_take<STEP>(dp);
-    if (has_before) part->at.leave_before(&part->shared->ring);
+    end_turn(part->group);
+}
+
+/* The step before has been added up: its rows are not read any more. */
+template <int DIM> static __device__ inline void end_before(struct part<DIM> *part, bool has_before)
+{
+    if (SUMS_LATE<DIM> && has_before) {
+        wgmma_wait();
+        part->at.leave_before(&part->shared->ring);
+    }
     part->at.next();
 }
 
+/* A step's weights are packed. */
+template <int DIM, class Sums> static __device__ inline void end_step(Sums begin)
+{
+    if (SUMS_LATE<DIM>) return;
+    wgmma_fence();
+    begin();
+    wgmma_commit();
+}
+
+/* A step of which this warpgroup's rows see nothing, before its first or after its last one: the other's turn comes. */
+template <int DIM> static __device__ inline void skip_step(struct part<DIM> *part)
+{
+    part->at.wait_full(&part->shared->ring);
+    begin_turn(part->group);
+    end_turn(part->group);
+    part->at.leave(&part->shared->ring);
+    part->at.next();
+}
+
+template <int DIM> static __device__ inline void load_positions(struct part<DIM> *part)
+{
+    if (part->args.rounded == NULL) return;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (part->row + half * 8 < part->work.count)
+            part->positions[half] = part->args.positions[part->work.row + part->row + half * 8];
+}
+
+/* The last step's sums, and the positions that they are turned back by. */
+template <int DIM, class Sums> static __device__ inline void end_steps(struct part<DIM> *part, Sums begin)
+{
+    if (SUMS_LATE<DIM>) {
+        load_positions<DIM>(part);
+        begin_turn(part->group);
+        wgmma_fence();
+        begin();
+        wgmma_commit();
+        end_turn(part->group);
+    }
+    wgmma_wait();
+    part->at.leave_before(&part->shared->ring);
+    if (!SUMS_LATE<DIM>) load_positions<DIM>(part);
+}
+
+#define PAIRS 4 /* of two columns of a row, and of those half a head further, that are written at once */
+
+/* Turn sums of a row back by the angles of its position, pairs being halves of a head: as rope with -sine. */
+static __device__ inline void turn_back(const float *cos, const float *sin, float2 *low, float2 *high)
+{
+    float2 cosine[PAIRS], sine[PAIRS];
+
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) { /* all of them on their way before the first is used */
+        cosine[i] = *(const float2 *)(cos + i * 8);
+        sine[i] = *(const float2 *)(sin + i * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        float2 x = low[i], y = high[i], s = make_float2(-sine[i].x, -sine[i].y);
+
+        low[i] = make_float2(fmaf(x.x, cosine[i].x, -(y.x * s.x)), fmaf(x.y, cosine[i].y, -(y.y * s.y)));
+        high[i] = make_float2(fmaf(y.x, cosine[i].x, x.x * s.x), fmaf(y.y, cosine[i].y, x.y * s.y));
+    }
+}
+
 /* Write two rows of sums times scale, rounded, to column `column` of rows from `row` on; is_turned: back by the angles of
- * their positions, pairs being halves of a head. */
+ * their positions. */
 template <int DIM>
-static __device__ inline void put_rounded(const struct part &part, size_t column, bool is_turned, float scale,
+static __device__ inline void put_rounded(const struct part<DIM> &part, size_t column, bool is_turned, float scale,
                                           const float (*sums)[4])
 {
     const struct ash_cuda_attn_tiled &args = part.args;
     int t = threadIdx.x % 4 * 2;
 
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int r = part.row + half * 8;
-        size_t row = part.work.row + r;
-        uint16_t *to = args.rounded + row * args.rounded_stride + column + t;
-        size_t angles = is_turned && r < part.work.count ? (size_t)args.positions[row] * (DIM / 2) + t : 0;
+    for (int at = 0; at < DIM / 16 * 2; at += PAIRS) {
+        int half = at / (DIM / 16), first = at % (DIM / 16), r = part.row + half * 8;
+        uint16_t *to = args.rounded + (size_t)(part.work.row + r) * args.rounded_stride + column + first * 8 + t;
+        size_t angles = (size_t)part.positions[half] * (DIM / 2) + first * 8 + t;
+        float2 low[PAIRS], high[PAIRS];
 
         if (r >= part.work.count) continue;
 #pragma unroll
-        for (int i = 0; i < DIM / 16; i++) {
-            const float *low = &sums[i][half * 2], *high = &sums[i + DIM / 16][half * 2];
-            float2 a = make_float2(fmaf(low[0], scale, 0.0f), fmaf(low[1], scale, 0.0f));
-            float2 b = make_float2(fmaf(high[0], scale, 0.0f), fmaf(high[1], scale, 0.0f));
+        for (int i = 0; i < PAIRS; i++) {
+            const float *a = &sums[first + i][half * 2], *b = &sums[first + i + DIM / 16][half * 2];
 
-            if (is_turned) {
-                float2 cosine = *(const float2 *)(args.cos + angles + i * 8);
-                float2 sine = *(const float2 *)(args.sin + angles + i * 8), x = a, y = b;
-
-                sine = make_float2(-sine.x, -sine.y);
-                a = make_float2(fmaf(x.x, cosine.x, -(y.x * sine.x)), fmaf(x.y, cosine.y, -(y.y * sine.y)));
-                b = make_float2(fmaf(y.x, cosine.x, x.x * sine.x), fmaf(y.y, cosine.y, x.y * sine.y));
-            }
-            *(uint32_t *)(to + i * 8) = pack_bf16(a.x, a.y);
-            *(uint32_t *)(to + i * 8 + DIM / 2) = pack_bf16(b.x, b.y);
+            low[i] = make_float2(fmaf(a[0], scale, 0.0f), fmaf(a[1], scale, 0.0f));
+            high[i] = make_float2(fmaf(b[0], scale, 0.0f), fmaf(b[1], scale, 0.0f));
+        }
+        if (is_turned) turn_back(args.cos + angles, args.sin + angles, low, high);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            *(uint32_t *)(to + i * 8) = pack_bf16(low[i].x, low[i].y);
+            *(uint32_t *)(to + i * 8 + DIM / 2) = pack_bf16(high[i].x, high[i].y);
         }
     }
 }
 
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
 
-template <bool IS_MASKED>
-static __device__ inline void query_pairs(const struct part &part, int base, const struct ash_cuda_attn_stats stats[2],
+template <int DIM, bool IS_MASKED>
+static __device__ inline void query_pairs(const struct part<DIM> &part, int base, const struct ash_cuda_attn_stats stats[2],
                                           float (*s)[4], float (*dp)[4])
 {
     float scale2 = part.args.scale * ASH_LOG2E;
@@ -293,14 +420,14 @@ static __device__ inline void query_pairs(const struct part &part, int base, con
 }
 
 /* Do all rows of this warpgroup see all keys of the step from base on? */
-static __device__ inline bool sees_all(const struct part &part, int base)
+template <int DIM> static __device__ inline bool sees_all(const struct part<DIM> &part, int base)
 {
     int first = part.work.first + (part.row & ~(WGMMA_M - 1)), window = (int)part.args.window;
 
     return base + STEP - 1 <= first && (window == 0 || base > first + WGMMA_M - 1 - window);
 }
 
-template <int DIM> static __device__ inline void put_dq(const struct part &part, const float (*dq)[4])
+template <int DIM> static __device__ inline void put_dq(const struct part<DIM> &part, const float (*dq)[4])
 {
     const struct ash_cuda_attn_tiled &args = part.args;
 
@@ -328,55 +455,72 @@ template <int DIM> static __device__ inline void add_block(const float (*sums)[4
             dq[i][e] = dq[i][e] + sums[i][e];
 }
 
-template <int DIM> static __device__ inline void attend_queries(struct part *part, struct ring_cursor<1> *kept)
+/* What a thread of the dq kernel keeps from step to step. */
+template <int DIM> struct query_sums {
+    float sums[DIM / 8][4], dq[DIM / 8][4]; /* of the block, and of all blocks before */
+    uint32_t ds[STEP / 16][4];
+    struct ash_cuda_attn_stats stats[2];
+    unsigned before; /* the keys of ds */
+    int keep;
+};
+
+template <int DIM>
+static __device__ inline void step_queries(struct part<DIM> *part, bool has_before, int b, struct query_sums<DIM> *own)
 {
     constexpr int STEPS = ASH_ATTN_KEYS / STEP; /* of a block */
-    float s[STEP / 8][4], dp[STEP / 8][4], sums[DIM / 8][4] = {}, dq[DIM / 8][4] = {};
-    struct ash_cuda_attn_stats stats[2] = {};
-    uint32_t ds[STEP / 16][4];
-    int keep = 0;
+    float s[STEP / 8][4], dp[STEP / 8][4];
+    unsigned keys = part->step();
+    auto begin = [=]() { begin_sums<DIM, STEP>(own->sums, own->ds, own->before, STEP, own->keep); };
+
+    take_turn<DIM>(part, has_before, s, dp, begin);
+    if (sees_all<DIM>(*part, b * STEP))
+        query_pairs<DIM, false>(*part, b * STEP, own->stats, s, dp);
+    else
+        query_pairs<DIM, true>(*part, b * STEP, own->stats, s, dp);
+    end_before<DIM>(part, has_before);
+    if (has_before) {
+        wgmma_take<DIM>(own->sums);
+        own->keep = 1;
+        if (b % STEPS == 0) {
+            add_block<DIM>(own->sums, own->dq);
+            own->keep = 0;
+        }
+    }
+    pack_weights<STEP>(dp, own->ds);
+    own->before = keys;
+    end_step<DIM>(begin);
+}
+
+template <int DIM> static __device__ inline void attend_queries(struct part<DIM> *part)
+{
+    struct query_sums<DIM> own = {};
+    int b = part->work.begin, end = part->work.end;
+    bool sees_last = (end - 1) * STEP < part->work.first + (part->group + 1) * WGMMA_M || end - b == 1;
 
 #pragma unroll
     for (int half = 0; half < 2; half++)
         if (part->row + half * 8 < part->work.count)
-            stats[half] = part->args.stats[(size_t)part->work.head * part->args.rows + part->work.row + part->row +
-                                           half * 8];
+            own.stats[half] = part->args.stats[(size_t)part->work.head * part->args.rows + part->work.row + part->row +
+                                               half * 8];
+    if (SUMS_LATE<DIM>) step_queries<DIM>(part, false, b++, &own);
 #pragma unroll 1
-    for (int b = part->work.begin; b < part->work.end; b++) {
-        unsigned keys = part->step<DIM>();
-
-        end_step<DIM>(part, b > part->work.begin, s, dp);
-        wgmma_take<DIM>(sums);
-        if (b % STEPS == 0 && b > part->work.begin) {
-            add_block<DIM>(sums, dq);
-            keep = 0;
-        }
-        if (sees_all(*part, b * STEP))
-            query_pairs<false>(*part, b * STEP, stats, s, dp);
-        else
-            query_pairs<true>(*part, b * STEP, stats, s, dp);
-        pack_weights<STEP>(dp, ds);
-        wgmma_fence();
-        begin_sums<DIM, STEP>(sums, ds, keys, STEP, keep);
-        wgmma_commit();
-        keep = 1;
-    }
-    kept->leave(&part->shared->kept);
-    wgmma_wait();
-    wgmma_take<DIM>(sums);
-    part->at.leave_before(&part->shared->ring);
-    add_block<DIM>(sums, dq);
+    for (end -= !sees_last; b < end; b++)
+        step_queries<DIM>(part, SUMS_LATE<DIM> || b > part->work.begin, b, &own);
+    end_steps<DIM>(part, [&]() { begin_sums<DIM, STEP>(own.sums, own.ds, own.before, STEP, own.keep); });
+    if (!sees_last) skip_step<DIM>(part);
+    wgmma_take<DIM>(own.sums);
+    add_block<DIM>(own.sums, own.dq);
     if (part->args.rounded != NULL)
-        put_rounded<DIM>(*part, part->work.head * DIM, true, part->args.scale, dq);
+        put_rounded<DIM>(*part, part->work.head * DIM, true, part->args.scale, own.dq);
     else
-        put_dq<DIM>(*part, dq);
+        put_dq<DIM>(*part, own.dq);
 }
 
 /* ---- dk and dv --------------------------------------------------------------------------------------------------- */
 
 /* Scores lie transposed: rows are keys, columns query rows. */
-template <bool IS_MASKED>
-static __device__ inline void key_pairs(const struct part &part, int base, const struct ash_cuda_attn_stats *stats,
+template <int DIM, bool IS_MASKED>
+static __device__ inline void key_pairs(const struct part<DIM> &part, int base, const struct ash_cuda_attn_stats *stats,
                                         float (*s)[4], float (*dp)[4])
 {
     float scale2 = part.args.scale * ASH_LOG2E;
@@ -400,7 +544,7 @@ static __device__ inline void key_pairs(const struct part &part, int base, const
 }
 
 /* Do all query rows of the step from base on see all keys of this warpgroup? */
-static __device__ inline bool seen_by_all(const struct part &part, int base)
+template <int DIM> static __device__ inline bool seen_by_all(const struct part<DIM> &part, int base)
 {
     int first = part.work.first + (part.row & ~(WGMMA_M - 1)), window = (int)part.args.window;
 
@@ -409,7 +553,7 @@ static __device__ inline bool seen_by_all(const struct part &part, int base)
 }
 
 template <int DIM>
-static __device__ inline void put_key_sums(const struct part &part, float *to, size_t stride, float scale,
+static __device__ inline void put_key_sums(const struct part<DIM> &part, float *to, size_t stride, float scale,
                                            const float (*sums)[4])
 {
 #pragma unroll
@@ -426,74 +570,113 @@ static __device__ inline void put_key_sums(const struct part &part, float *to, s
     }
 }
 
-template <int DIM> static __device__ inline void attend_keys(struct part *part, struct ring_cursor<1> *kept)
+/* What a thread of the kernel of dk and dv keeps from step to step. */
+template <int DIM> struct key_sums {
+    float dk[DIM / 8][4], dv[DIM / 8][4];
+    uint32_t p[STEP / 16][4], ds[STEP / 16][4];
+    unsigned before; /* the rows of p and ds */
+
+    __device__ void begin(void)
+    {
+        begin_sums<DIM, STEP>(dv, p, before + shape<DIM>::STEP_BYTES, STEP, 1);
+        begin_sums<DIM, STEP>(dk, ds, before, STEP, 1);
+    }
+};
+
+template <int DIM>
+static __device__ inline void step_keys(struct part<DIM> *part, bool has_before, int base, struct key_sums<DIM> *own)
 {
     const struct ash_cuda_attn_stats *stats = (const struct ash_cuda_attn_stats *)(part->room + shape<DIM>::STATS_AT);
+    const struct ash_cuda_attn_stats *of_step = stats + part->at.stage * STEP;
+    float s[STEP / 8][4], dp[STEP / 8][4];
+    unsigned rows = part->step();
+
+    take_turn<DIM>(part, has_before, s, dp, [=]() { own->begin(); });
+    if (seen_by_all<DIM>(*part, base))
+        key_pairs<DIM, false>(*part, base, of_step, s, dp);
+    else
+        key_pairs<DIM, true>(*part, base, of_step, s, dp);
+    end_before<DIM>(part, has_before);
+    wgmma_take<DIM>(own->dk);
+    wgmma_take<DIM>(own->dv);
+    pack_weights<STEP>(s, own->p);
+    pack_weights<STEP>(dp, own->ds);
+    own->before = rows;
+    end_step<DIM>([=]() { own->begin(); });
+}
+
+template <int DIM> static __device__ inline void attend_keys(struct part<DIM> *part)
+{
+    struct key_sums<DIM> own = {};
     int b = part->work.begin, left = (part->work.end - b) * part->work.group;
     bool has_before = false;
-    float s[STEP / 8][4], dp[STEP / 8][4], dk[DIM / 8][4] = {}, dv[DIM / 8][4] = {};
-    uint32_t p[STEP / 16][4], ds[STEP / 16][4];
 
+    if (b * STEP + STEP <= part->work.first + part->group * WGMMA_M && left > 1) { /* rows before its keys */
+        skip_step<DIM>(part);
+        b = b + 1 < part->work.end ? b + 1 : b;
+        left--;
+    }
+    if (SUMS_LATE<DIM>) {
+        step_keys<DIM>(part, false, b * STEP, &own);
+        b = b + 1 < part->work.end ? b + 1 : part->work.begin;
+        left--;
+    }
 #pragma unroll 1
     for (; left > 0; left--) {
-        int base = b * STEP;
-        unsigned rows = part->step<DIM>();
-        const struct ash_cuda_attn_stats *of_step = stats + part->at.stage * STEP;
-
-        end_step<DIM>(part, has_before, s, dp);
+        step_keys<DIM>(part, SUMS_LATE<DIM> || has_before, b * STEP, &own);
         has_before = true;
         b = b + 1 < part->work.end ? b + 1 : part->work.begin;
-        wgmma_take<DIM>(dk);
-        wgmma_take<DIM>(dv);
-        if (seen_by_all(*part, base))
-            key_pairs<false>(*part, base, of_step, s, dp);
-        else
-            key_pairs<true>(*part, base, of_step, s, dp);
-        pack_weights<STEP>(s, p);
-        pack_weights<STEP>(dp, ds);
-        wgmma_fence();
-        begin_sums<DIM, STEP>(dv, p, rows + shape<DIM>::STEP_BYTES, STEP, 1);
-        begin_sums<DIM, STEP>(dk, ds, rows, STEP, 1);
-        wgmma_commit();
     }
-    kept->leave(&part->shared->kept);
-    wgmma_wait();
-    wgmma_take<DIM>(dk);
-    wgmma_take<DIM>(dv);
-    part->at.leave_before(&part->shared->ring);
+    end_steps<DIM>(part, [&]() { own.begin(); });
+    wgmma_take<DIM>(own.dk);
+    wgmma_take<DIM>(own.dv);
     if (part->args.rounded != NULL) {
         size_t column = (part->args.heads + part->work.head) * DIM;
 
-        put_rounded<DIM>(*part, column, true, part->args.scale, dk);
-        put_rounded<DIM>(*part, column + part->args.kv_heads * DIM, false, 1.0f, dv);
+        put_rounded<DIM>(*part, column, true, part->args.scale, own.dk);
+        put_rounded<DIM>(*part, column + part->args.kv_heads * DIM, false, 1.0f, own.dv);
         return;
     }
-    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dk, part->args.k_stride, part->args.scale, dk);
-    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dv, part->args.v_stride, 1.0f, dv);
+    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dk, part->args.k_stride, part->args.scale, own.dk);
+    put_key_sums<DIM>(*part, part->args.seqs[part->work.seq].dv, part->args.v_stride, 1.0f, own.dv);
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+/* Take the rows that stay; heads of 64 dims leave their place in shared memory to the next unit at once. */
+template <int DIM>
+static __device__ inline void begin_unit(struct part<DIM> *part, const struct ring_cursor<1> &kept)
+{
+    unsigned lines = shared_address(part->room) + part->group * WGMMA_M * LINE_BYTES;
+
+    part->a.take(lines);
+    part->b.take(lines + shape<DIM>::KEPT_BYTES);
+    if (DIM == PANEL) kept.leave(&part->shared->kept);
+}
 
 template <int DIM, bool IS_KEYS>
 static __device__ inline void multiply_all(const struct ash_cuda_attn_tiled &args, unsigned char *room,
                                            struct shared *shared)
 {
     int group = __shfl_sync(0xffffffffu, threadIdx.x / WARPGROUP - 1, 0), thread = threadIdx.x % WARPGROUP;
-    unsigned a = shared_address(room) + group * WGMMA_M * LINE_BYTES;
     int row = group * WGMMA_M + thread / WARP * 16 + thread % WARP / 4;
-    struct part part = {args, {}, shared, room, a, a + shape<DIM>::KEPT_BYTES, row, {}};
+    struct part<DIM> part = {args, {}, shared, room, group, row, {}, {}, {}, {}};
     struct ring_cursor<1> kept = {};
 
+    if (group == 1) end_turn(group); /* the first warpgroup's turn */
     for (;;) {
         kept.wait_full(&shared->kept);
         part.work = shared->work;
-        if (part.work.count == 0) return;
+        if (part.work.count == 0) break;
+        begin_unit<DIM>(&part, kept);
         if (IS_KEYS)
-            attend_keys<DIM>(&part, &kept);
+            attend_keys<DIM>(&part);
         else
-            attend_queries<DIM>(&part, &kept);
+            attend_queries<DIM>(&part);
+        if (DIM > PANEL) kept.leave(&shared->kept);
         kept.next();
     }
+    if (group == 0) begin_turn(group); /* what the other arrived for */
 }
 
 template <int DIM, bool IS_KEYS> static __device__ inline void backward(const struct ash_cuda_attn_tiled &args)
