@@ -90,18 +90,16 @@ static int check_mesh(struct ash_job *job, const struct ash_spec *spec, struct a
     return rc;
 }
 
-/* Several ranks compute on CPUs (train/trainer_open.c refuses a device for them): GPUs that they hold would idle. */
+/* Each rank needs a GPU, or its share of one. */
 static int check_gpus(const struct ash_job *job, const struct ash_spec *spec, struct ash_err *err)
 {
-    long long ranks = (long long)ash_spec_all_nodes(spec) * (long long)spec->procs;
+    long long per = (long long)job->runtime.ranks_per_gpu, procs = (long long)spec->procs, gpus = (long long)spec->gpus;
 
-    if (spec->gpus == 0 || ranks == 1 || (job->runtime.backend != NULL && job->runtime.backend[0] != '\0')) return 0;
-    return ash_err_set(
-        err, -EINVAL,
-        "job.gpus=%lld: a GPU trains alone, and %lld ranks compute on CPUs: set job.procs instead of "
-        "job.gpus, or job.gpus=1 with job.nodes=1 (runtime.backend names CPU kernels for ranks that leave "
-        "GPUs alone)",
-        (long long)spec->gpus, ranks);
+    if (gpus == 0 || procs <= gpus * per || (job->runtime.backend != NULL && job->runtime.backend[0] != '\0')) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "job.procs=%lld ranks of a node cannot have a GPU each of job.gpus=%lld: set job.procs=%lld, or "
+                       "runtime.ranks_per_gpu=%lld (runtime.backend names CPU kernels for ranks that leave GPUs alone)",
+                       procs, gpus, gpus * per, (procs + gpus - 1) / gpus);
 }
 
 /* A training job that would be refused on every node is refused here. */

@@ -192,8 +192,8 @@ static int send_pieces(struct ash_channel *channel, const void *data, size_t siz
         int rc = fill_slot(channel, &slot, err);
 
         if (rc < 0) return rc;
-        if (piece > 0) memcpy(slot, (const char *)data + at, piece);
-        rc = post_piece(channel, piece, size_bytes, err);
+        if (piece > 0) rc = ash_staging_copy(&channel->group->root->staging, slot, (const char *)data + at, piece, err);
+        if (rc == 0) rc = post_piece(channel, piece, size_bytes, err);
         channel->filling = false; /* no peer has seen the slot: the next message fails by itself */
         if (rc < 0) return rc;
         at += piece;
@@ -236,9 +236,11 @@ static int recv_pieces(struct ash_channel *channel, void *data, size_t size_byte
         if (rc < 0) return rc;
         if (piece.message_bytes != size_bytes || piece.size_bytes > size_bytes - at)
             return wrong_size(channel, piece.message_bytes, size_bytes, err);
-        if (piece.size_bytes > 0) memcpy((char *)data + at, piece.data, piece.size_bytes);
+        if (piece.size_bytes > 0)
+            rc = ash_staging_copy(&channel->group->root->staging, (char *)data + at, piece.data, piece.size_bytes, err);
         at += piece.size_bytes;
         ash_channel_release(channel);
+        if (rc < 0) return rc;
     } while (at < size_bytes);
     return 0;
 }

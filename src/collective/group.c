@@ -101,25 +101,30 @@ fail:
     return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", members->size);
 }
 
-/* Ranks of the root on this host. */
-static size_t ranks_here(const struct ash_group_root *root)
+/* Of the first `count` ranks of the root, those on this host. */
+static size_t ranks_here(const struct ash_group_root *root, size_t count)
 {
     size_t here = 0;
 
-    for (size_t r = 0; r < root->size; r++)
+    for (size_t r = 0; r < count; r++)
         here += strcmp(root->infos[r].watch.host, root->infos[root->rank].watch.host) == 0;
     return here;
 }
 
 size_t ash_group_here(const struct ash_group *group)
 {
-    return group != NULL ? ranks_here(group->root) : 1;
+    return group != NULL ? ranks_here(group->root, group->root->size) : 1;
+}
+
+size_t ash_group_local_rank(const struct ash_group *group)
+{
+    return group != NULL ? ranks_here(group->root, group->root->rank) : 0;
 }
 
 /* Are there more processes on this host than cores? */
 static bool oversubscribed(const struct ash_group_root *root)
 {
-    return ranks_here(root) > (size_t)ash_cores_usable();
+    return ranks_here(root, root->size) > (size_t)ash_cores_usable();
 }
 
 /* Map the control blocks of the members on this node; keys[r] is that of rank r. */
@@ -379,6 +384,30 @@ size_t ash_group_size(const struct ash_group *group)
 size_t ash_group_nodes(const struct ash_group *group)
 {
     return group != NULL ? group->nodes.nodes : 1;
+}
+
+void ash_group_set_memory(struct ash_group *group, const struct ash_device_memory *memory)
+{
+    struct ash_staging *staging = &group->root->staging;
+
+    ash_staging_fini(staging);
+    staging->memory = memory;
+}
+
+int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err)
+{
+    ash_assert(group != NULL);
+    return ash_staging_copy(&group->root->staging, dst, src, size_bytes, err);
+}
+
+bool ash_group_is_staged(const struct ash_group *group)
+{
+    return group != NULL && group->root->staging.memory != NULL;
+}
+
+bool ash_group_shares_memory(const struct ash_group *group)
+{
+    return ash_group_nodes(group) == 1 && !ash_group_is_staged(group);
 }
 
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank)

@@ -37,6 +37,7 @@ extern const struct ash_opt_table ash_group_table;
 /* NULL is the group of a process that is alone: rank 0 of 1 on one node, whose barriers, reductions, gathers and
  * broadcasts return at once. */
 struct ash_group;
+struct ash_device_memory; /* infra/device_memory.h */
 
 /* In the error of a group that is over because others form the next epoch, though no rank was lost. */
 #define ASH_GROUP_FORMED_AGAIN "the group is formed again"
@@ -76,8 +77,21 @@ size_t ash_group_size(const struct ash_group *group);
 size_t ash_group_nodes(const struct ash_group *group);
 /* Ranks of the root group on this host: who shares its cores. */
 size_t ash_group_here(const struct ash_group *group);
+/* How many of those come before this process. */
+size_t ash_group_local_rank(const struct ash_group *group);
 /* Rank `rank` of the group. The strings live as long as the root group. */
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank);
+/* From now on what calls and channels of the group, and of all groups split from the same root, read and write may be
+ * in this memory, too. Values go through host memory then (collective/core/staging.h), and ranks of a node share none.
+ * NULL: it will not be, and what was allocated for it is freed; before the memory's device
+ * is closed. All ranks call it with memory of one kind, between calls. Borrowed. */
+void ash_group_set_memory(struct ash_group *group, const struct ash_device_memory *memory);
+/* Copy within this process, from and to any of the host's memory and that one. Returns 0 or -EIO. Any thread. */
+int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err);
+/* Has it memory that the host cannot touch? */
+bool ash_group_is_staged(const struct ash_group *group);
+/* Can its ranks read each other's values where they lie: on one node, in memory of the host? */
+bool ash_group_shares_memory(const struct ash_group *group);
 /* Choose algorithms by another cost model from now on. All ranks call it with the same one. */
 void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost);
 

@@ -1,5 +1,6 @@
 /* What the ranks of a group do together, by the operations of its communicator. */
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,13 @@ static int settle(struct ash_group *group, const struct call *call, int rc)
     if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
         ash_group_propagate(group, ash_local_failed_rank(group->local), first.code, first.text);
     return rc;
+}
+
+/* After a call whose values may have been staged. */
+static int finish(struct ash_group *group, const struct call *call, struct ash_staged *staged, int rc,
+                  struct ash_err *err)
+{
+    return settle(group, call, ash_staging_end(&group->root->staging, staged, rc, err));
 }
 
 /* What the recorder keeps of a call without a root. */
@@ -91,13 +99,24 @@ int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out,
     return ash_group_reduce_scatter_parts(group, &in, group->ops->even(group->comm), out, count, dtype, op, err);
 }
 
+/* Parts that a rank contributes by shares. */
+static size_t parts_of(const struct ash_group *group, const struct ash_shares *shares)
+{
+    return shares->first[group->rank + 1] - shares->first[group->rank];
+}
+
 int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
     struct call call = begin(group, reduction(ASH_FLIGHT_ALL_REDUCE, count, dtype, op));
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    struct ash_staging_io io = {parts, parts_of(group, shares), bytes, out, bytes};
+    struct ash_staged staged;
+    int rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
 
-    return settle(group, &call, call.ops->all_reduce(group->comm, parts, shares, out, count, dtype, op, err));
+    if (rc == 0) rc = call.ops->all_reduce(group->comm, staged.parts, shares, staged.out, count, dtype, op, err);
+    return finish(group, &call, &staged, rc, err);
 }
 
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
@@ -105,8 +124,13 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    struct ash_err *err)
 {
     struct call call = begin(group, reduction(ASH_FLIGHT_REDUCE_SCATTER, count, dtype, op));
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    struct ash_staging_io io = {parts, parts_of(group, shares), group->size * bytes, out, bytes};
+    struct ash_staged staged;
+    int rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
 
-    return settle(group, &call, call.ops->reduce_scatter(group->comm, parts, shares, out, count, dtype, op, err));
+    if (rc == 0) rc = call.ops->reduce_scatter(group->comm, staged.parts, shares, staged.out, count, dtype, op, err);
+    return finish(group, &call, &staged, rc, err);
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
@@ -150,32 +174,55 @@ int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *w
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
+    struct ash_staging_io io = {&in, 1, size_bytes, out, size_bytes};
+    struct ash_staged staged;
     struct call call;
+    int rc;
 
     if (group == NULL) return keep(in, out, size_bytes);
+    io.out_bytes = group->size * size_bytes;
     call = begin(group, sized(ASH_FLIGHT_ALL_GATHER, size_bytes));
-    return settle(group, &call, call.ops->all_gather(group->comm, in, out, size_bytes, err));
+    rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
+    if (rc == 0) rc = call.ops->all_gather(group->comm, staged.parts[0], staged.out, size_bytes, err);
+    return finish(group, &call, &staged, rc, err);
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
     struct ash_flight_call what = sized(ASH_FLIGHT_BROADCAST, size_bytes);
+    struct ash_staging_io io = {.out = data, .out_bytes = size_bytes};
+    const void *in = data;
+    struct ash_staged staged;
     struct call call;
+    int rc;
 
     if (group == NULL) return 0;
     what.peer = (uint32_t)root;
     call = begin(group, what);
-    return settle(group, &call, call.ops->broadcast(group->comm, data, size_bytes, root, err));
+    if (group->rank == root) io = (struct ash_staging_io){.parts = &in, .part_count = 1, .part_bytes = size_bytes};
+    rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
+    if (rc == 0 && staged.copies != NULL) data = (void *)(uintptr_t)staged.parts[0];
+    if (rc == 0 && staged.target != NULL) data = staged.out;
+    if (rc == 0) rc = call.ops->broadcast(group->comm, data, size_bytes, root, err);
+    return finish(group, &call, &staged, rc, err);
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
     struct ash_flight_call what = sized(ASH_FLIGHT_ALL_TO_ALL, 0);
+    struct ash_staging_io io = {.parts = &in, .part_count = 1, .out = out};
+    struct ash_staged staged;
+    int rc;
 
     if (group == NULL) return keep(in, out, send_bytes[0]);
-    for (size_t r = 0; r < group->size; r++)
-        what.bytes += send_bytes[r]; /* differs from rank to rank */
+    for (size_t r = 0; r < group->size; r++) {
+        io.part_bytes += send_bytes[r]; /* differs from rank to rank */
+        io.out_bytes += recv_bytes[r];
+    }
+    what.bytes = io.part_bytes;
     struct call call = begin(group, what);
-    return settle(group, &call, call.ops->all_to_all(group->comm, in, send_bytes, out, recv_bytes, err));
+    rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
+    if (rc == 0) rc = call.ops->all_to_all(group->comm, staged.parts[0], send_bytes, staged.out, recv_bytes, err);
+    return finish(group, &call, &staged, rc, err);
 }

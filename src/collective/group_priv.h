@@ -7,6 +7,7 @@
 #include "record/metrics.h"
 #include "base/node_map.h"
 #include "collective/core/coll_ops.h"
+#include "collective/core/staging.h"
 #include "record/flight.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
@@ -48,6 +49,7 @@ struct ash_group_root {
     struct ash_progress *progress;      /* NULL where all ranks are on one node */
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
     struct ash_net_address *addresses;  /* [size], of all ranks */
+    struct ash_staging staging;         /* of values in a device's memory */
     pthread_mutex_t lock;               /* of what follows */
     struct ash_group *groups;           /* all that are open, through next */
     bool lost;

@@ -288,6 +288,7 @@ static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t
         return NULL;
     }
     pthread_mutex_init(&root->lock, NULL);
+    ash_staging_init(&root->staging);
     root->opts = *opts;
     root->rank = rank;
     root->size = size;
@@ -419,6 +420,7 @@ void ash_group_root_close(struct ash_group_root *root)
     if (root->listen_fd >= 0) close(root->listen_fd);
     if (root->net_fd >= 0) close(root->net_fd);
     pthread_mutex_destroy(&root->lock);
+    ash_staging_fini(&root->staging);
     free(root->ranks_before);
     free(root->infos);
     free(root);

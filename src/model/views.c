@@ -11,7 +11,7 @@
 
 /* ---- vectors and values ------------------------------------------------------------------------------------------ */
 
-/* Of owned values float32 is there, on the device; of mapped ones the file. */
+/* Of owned values what products read is there, on the device; of mapped ones the file. */
 static void refresh_placed(struct ash_model *model, size_t index, float *copy)
 {
     const struct ash_param *param = &model->params[index];
@@ -20,19 +20,15 @@ static void refresh_placed(struct ash_model *model, size_t index, float *copy)
     int rc;
 
     if (model->values.data != NULL) {
-        const float *values = (const float *)model->values.data + param->offset;
+        const struct ash_embed_args one_row = {.table = param->data,
+                                               .dtype = param->dtype,
+                                               .cols = param->count,
+                                               .rows = 1,
+                                               .ids = (const int32_t[]){0},
+                                               .out = copy};
 
-        if (model->round_bf16)
-            exec->ops->row->round_bf16(exec, values, param->count, copy);
-        else
-            exec->ops->row->copy(exec, &(struct ash_copy_args){.rows = 1,
-                                                               .blocks = 1,
-                                                               .cols = param->count,
-                                                               .src = values,
-                                                               .src_row = param->count,
-                                                               .dst = copy,
-                                                               .dst_dtype = ASH_F32,
-                                                               .dst_row = param->count});
+        exec->ops->embed->gather(exec, &one_row);
+        if (model->round_bf16 && param->dtype == ASH_F32) exec->ops->row->round_bf16(exec, copy, param->count, copy);
         if (param->has_one) /* behind the vectors there is a 1 for each element of the widest of these */
             exec->ops->row->add(exec, copy, (const float *)model->vectors.data + model->ones_offset, param->count,
                                 copy);
@@ -74,7 +70,7 @@ void ash_model_refresh(struct ash_model *model)
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
 {
-    ash_assert(index < model->param_count && model->exec == NULL);
+    ash_assert(index < model->param_count);
     model->params[index].data = data;
     if (!model->params[index].is_matrix) refresh_vector(model, index);
 }

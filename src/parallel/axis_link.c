@@ -243,5 +243,5 @@ struct ash_axis ash_axis_link_axis(struct ash_axis_link *link, size_t message_fl
                              .size = ash_group_size(link->group),
                              .ops = &link_ops,
                              .ctx = link,
-                             .same_node = ash_group_nodes(link->group) == 1};
+                             .same_node = ash_group_shares_memory(link->group)};
 }

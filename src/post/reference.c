@@ -20,6 +20,7 @@
 #include "storage/safetensors/safetensors.h"
 #include "train/data/feed.h"
 #include "train/job/agree.h"
+#include "train/job/gpus.h"
 
 /* ---- computing --------------------------------------------------------------------------------------------------- */
 
@@ -38,10 +39,11 @@ static int start(struct frozen *frozen, const struct ash_reference_opts *opts, s
     size_t ranks_here = ash_group_here(opts->group);
     int64_t threads = job->runtime.threads;
     struct ash_backend_choice choice;
+    int rc;
 
     if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
-    ash_job_choose_backend(job, ash_group_size(opts->group), NULL, &choice);
-    return ash_backend_start(&frozen->exec, &choice, (int)threads, err);
+    rc = ash_gpus_choose(job, opts->group, NULL, &choice, err);
+    return rc < 0 ? rc : ash_backend_start(&frozen->exec, &choice, (int)threads, err);
 }
 
 static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)

@@ -144,9 +144,11 @@ static int64_t fitting_micro_batch(const struct ash_foresee_opts *opts, const st
 static void find_fix(const struct ash_foresee_opts *opts, size_t free_bytes, char fix[FIX_BYTES])
 {
     struct ash_job job = *opts->job;
-    int64_t micro = fitting_micro_batch(opts, &job, free_bytes);
+    int64_t micro;
 
     fix[0] = '\0';
+    if (opts->mesh->world != NULL) return; /* what is opened with other ranks cannot be tried by this one */
+    micro = fitting_micro_batch(opts, &job, free_bytes);
     if (micro > 0) {
         snprintf(fix, FIX_BYTES, "train.micro_batch=%lld", (long long)micro);
         return;
@@ -195,5 +197,8 @@ int ash_train_foresee_room(const struct ash_foresee_opts *opts, size_t free_byte
         "this run needs %s of GPU memory (weights, moments and gradients %s, activations and scratch %s), "
         "and %s are free: %s%s",
         say_bytes(state + rest, need), say_bytes(state, kept), say_bytes(rest, more), say_bytes(free_bytes, have),
-        fix[0] != '\0' ? "it fits with " : "it takes a larger GPU", fix);
+        fix[0] != '\0'              ? "it fits with "
+        : opts->mesh->world != NULL ? "it takes more ranks that shard it (mesh.fsdp, mesh.tp) or larger GPUs"
+                                    : "it takes a larger GPU",
+        fix);
 }

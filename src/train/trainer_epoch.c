@@ -2,10 +2,12 @@
  * live longer. */
 #include "train/trainer_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "compute/backends/backends.h"
 #include "train/foresee.h"
 #include "train/recover/shape.h"
 
@@ -22,16 +24,30 @@ static int split_spares(const struct ash_trainer *trainer, struct ash_trainer_ep
                            err);
 }
 
+/* What a rank has found goes for all: one that stops here would leave the others waiting. */
+static int share_verdict(struct ash_group *group, int rc, struct ash_err *err)
+{
+    int64_t failed = rc < 0 ? (int64_t)ash_group_rank(group) + 1 : 0;
+    int shared = ash_group_all_reduce(group, &failed, &failed, 1, ASH_COLL_I64, ASH_COLL_MAX, rc < 0 ? NULL : err);
+
+    if (rc < 0 || shared < 0 || failed == 0) return rc < 0 ? rc : shared;
+    return ash_err_set(err, -ENOMEM,
+                       "rank %lld has too little memory on its GPU: its own output says how much it needs",
+                       (long long)failed - 1);
+}
+
 /* A device's memory is taken when it is allocated, so the estimate is checked before. Part by part into *memory. */
 static int check_room(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
                       const struct ash_stages_source *source, struct ash_train_memory *memory, struct ash_err *err)
 {
     struct ash_foresee_opts opts = {
         .job = &epoch->job, .exec = &trainer->exec, .mesh = &epoch->mesh, .config = source->config};
+    int rc;
 
     if (trainer->exec.memory->host_visible || source->config->lora != NULL) return 0;
     if (trainer->exec.cuda == NULL) return ash_train_foresee(&opts, memory, err);
-    return ash_train_foresee_room(&opts, ash_backend_free_bytes(&trainer->exec), memory, err);
+    rc = ash_train_foresee_room(&opts, ash_backend_free_bytes(&trainer->exec), memory, err);
+    return epoch->group != NULL ? share_verdict(epoch->group, rc, err) : rc;
 }
 
 int ash_trainer_open_epoch(struct ash_trainer *trainer, struct ash_trainer_epoch *epoch,
@@ -112,6 +128,7 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
 {
     ash_assert(trainer->root == NULL);
     trainer->root = root;
+    if (root != NULL) ash_group_set_memory(root, ash_backend_device_memory(&trainer->exec));
     return ash_trainer_open_epoch(trainer, trainer->now, source, err);
 }
 
@@ -122,6 +139,7 @@ void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps)
     ash_trainer_drop_growth(trainer);
     ash_seals_break(&trainer->seals);
     ash_trainer_close_epoch(trainer, trainer->now, keeps);
+    if (trainer->root != NULL) ash_group_set_memory(trainer->root, NULL);
     trainer->root = NULL;
 }
 

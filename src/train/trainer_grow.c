@@ -24,8 +24,7 @@ struct ash_growth {
     struct ash_group *group;         /* all ranks; the thread's while it runs */
     const struct ash_model *outline;
     struct ash_patches have, need; /* the state: of the running mesh, and this rank's part of the larger one */
-    float *grads;                  /* of its part there, one trained patch of need after the other */
-    size_t grads_bytes;
+    struct ash_buffer grads;       /* of its part there, one trained patch of need after the other */
     struct ash_patches grads_have, grads_need; /* of the step, as patches without moments */
     pthread_mutex_t lock;                      /* of the members below */
     pthread_cond_t changed;
@@ -48,15 +47,14 @@ struct update_note {
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
-static int make_room(struct ash_growth *growth, struct ash_err *err)
+static int make_room(struct ash_growth *growth, const struct ash_memory_ops *memory, struct ash_err *err)
 {
     size_t trained = 0;
 
     for (size_t i = 0; i < growth->need.count; i++)
         if (growth->need.items[i].range.has_moments != 0) trained += (size_t)growth->need.items[i].range.count;
-    growth->grads_bytes = trained * sizeof(float) + 1;
-    growth->grads = ash_memory_host.alloc(growth->grads_bytes);
-    return growth->grads != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for the gradients of a larger mesh");
+    return ash_buffer_init(&growth->grads, memory, (trained + 1) * sizeof(float), "the gradients of a larger mesh",
+                           err);
 }
 
 int ash_trainer_open_growth(struct ash_trainer *trainer, const struct ash_job_mesh *sizes, struct ash_err *err)
@@ -78,7 +76,7 @@ int ash_trainer_open_growth(struct ash_trainer *trainer, const struct ash_job_me
     rc = ash_trainer_open_epoch(trainer, epoch, &source, err);
     if (rc == 0) rc = ash_group_split(trainer->root, 0, (int64_t)ash_group_rank(trainer->root), &growth->group, err);
     if (rc == 0) rc = ash_patches_add_stages(&growth->need, &epoch->stages, trainer->outline, false, err);
-    return rc < 0 ? rc : make_room(growth, err);
+    return rc < 0 ? rc : make_room(growth, trainer->exec.memory, err);
 }
 
 static void free_growth(struct ash_growth *growth)
@@ -88,7 +86,7 @@ static void free_growth(struct ash_growth *growth)
     ash_patches_fini(&growth->grads_have);
     ash_patches_fini(&growth->grads_need);
     ash_group_close(growth->group);
-    if (growth->grads != NULL) ash_memory_host.free(growth->grads, growth->grads_bytes);
+    ash_buffer_fini(&growth->grads);
     pthread_cond_destroy(&growth->changed);
     pthread_mutex_destroy(&growth->lock);
     free(growth);
@@ -147,7 +145,8 @@ static int wait_for_grads(void *ctx, size_t patch, struct ash_err *err)
 /* Pages of memory that is written while others wait come now. */
 static void touch_pages(const struct ash_growth *growth)
 {
-    memset(growth->grads, 0, growth->grads_bytes);
+    if (!growth->grads.memory->host_visible) return;
+    memset(growth->grads.data, 0, growth->grads.size_bytes);
     for (size_t i = 0; i < growth->need.count; i++) {
         const struct ash_patch *patch = &growth->need.items[i];
         uint16_t *bf16 = bf16_of(growth, patch);
@@ -199,7 +198,7 @@ static int list_grads(const struct ash_stages *stages, const struct ash_model *o
 /* Where they belong. */
 static int list_missing_grads(const struct ash_growth *growth, struct ash_patches *grads, struct ash_err *err)
 {
-    float *at = growth->grads;
+    float *at = growth->grads.data;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < growth->need.count; i++) {
@@ -289,7 +288,7 @@ int ash_trainer_send_growth(struct ash_trainer *trainer, struct ash_err *err)
 static void replay(struct ash_growth *growth, const struct update_note *note)
 {
     const struct ash_stages *stages = &growth->epoch->stages;
-    const float *grads = growth->grads;
+    const float *grads = growth->grads.data;
     bool is_rounded = note->is_updated != 0;
 
     for (size_t c = 0; c < stages->chunk_count; c++)

@@ -15,6 +15,7 @@
 #include "storage/namespace/attach.h"
 #include "text/tokenizer/tokenizer.h"
 #include "train/job/agree.h"
+#include "train/job/gpus.h"
 #include "train/recover/shape.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -247,7 +248,7 @@ int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_gr
         ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
         ash_agree_add_hash(&lines, "data.valid", trainer->valid.hash) < 0 ||
         ash_agree_add_hash(&lines, name, weights) < 0 ||
-        ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
+        ash_str_addf(&lines, "arithmetic %s\nmemory %s\n", trainer->arithmetic, trainer->exec.memory->name) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
     else
         rc = ash_agree_check(group, &lines, err);
@@ -264,31 +265,26 @@ static int thread_count(const struct ash_trainer *trainer, size_t here)
     return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
-/* A device is for one process so far. */
-static int check_device(const struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
-{
-    if (ranks == 1 || trainer->exec.memory->host_visible) return 0;
-    return ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
-                       trainer->exec.ops->name, ranks);
-}
-
 /* Threads and kernels. */
-static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, size_t here, struct ash_err *err)
+static int open_exec(struct ash_trainer *trainer, struct ash_group *group, size_t here, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    size_t ranks = group != NULL ? ash_group_size(group) : here;
-    int rc;
+    int rc = 0;
 
-    ash_job_choose_backend(job, ranks, trainer->parts.cpu_reason, &trainer->choice);
+    if (trainer->is_joining)
+        ash_gpus_choose_joining(job, here, &trainer->choice);
+    else
+        rc = ash_gpus_choose(job, group, trainer->parts.cpu_reason, &trainer->choice, err);
     trainer->parts.cpu_reason = NULL; /* the caller's, and reported */
+    if (rc < 0) return rc;
     rc = ash_backend_start(&trainer->exec, &trainer->choice, thread_count(trainer, here), err);
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
-    return rc < 0 ? rc : check_device(trainer, ranks, err);
+    return rc;
 }
 
 /* Everything that needs no other rank: threads, data, tokenizer. On error *trainer is for ash_trainer_close. */
-static int prepare(struct ash_trainer *trainer, const char *weights_dir, const struct ash_group *group, size_t here,
+static int prepare(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group, size_t here,
                    struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
@@ -359,7 +355,7 @@ int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struc
     int rc;
 
     if (trainer == NULL) return -ENOMEM;
-    trainer->parts.cpu_reason = "several ranks train on the CPU";
+    trainer->is_joining = true;
     rc = prepare(trainer, NULL, NULL, here, err);
     if (rc < 0) goto fail;
     rc = open_outline(trainer, trainer->from.data, err);

@@ -65,6 +65,7 @@ struct ash_trainer {
     struct ash_lr_schedule schedule;
     struct ash_guard_opts guard;
     struct ash_backend_choice choice;
+    bool is_joining; /* opened by ash_trainer_open_joining */
     struct ash_exec exec;
     struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
     struct ash_train_source train, valid;        /* valid.ops NULL: none */

@@ -58,11 +58,11 @@ void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step)
 }
 
 /* May partial sums of grains not be salvaged? In an audit, with injected faults, with an objective that reads every
- * sequence, on a device. */
+ * sequence. */
 static bool drops_grains(const struct ash_trainer *trainer)
 {
     return trainer->damages.count > 0 || trainer->wrong_notes > 0 || trainer->job->recover.audit_every > 0 ||
-           trainer->parts.objective != NULL || trainer->parts.prepare != NULL || !trainer->exec.memory->host_visible;
+           trainer->parts.objective != NULL || trainer->parts.prepare != NULL;
 }
 
 static struct standing own_standing(const struct ash_trainer *trainer)
@@ -343,7 +343,7 @@ static int choose_mesh(struct ash_trainer *trainer, const struct settled *settle
 
     if (rc < 0) return rc;
     *grows_out = settled->is_whole && ash_shape_ranks(wanted) > ash_shape_ranks(&settled->now.mesh) &&
-                 trainer->exec.memory->host_visible && trainer->parts.prepare == NULL;
+                 trainer->parts.prepare == NULL;
     trainer->now->job.mesh = *grows_out ? settled->now.mesh : *wanted;
     return 0;
 }

@@ -50,6 +50,16 @@ void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct as
 
 /* ---- on purpose -------------------------------------------------------------------------------------------------- */
 
+static void flip(const struct ash_trainer *trainer, void *at, uint32_t mask)
+{
+    const struct ash_memory_ops *memory = trainer->exec.memory;
+    uint32_t bits = 0;
+
+    if (memory->copy(&bits, at, sizeof(bits)) < 0) return; /* the device has failed: worse than this */
+    bits ^= mask;
+    memory->copy(at, &bits, sizeof(bits));
+}
+
 static bool flip_weight(struct ash_trainer *trainer, const struct ash_patches *patches, bool is_bf16)
 {
     const struct ash_patch *patch = patches->count > 0 ? &patches->items[patches->count / 2] : NULL;
@@ -59,17 +69,13 @@ static bool flip_weight(struct ash_trainer *trainer, const struct ash_patches *p
     if (patch == NULL) return false;
     at = (size_t)patch->range.count / 2;
     if (!is_bf16) {
-        uint32_t bits;
-
-        memcpy(&bits, patch->values[ASH_PATCH_WEIGHTS] + at, sizeof(bits));
-        bits ^= 1u << FLIPPED_BIT;
-        memcpy(patch->values[ASH_PATCH_WEIGHTS] + at, &bits, sizeof(bits));
+        flip(trainer, patch->values[ASH_PATCH_WEIGHTS] + at, 1u << FLIPPED_BIT);
         return true;
     }
     state = &trainer->now->stages.chunks[patch->chunk].state;
     if (state->bf16.data == NULL) return false;
     at += (size_t)(patch->values[ASH_PATCH_WEIGHTS] - ash_model_values(state->model));
-    ((uint16_t *)state->bf16.data)[at] ^= 1u;
+    flip(trainer, (uint16_t *)state->bf16.data + at / 2 * 2, at % 2 == 0 ? 1u : 1u << 16);
     return true;
 }
 

@@ -46,7 +46,28 @@ done
 try "$ASHLAR" eval --model "$SCRATCH/cpu/model" --data "$SCRATCH/valid" --backend apart
 expect 0 "evaluation on the device"
 
-# Several ranks are not for a device yet, and it says so.
-try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/two" runtime.backend=apart
-grep -q "runs one process" "$SCRATCH/err" || fail "two ranks on a device: $(cat "$SCRATCH/err")"
+# Several ranks, each with such a memory: every axis has the bits of one process.
+words="train.steps=6 train.grains=8 train.hash_every=2 train.save_every=3 model.vocab=64 model.layers=4 model.ffn=64 model.hidden=32 runtime.threads=1"
+train alone $words runtime.backend=ref
+expect 0 "one process"
+bits_of alone > "$SCRATCH/expected"
+# ranks_give PROCS [words]
+ranks_give() {
+    local procs=$1
+    shift
+    rm -rf "$SCRATCH/many"
+    try "$ASHLAR" launch --procs "$procs" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" $words runtime.backend=apart "$@"
+    expect 0 "$procs ranks on devices, $*"
+    bits_of many | cmp -s - "$SCRATCH/expected" || fail "$procs ranks on devices have other bits ($*)"
+    cmp -s "$SCRATCH/alone/checkpoints/step-000006/optimizer.safetensors" \
+        "$SCRATCH/many/checkpoints/step-000006/optimizer.safetensors" || fail "they save other moments ($*)"
+}
+ranks_give 2 mesh.dp=2
+ranks_give 2 mesh.fsdp=2 mesh.zero=1
+ranks_give 2 mesh.fsdp=2 mesh.zero=2
+ranks_give 2 mesh.fsdp=2 mesh.zero=3
+ranks_give 2 mesh.tp=2
+ranks_give 2 mesh.cp=2
+ranks_give 2 mesh.pp=2 mesh.interleave=2
+ranks_give 4 mesh.tp=2 mesh.fsdp=2 mesh.zero=3 train.recompute=full
 finish

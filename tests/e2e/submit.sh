@@ -87,8 +87,8 @@ grep -q 'have not ended in the 1 s' "$SCRATCH/hung/hung-1.out" || fail "a job th
 # What is refused at once.
 try "$ASHLAR" submit asked.yaml mesh.tp=7 --to local
 expect_error 2 "a mesh for other ranks" "tp=7"
-try "$ASHLAR" submit asked.yaml job.gpus=8 --to local
-expect_error 2 "GPUs that ranks leave idle" "job.gpus=8"
+try "$ASHLAR" submit asked.yaml job.gpus=2 job.procs=4 --to local
+expect_error 2 "more ranks than GPUs" "runtime.ranks_per_gpu=2"
 try "$ASHLAR" submit asked.yaml job.nodes=5 --to local
 expect_error 2 "more ranks than grains" "grains"
 try "$ASHLAR" submit asked.yaml job.min_nodes=5 --to local

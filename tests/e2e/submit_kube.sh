@@ -120,8 +120,8 @@ submit --dry-run --kind volcano --scheduler kueue
 expect_error 1 "Volcano's job under Kueue" "scheduled by Volcano"
 submit --dry-run job.mounts=nowhere
 expect_error 1 "a mount that is none" "CLAIM:/path"
-submit --dry-run runtime.backend=
-expect_error 2 "GPUs for several ranks" "job.gpus=8"
+submit --dry-run runtime.backend= job.procs=16
+expect_error 2 "more ranks than GPUs" "runtime.ranks_per_gpu=2"
 submit --dry-run --kind cron
 expect_error 1 "a kind that is not there" "--kind cron"
 

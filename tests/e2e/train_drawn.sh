@@ -2,11 +2,12 @@
 # Models and layouts drawn from a seed: each layout is refused with a reason, or gives the bits of one process.
 # DRAWN_SEED=7 DRAWN_LAYOUTS=1000 DRAWN_NODES=4 tests/e2e/train_drawn.sh looks further than the suite has time for,
 # also on up to four nodes, and says what it drew when bits differ (SOURCE, BUILD, ASHLAR and SCRATCH as in tests/CMakeLists.txt).
+# DRAWN_WORDS="runtime.backend=apart": on ranks whose memory the host cannot touch.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 layouts=${DRAWN_LAYOUTS:-30}
 case $BUILD in *address*) layouts=${DRAWN_LAYOUTS:-4} ;; esac
 RANDOM=${DRAWN_SEED:-1}
-same=0 refused=0 nodes=1 most_nodes=${DRAWN_NODES:-1}
+same=0 refused=0 nodes=1 most_nodes=${DRAWN_NODES:-1} words=${DRAWN_WORDS:-}
 # what is drawn
 type=llama heads=1 dim=1 group=1 hidden=1 layers=1 ffn=1 vocab=1 tied=true experts=1 grains=1 in_grain=1 seq=1 precision=fp32 clip=0
 for split in train valid; do
@@ -82,7 +83,7 @@ bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a
 
 check_layout() {
     rm -rf "$SCRATCH/many"
-    try "$ASHLAR" launch --procs "$procs" --nodes "$nodes" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" "${mesh[@]}"
+    try "$ASHLAR" launch --procs "$procs" --nodes "$nodes" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" "${mesh[@]}" $words
     if [ "$code" -eq 2 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err" && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
         refused=$((refused + 1))
     elif [ "$code" -ne 0 ]; then

@@ -28,6 +28,7 @@
 
 enum {
     SUCCESS = 0,
+    INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
@@ -172,6 +173,11 @@ CALL(cuDeviceGetName, char *name, int bytes, int device)
     snprintf(name, (size_t)bytes, "stand-in GPU");
     return fails();
 }
+CALL(cuDeviceGetUuid_v2, void *uuid, int device)
+{
+    memset(uuid, 1 + device, 16);
+    return fails();
+}
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
     (void)device;
@@ -213,6 +219,32 @@ CALL(cuCtxSetCurrent, void *context)
     if (rc == SUCCESS) current = context;
     return rc;
 }
+/* Addresses of the GPU's memory, for cuPointerGetAttribute. */
+#define PLACES_MAX 4096
+static struct {
+    uint64_t first;
+    size_t bytes;
+} places[PLACES_MAX];
+
+static void set_place(uint64_t old, uint64_t first, size_t bytes)
+{
+    size_t i = 0;
+
+    while (i + 1 < PLACES_MAX && places[i].first != old)
+        i++;
+    places[i].first = first;
+    places[i].bytes = bytes;
+}
+
+CALL(cuPointerGetAttribute, void *value, int attribute, uint64_t ptr)
+{
+    bool is_here = attribute == ASH_CUDA_POINTER_MEMORY && has_trapped; /* it does not say any more */
+
+    for (size_t i = 0; i < PLACES_MAX && !is_here; i++)
+        is_here = ptr - places[i].first < places[i].bytes;
+    *(unsigned *)value = ASH_CUDA_MEMORY_DEVICE;
+    return is_here ? fails() : INVALID_VALUE;
+}
 CALL(cuMemAlloc_v2, uint64_t *ptr, size_t bytes)
 {
     void *memory = NULL;
@@ -224,10 +256,12 @@ CALL(cuMemAlloc_v2, uint64_t *ptr, size_t bytes)
     if (rc == SUCCESS) used_bytes += memory_bytes(memory);
     if (most_bytes < used_bytes) most_bytes = used_bytes;
     *ptr = (uint64_t)(uintptr_t)memory;
+    if (rc == SUCCESS) set_place(0, *ptr, bytes);
     return rc;
 }
 CALL(cuMemFree_v2, uint64_t ptr)
 {
+    if (ptr != 0) set_place(ptr, 0, 0);
     used_bytes -= memory_bytes((void *)(uintptr_t)ptr);
     return release_memory((void *)(uintptr_t)ptr);
 }

@@ -5,8 +5,10 @@
 #define ASH_COMPUTE_APART_APART_H
 
 #include "compute/ops.h"
+#include "infra/device_memory.h"
 
 extern const struct ash_ops ash_ops_apart; /* named "apart"; bits of ref */
 extern const struct ash_memory_ops ash_memory_apart;
+extern const struct ash_device_memory ash_device_apart;
 
 #endif

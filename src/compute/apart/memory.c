@@ -131,6 +131,13 @@ static int apart_zero(void *dst, size_t size_bytes)
     return 0;
 }
 
+static bool apart_holds(const void *data)
+{
+    uintptr_t base = (uintptr_t)apart.base, at = (uintptr_t)data;
+
+    return base != 0 && at >= base && at - base < RESERVED_BYTES;
+}
+
 const struct ash_memory_ops ash_memory_apart = {.size = sizeof(ash_memory_apart),
                                                 .name = "apart",
                                                 .host_visible = false,
@@ -138,3 +145,5 @@ const struct ash_memory_ops ash_memory_apart = {.size = sizeof(ash_memory_apart)
                                                 .free = apart_free,
                                                 .copy = apart_copy,
                                                 .zero = apart_zero};
+
+const struct ash_device_memory ash_device_apart = {&ash_memory_apart, apart_holds, &ash_memory_host};

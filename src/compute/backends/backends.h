@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "compute/ops.h"
+#include "infra/device_memory.h"
 
 struct ash_backend {
     const struct ash_ops *ops;
@@ -25,12 +26,12 @@ extern const size_t ash_backend_count; /* at most ASH_BACKENDS_MAX */
 /* What is known before a backend is chosen. */
 struct ash_backend_wish {
     const char *asked;      /* a name that ash_exec_init takes; NULL: nothing was asked */
-    size_t process_count;   /* that compute together */
     const char *cpu_reason; /* why it must be the CPU where nothing was asked; NULL: it need not */
 };
 
 struct ash_backend_choice {
     const char *name;                      /* for ash_exec_init */
+    char gpu[24];                          /* "cuda:1": the GPU of name "cuda" for this process; empty: the first */
     bool is_own;                           /* nothing was asked */
     char why[ASH_BACKEND_WHY_BYTES + 128]; /* why a GPU that is here is not used, as a sentence; empty otherwise */
 };
@@ -60,6 +61,10 @@ const char *ash_backend_say_replayed(const struct ash_exec *exec, char *buf, siz
 /* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing.
  * Returns rc, or -EIO. */
 int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err);
+/* exec's memory, if the host cannot touch it; else NULL. */
+const struct ash_device_memory *ash_backend_device_memory(const struct ash_exec *exec);
+/* Enqueue a copy within exec's memory. */
+void ash_backend_copy(const struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);
 /* Copy to the host from exec's memory. Where the GPU has failed there are zeros, and ash_backend_outcome says so. */
 void ash_backend_read(const struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);
 

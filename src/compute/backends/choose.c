@@ -40,8 +40,6 @@ static bool can_use_gpu(const struct ash_backend_wish *wish, const struct ash_cu
     if (!kernels_fit(facts))
         snprintf(why, ASH_BACKEND_WHY_BYTES, "it has compute capability %d.%d, and this build's kernels are for %s",
                  facts->major, facts->minor, ash_cuda_archs);
-    else if (wish->process_count > 1)
-        snprintf(why, ASH_BACKEND_WHY_BYTES, "several ranks train on the CPU");
     else if (wish->cpu_reason != NULL)
         snprintf(why, ASH_BACKEND_WHY_BYTES, "%s", wish->cpu_reason);
     else
@@ -69,7 +67,8 @@ void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_
 int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *choice, int thread_count,
                       struct ash_err *err)
 {
-    int rc = ash_exec_init(exec, choice->name, thread_count, err);
+    const char *name = choice->gpu[0] != '\0' ? choice->gpu : choice->name;
+    int rc = ash_exec_init(exec, name, thread_count, err);
 
     /* the GPU was seen, and cannot be opened: that must not be found out from the speed */
     if (rc < 0 && choice->is_own && strcmp(choice->name, ash_ops_cuda.name) == 0)

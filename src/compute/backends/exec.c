@@ -261,3 +261,20 @@ void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes)
     }
     ash_workers_run(exec->workers, ash_div_up(size_bytes, ZERO_BYTES), 1, zero_units, &op);
 }
+
+void ash_backend_copy(const struct ash_exec *exec, void *dst, const void *src, size_t size_bytes)
+{
+    int rc = 0;
+
+    if (exec->cuda != NULL)
+        ash_cuda_copy(ash_cuda_backend_device(exec->cuda), dst, src, size_bytes);
+    else
+        rc = exec->memory->copy(dst, src, size_bytes);
+    ash_assert(rc == 0);
+}
+
+const struct ash_device_memory *ash_backend_device_memory(const struct ash_exec *exec)
+{
+    if (exec->cuda != NULL) return &ash_device_cuda;
+    return exec->memory == &ash_memory_apart ? &ash_device_apart : NULL;
+}

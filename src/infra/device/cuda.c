@@ -86,6 +86,7 @@ static void find_facts(struct ash_cuda *cuda)
 
     ash_cuda_check(cuda, driver->device_name(facts->name, sizeof(facts->name), cuda->device),
                    "asking for the GPU's name");
+    ash_cuda_check(cuda, driver->device_uuid(facts->uuid, cuda->device), "asking which GPU it is");
     ash_cuda_check(cuda, driver->device_bytes(&facts->memory_bytes, cuda->device), "asking for the GPU's memory");
     ash_cuda_check(cuda, driver->driver_version(&facts->driver_version), "asking for the driver's version");
     facts->sm_count = attribute(cuda, ASH_CUDA_ATTR_SM_COUNT);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "infra/device/tensor_map.h"
-#include "infra/memory.h"
+#include "infra/device_memory.h"
 
 struct ash_cuda;
 
@@ -20,7 +20,11 @@ struct ash_cuda_facts {
     size_t memory_bytes, shared_bytes; /* shared memory that one thread block can have */
     int sm_count, major, minor;        /* compute capability */
     int index, driver_version;         /* driver: 1000 * major + 10 * minor */
+    unsigned char uuid[16];            /* of the GPU, or of the part of it that this process sees */
 };
+
+/* How many GPUs this process sees. 0 without a driver, too. Any thread. */
+int ash_cuda_count(void);
 
 /* What GPU `index` is, without opening it. Returns 0, or -ENODEV saying why there is none. Any thread. */
 int ash_cuda_look(int index, struct ash_cuda_facts *facts_out, struct ash_err *err);
@@ -38,6 +42,8 @@ size_t ash_cuda_free_bytes(struct ash_cuda *cuda);
 extern const struct ash_memory_ops ash_memory_cuda;
 /* Host memory that the GPU reads and writes at the same addresses (pinned). */
 extern const struct ash_memory_ops ash_memory_pinned;
+/* A GPU's memory for calls between ranks. */
+extern const struct ash_device_memory ash_device_cuda;
 
 /* A program for the GPU (cubin or fatbin). Returns 0 or -EINVAL; the module lives until the GPU is closed. */
 int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, struct ash_err *err);
@@ -89,6 +95,8 @@ void ash_cuda_fetch(struct ash_cuda *cuda, unsigned index, const void *src, size
 /* Wait for that copy, and for nothing that was enqueued after it; size_bytes of it to dst. Returns 0, or -EIO with the
  * first failure. */
 int ash_cuda_fetched(struct ash_cuda *cuda, unsigned index, void *dst, size_t size_bytes, struct ash_err *err);
+/* Enqueue a copy within the GPU's memory. */
+void ash_cuda_copy(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
 /* Enqueue a copy between any memories, wait for it and all work before. Returns 0, or -EIO with the first failure. */

@@ -22,7 +22,11 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
        ASH_CUDA_FUNC_SHARED_CARVEOUT = 9,
 };
 enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
-enum { ASH_CUDA_OUT_OF_MEMORY = 2, ASH_CUDA_NOT_SUPPORTED = 801 }; /* CUDA_ERROR_... */
+enum {
+    ASH_CUDA_POINTER_MEMORY = 2,
+    ASH_CUDA_MEMORY_DEVICE = 2
+}; /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_... */
+enum { ASH_CUDA_INVALID_VALUE = 1, ASH_CUDA_OUT_OF_MEMORY = 2, ASH_CUDA_NOT_SUPPORTED = 801 }; /* CUDA_ERROR_... */
 enum { ASH_CUDA_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 enum { ASH_CUDA_MAP_BF16 = 9, ASH_CUDA_MAP_SWIZZLE_128 = 3, ASH_CUDA_MAP_L2_256 = 3 }; /* CU_TENSOR_MAP_... */
@@ -70,11 +74,13 @@ struct ash_cuda_access {
     X(device_count, "cuDeviceGetCount", (int *count_out))                                                              \
     X(device_get, "cuDeviceGet", (int *device_out, int index))                                                         \
     X(device_name, "cuDeviceGetName", (char *name, int name_bytes, int device))                                        \
+    X(device_uuid, "cuDeviceGetUuid_v2", (void *uuid, int device))                                                     \
     X(device_attribute, "cuDeviceGetAttribute", (int *value_out, int attribute, int device))                           \
     X(device_bytes, "cuDeviceTotalMem_v2", (size_t * bytes_out, int device))                                           \
     X(context_retain, "cuDevicePrimaryCtxRetain", (void **context_out, int device))                                    \
     X(context_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                   \
     X(context_use, "cuCtxSetCurrent", (void *context))                                                                 \
+    X(pointer_get, "cuPointerGetAttribute", (void *value_out, int attribute, ash_cuda_ptr ptr))                        \
     X(memory_info, "cuMemGetInfo_v2", (size_t * free_bytes_out, size_t * all_bytes_out))                               \
     X(alloc, "cuMemAlloc_v2", (ash_cuda_ptr * ptr_out, size_t size_bytes))                                             \
     X(free, "cuMemFree_v2", (ash_cuda_ptr ptr))                                                                        \

@@ -59,3 +59,15 @@ void ash_cuda_fetches_close(struct ash_cuda *cuda)
         if (cuda->fetches[i].event != NULL) cuda->driver->event_destroy(cuda->fetches[i].event);
     }
 }
+
+void ash_cuda_copy(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes)
+{
+    const struct ash_cuda_driver *driver;
+
+    if (size_bytes == 0 || cuda->has_failed) return;
+    cuda->last_is_early = false;
+    driver = ash_cuda_driver_of(cuda);
+    ash_cuda_check(cuda,
+                   driver->copy((ash_cuda_ptr)(uintptr_t)dst, (ash_cuda_ptr)(uintptr_t)src, size_bytes, cuda->stream),
+                   "copying");
+}

@@ -206,9 +206,10 @@ static const struct ash_opt runtime_opts[] = {
     {"threads", ASH_OPT_INT, RUNTIME(threads), "0", "threads of this process; 0: one per core; never changes a bit", 0,
      ASH_WORKERS_MAX, NULL},
     {"backend", ASH_OPT_STRING, RUNTIME(backend), NULL,
-     "kernels to use (ref, cpu, ...) or GPU (cuda, cuda:1); default: a GPU where one process finds one, else "
+     "kernels to use (ref, cpu, ...) or GPU (cuda, cuda:1); default: a GPU for each rank if there are as many, else "
      "the best of the processor",
      0, 0, NULL},
+    {"ranks_per_gpu", ASH_OPT_INT, RUNTIME(ranks_per_gpu), "1", "ranks of a host that may share a GPU", 1, 64, NULL},
     {"pin", ASH_OPT_CHOICE, RUNTIME(pin), "auto",
      "tie threads to cores; auto: where this process has the whole machine", 0, 0, pin_names},
     {"log_level", ASH_OPT_CHOICE, RUNTIME(log_level), "info", "lines below this level are dropped", 0, 0, level_names},

@@ -89,6 +89,7 @@ struct ash_job_runtime {
     const char *backend;
     int pin;       /* enum ash_pin */
     int log_level; /* enum ash_log_level */
+    int64_t ranks_per_gpu;
 };
 
 struct ash_job {
@@ -138,10 +139,9 @@ int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos,
 
 /* The learning rate over time, of a resolved job. */
 struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job);
-/* The device: runtime.backend, or a GPU if there is one and the job can use it. rank_count: that train together.
- * cpu_reason: why the default must be the CPU; NULL: it need not. */
-void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const char *cpu_reason,
-                            struct ash_backend_choice *choice_out);
+/* The device of a process alone: runtime.backend, or a GPU if there is one and the job can use it. cpu_reason: why the
+ * default must be the CPU; NULL: it need not. */
+void ash_job_choose_backend(const struct ash_job *job, const char *cpu_reason, struct ash_backend_choice *choice_out);
 /* Its guard. */
 struct ash_guard_opts ash_job_get_guard(const struct ash_job *job);
 /* Its passes: rows, backward, recomputation. */

@@ -220,11 +220,9 @@ struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job)
                                     .final_share = job->schedule.final_share};
 }
 
-void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const char *cpu_reason,
-                            struct ash_backend_choice *choice_out)
+void ash_job_choose_backend(const struct ash_job *job, const char *cpu_reason, struct ash_backend_choice *choice_out)
 {
-    struct ash_backend_wish wish = {
-        .asked = job->runtime.backend, .process_count = rank_count, .cpu_reason = cpu_reason};
+    struct ash_backend_wish wish = {.asked = job->runtime.backend, .cpu_reason = cpu_reason};
 
     if (job->lora.rank > 0 || job->lora.adapter != NULL) wish.cpu_reason = "adapters train on the CPU";
     if (job->train.method == ASH_METHOD_DISTILL) wish.cpu_reason = "distillation runs on the CPU";

@@ -8,6 +8,7 @@
 
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/backends/backends.h"
 
 #define COLLECT_COUNT ((size_t)1 << 24) /* values of one call */
 
@@ -97,8 +98,8 @@ static void put_parts(const struct ash_state *state, const char *name, enum ash_
         size_t last = part.first + part.count, begin = ash_max(piece.local, part.first),
                end = ash_min(piece.local + piece.count, last);
         if (begin < end)
-            memcpy(tensor + piece.full + (begin - piece.local), own + (begin - part.first),
-                   (end - begin) * sizeof(float));
+            ash_backend_read(state->exec, tensor + piece.full + (begin - piece.local), own + (begin - part.first),
+                             (end - begin) * sizeof(float));
     }
 }
 

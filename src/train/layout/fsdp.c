@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
+#include "compute/backends/backends.h"
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -136,7 +137,7 @@ int ash_fsdp_gather(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, const str
     char *own = (char *)slot->data.data + fsdp->shards->rank * bytes;
 
     ash_assert(slot->call == NULL && bytes * fsdp->shards->size <= slot->data.size_bytes);
-    memcpy(own, ash_fsdp_weights(fsdp) + unit->own.first * width, unit->own.count * width);
+    ash_backend_copy(fsdp->state->exec, own, ash_fsdp_weights(fsdp) + unit->own.first * width, unit->own.count * width);
     slot->unit = unit;
     return ash_group_all_gather_start(fsdp->group, own, slot->data.data, bytes, &slot->call, err);
 }
@@ -325,8 +326,8 @@ void ash_fsdp_store_param(struct ash_fsdp *fsdp, const struct ash_param *param, 
     struct ash_shard_part part = {0, param->count, 0};
 
     if (!ash_fsdp_prefetches(fsdp)) part = ash_shards_part_in(fsdp->shards, param, fsdp->state->own);
-    memcpy(ash_fsdp_weights(fsdp) + (param->offset + part.first) * width, (const char *)data + part.first * width,
-           part.count * width);
+    ash_backend_copy(fsdp->state->exec, ash_fsdp_weights(fsdp) + (param->offset + part.first) * width,
+                     (const char *)data + part.first * width, part.count * width);
 }
 
 /* zero 3: the slots are out of date; prefetch the first units of the next pass. */

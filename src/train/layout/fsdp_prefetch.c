@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "compute/backends/backends.h"
 
 bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp)
 {
@@ -71,7 +72,7 @@ static int wait_next(struct ash_fsdp *fsdp, struct ash_err *err)
     if (rc < 0) return rc;
     fsdp->arrived++;
     if (!is_even(fsdp, unit)) {
-        memcpy(whole, slot->data.data, unit->whole.count * width);
+        ash_backend_copy(fsdp->state->exec, whole, slot->data.data, unit->whole.count * width);
         slot->unit = NULL;
     }
     ash_fsdp_bind(fsdp, unit, whole);

@@ -101,7 +101,7 @@ static int open_sharded(struct ash_fsdp *fsdp, struct ash_err *err)
     int rc;
 
     fsdp->dense = dense_size(fsdp);
-    if (opts.group == NULL || ash_group_nodes(opts.group) > 1) opts.range_count = fsdp->shards->unit_count;
+    if (opts.group == NULL || !ash_group_shares_memory(opts.group)) opts.range_count = fsdp->shards->unit_count;
     opts.sum_size = ash_fsdp_serves_experts(fsdp) ? fsdp->dense : total;
     if (ash_fsdp_serves_experts(fsdp)) opts.unused = (struct ash_range){fsdp->dense, total - fsdp->dense};
     rc = ash_grains_init(&fsdp->sums, &opts, err);

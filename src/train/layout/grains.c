@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
+#include "compute/backends/backends.h"
 #include "train/layout/grains_priv.h"
 
 #define SHARE_FLOATS ((size_t)1024) /* shares begin on pages */
@@ -336,7 +337,7 @@ void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range r
     ash_assert(stack.depth <= taken->buffer_count);
     for (size_t d = 0; d < stack.depth; d++)
         if (parts[d] != taken->sums[d] + run.first)
-            memcpy(taken->sums[d] + run.first, parts[d], run.count * sizeof(float));
+            ash_backend_copy(exec, taken->sums[d] + run.first, parts[d], run.count * sizeof(float));
 }
 
 void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
@@ -397,10 +398,28 @@ bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range)
     return false;
 }
 
+/* Add the strands' partial sums in the order of the tree, in place, and copy the root to out. */
+static void reduce_alone(const struct ash_grains *grains, float *const *parts, size_t count, float *out)
+{
+    const struct ash_tree *tree = &grains->shares.tree;
+    struct ash_exec *exec = grains->opts.exec;
+    size_t size = grains->opts.sum_size, depth = 0;
+    float *sums[ASH_TREE_PARTS_MAX];
+
+    ash_assert(count == tree->part_count);
+    for (size_t i = 0; i < count; i++) {
+        sums[depth++] = parts[i];
+        for (size_t join = 0; join < tree->joins[i]; join++, depth--)
+            exec->ops->row->add(exec, sums[depth - 2], sums[depth - 1], size, sums[depth - 2]);
+    }
+    if (out != sums[0]) ash_backend_copy(exec, out, sums[0], size * sizeof(*out));
+}
+
 int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const void *parts[ASH_TREE_PARTS_MAX];
+    float *sums[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
     if (grains->request_count > 0) {
@@ -420,13 +439,11 @@ int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err
                                            ASH_COLL_SUM, err);
     for (size_t strand = 0; strand < opts->strand_count; strand++)
         for (size_t i = 0; i < grains->strands[strand].stack.depth; i++)
-            parts[count++] = grains->strands[strand].sums[i];
+            parts[count] = sums[count] = grains->strands[strand].sums[i], count++;
     if (out == NULL) out = ash_grains_sum(grains);
     if (opts->group != NULL)
         return ash_group_all_reduce_parts(opts->group, parts, &grains->shares, out, opts->sum_size, ASH_COLL_F32,
                                           ASH_COLL_SUM, err);
-    ash_assert(count == grains->shares.tree.part_count);
-    if (count > 1 || out != parts[0])
-        ash_coll_reduce(ASH_COLL_F32, ASH_COLL_SUM, &grains->shares.tree, parts, opts->sum_size, out);
+    reduce_alone(grains, sums, count, out);
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/backends/backends.h"
 
 static size_t rank_of(const struct ash_grains *grains)
 {
@@ -87,7 +88,8 @@ void ash_grains_take_kept(struct ash_grains *grains)
     while (grains->taken < grains->kept.count &&
            grains->kept.spans[grains->taken].first == ash_grains_next(strand, &strand->stack)) {
         ash_assert(strand->stack.depth < strand->buffer_count);
-        memcpy(strand->sums[strand->stack.depth], grains->values[grains->taken], size * sizeof(float));
+        ash_backend_copy(grains->opts.exec, strand->sums[strand->stack.depth], grains->values[grains->taken],
+                         size * sizeof(float));
         ash_grains_push(&strand->stack, grains->kept.spans[grains->taken++]);
         ash_grains_add_on_top(grains, strand, &strand->stack, (struct ash_range){0, size});
     }

@@ -97,11 +97,12 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
                            err);
 }
 
-/* Teams of `ranks` neighbours whose ranks are all on one node: the same number on all ranks. */
+/* Teams of `ranks` neighbours who can share memory, all on one node: the same number on all ranks. */
 static size_t count_node_teams(const struct ash_mesh *mesh, size_t ranks)
 {
     size_t split = SIZE_MAX, count = ash_group_size(mesh->world) / ranks;
 
+    if (mesh->is_device) return 0;
     for (size_t r = 0; r < ash_group_size(mesh->world); r++) {
         size_t node = ash_group_get_member(mesh->world, r).node_index,
                first = ash_group_get_member(mesh->world, r / ranks * ranks).node_index;
@@ -122,7 +123,7 @@ static void find_shared(struct ash_mesh *mesh)
            whole = count_node_teams(mesh, tp);
 
     mesh->has_tp_peers = tp > 1 && whole > 0;
-    mesh->shares_state = whole == 0 || whole == ranks / tp;
+    mesh->shares_state = !mesh->is_device && (whole == 0 || whole == ranks / tp);
     mesh->shares_gradients =
         mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2 && count_node_teams(mesh, team) == ranks / team;
 }
@@ -169,7 +170,8 @@ static int find_tp_cp(struct ash_mesh *mesh, struct ash_err *err)
     if (mesh->size[ASH_MESH_TP] == 1 || mesh->size[ASH_MESH_CP] == 1) return 0;
     rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->tp_cp, err);
     if (rc < 0) return rc;
-    if (ash_group_nodes(mesh->tp_cp) == 1) return ash_axis_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
+    if (ash_group_shares_memory(mesh->tp_cp))
+        return ash_axis_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
     ash_group_close(mesh->tp_cp);
     mesh->tp_cp = NULL;
     return 0;
@@ -223,6 +225,7 @@ int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct 
         rank /= mesh->size[a];
     }
     if (world == NULL) return 0;
+    mesh->is_device = ash_group_is_staged(world);
     rc = open_groups(mesh, err);
     if (rc < 0) ash_mesh_close(mesh);
     return rc;
@@ -308,14 +311,14 @@ struct ash_group *ash_mesh_node_shard_group(const struct ash_mesh *mesh)
 {
     struct ash_group *fsdp = mesh->groups[ASH_MESH_FSDP];
 
-    return mesh->zero > 0 && mesh->shares_state && ash_group_nodes(fsdp) == 1 ? fsdp : NULL;
+    return mesh->zero > 0 && mesh->shares_state && ash_group_shares_memory(fsdp) ? fsdp : NULL;
 }
 
 struct ash_group *ash_mesh_tp_peers(const struct ash_mesh *mesh)
 {
     struct ash_group *tp = mesh->groups[ASH_MESH_TP];
 
-    return tp != NULL && ash_group_nodes(tp) == 1 ? tp : NULL;
+    return tp != NULL && ash_group_shares_memory(tp) ? tp : NULL;
 }
 
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)

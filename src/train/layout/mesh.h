@@ -43,6 +43,7 @@ struct ash_mesh {
     struct ash_group *ep_node_group;
     struct ash_axis_link ep_link;
     struct ash_axis ep_axis;
+    bool is_device;         /* are values in memory that the host cannot touch? Then ranks share none */
     bool shares_state;      /* may ranks of a node have one copy of state or weights? The same for all */
     bool has_tp_peers;      /* has any rank of the mesh peers of tp on its node (ash_mesh_tp_peers)? */
     bool shares_gradients;  /* see ash_mesh_shares_gradients */

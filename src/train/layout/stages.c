@@ -151,7 +151,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
                                    .strand_count = 1,
                                    .sum_size = size,
                                    .leaf_size = ash_model_grad_size(model),
-                                   .in_windows = true};
+                                   .in_windows = !mesh->is_device};
     int rc = list_wanted(stages, stage, err);
 
     if (rc < 0) return rc;

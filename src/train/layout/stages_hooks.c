@@ -102,7 +102,7 @@ int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *s
     bool is_alone = mesh->data == NULL && mesh->world != NULL && mesh->size[ASH_MESH_CP] == 1;
 
     stage->overlap_reduce = mesh->zero < 2 && (is_alone ? stages->job->recover.copies > 0
-                                                        : mesh->data != NULL && ash_group_nodes(mesh->data) > 1);
+                                                        : mesh->data != NULL && !ash_group_shares_memory(mesh->data));
     stage->is_leader = ash_mesh_is_leader(stages->mesh);
     if (!stage->overlap_reduce) return 0;
     stage->reduce_started = calloc(stage->state.shards->unit_count, sizeof(*stage->reduce_started));

@@ -48,21 +48,20 @@ static bool has_holder(const struct ash_copies_map *map, size_t rank)
 }
 
 /* Room for a copy of these ranges. */
-static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *ranges, size_t count,
-                     struct ash_err *err)
+static int open_copy(struct ash_held_copy *copy, const struct ash_memory_ops *memory,
+                     const struct ash_patch_range *ranges, size_t count, struct ash_err *err)
 {
-    size_t elements = 0;
+    size_t elements = 1; /* so that there is an address */
     float *at;
-    int rc = 0;
+    int rc;
 
     for (size_t i = 0; i < count; i++) {
         elements += (size_t)ranges[i].count * (ranges[i].has_moments != 0 ? ASH_PATCH_KINDS : 1);
         if (ranges[i].has_moments != 0) copy->trained += (size_t)ranges[i].count;
     }
-    copy->bytes = (elements + copy->trained) * sizeof(float);
-    copy->memory = at = ash_memory_host.alloc(copy->bytes + sizeof(float)); /* huge pages: quick to fill and to free */
-    if (at == NULL)
-        return ash_err_set(err, -ENOMEM, "out of memory for a copy of %zu bytes (recover.copies)", copy->bytes);
+    rc = ash_buffer_init(&copy->memory, memory, (elements + copy->trained) * sizeof(float),
+                         "a copy of another rank's state (recover.copies)", err);
+    at = copy->memory.data;
     for (size_t i = 0; rc == 0 && i < count; i++) {
         struct ash_patch patch = {.range = ranges[i]};
 
@@ -92,7 +91,7 @@ static int open_held(struct ash_copies *copies, const struct ash_patch_range *ra
             copies->held_count++;
             copy->owner = r;
             copy->turn = k;
-            rc = open_copy(copy, ranges + r * most, (size_t)counts[r], err);
+            rc = open_copy(copy, copies->exec->memory, ranges + r * most, (size_t)counts[r], err);
             if (rc < 0) return rc;
         }
     return 0;
@@ -142,6 +141,7 @@ int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, 
         some = some || has_holder(&copies->map, r);
     if (rc < 0 || !some) return rc;
     copies->group = mesh->world;
+    copies->exec = stages->exec;
     rank = ash_group_rank(mesh->world);
     rc = ash_patches_add_stages(&copies->own, stages, outline, false, err);
     if (rc == 0) rc = share_lists(copies, err);
@@ -191,7 +191,7 @@ static void close_copy(struct ash_held_copy *copy)
 {
     ash_patches_fini(&copy->patches);
     free(copy->messages.items);
-    if (copy->memory != NULL) ash_memory_host.free(copy->memory, copy->bytes + sizeof(float));
+    ash_buffer_fini(&copy->memory);
 }
 
 void ash_copies_drop_empty(struct ash_copies *copies)
@@ -235,7 +235,7 @@ size_t ash_copies_bytes(const struct ash_copies *copies)
     size_t bytes = copies->scattered_count * sizeof(float);
 
     for (size_t i = 0; i < copies->held_count; i++)
-        bytes += copies->held[i].bytes;
+        bytes += copies->held[i].memory.size_bytes;
     return bytes;
 }
 

@@ -42,17 +42,18 @@ struct ash_copies_messages {
 struct ash_held_copy {
     size_t owner, turn;         /* whose, and which of its copies: the turn-th */
     struct ash_patches patches; /* all that the owner updates, and constants */
-    float *memory;              /* values and gradients of all patches */
+    struct ash_buffer memory;   /* values and gradients of all patches, where the state is */
     float *grads;               /* [trained]: of the trained ones, in their order */
     struct ash_copies_messages messages;
-    size_t trained, bytes;
+    size_t trained;
     bool has_values; /* taken over, or given */
 };
 
 struct ash_copies {
     struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or without copies */
     struct ash_copies_map map;
-    struct ash_held_copy *held; /* [held_count] */
+    const struct ash_exec *exec; /* in whose memory state and copies are; borrowed */
+    struct ash_held_copy *held;  /* [held_count] */
     size_t held_count;
     struct ash_patches own; /* of this rank: the source of the sent gradients */
     struct ash_copies_messages messages;

@@ -8,22 +8,34 @@
 #include "base/hash.h"
 
 /* A hash of each patch, in order. */
-static void hash_patches(const struct ash_patches *patches, uint64_t *hashes)
+static int hash_patches(const struct ash_exec *exec, const struct ash_patches *patches, uint64_t *hashes,
+                        struct ash_err *err)
 {
-    for (size_t i = 0; i < patches->count; i++) {
+    struct ash_buffer room = {0};
+    const void *values = patches;
+
+    for (size_t i = 0; values != NULL && i < patches->count; i++) {
         const struct ash_patch *patch = &patches->items[i];
+        size_t bytes = (size_t)patch->range.count * sizeof(float);
 
         hashes[i] = 0;
-        for (size_t kind = 0; kind < ASH_PATCH_KINDS && patch->values[kind] != NULL; kind++)
-            hashes[i] = ash_hash_bytes(patch->values[kind], (size_t)patch->range.count * sizeof(float), hashes[i]);
+        for (size_t kind = 0; kind < ASH_PATCH_KINDS && patch->values[kind] != NULL; kind++) {
+            values = ash_patches_read(exec, patch->values[kind], bytes, &room, err);
+            if (values == NULL) break;
+            hashes[i] = ash_hash_bytes(values, bytes, hashes[i]);
+        }
     }
+    ash_buffer_fini(&room);
+    return values != NULL ? 0 : -EIO;
 }
 
 /* Compare one copy with its owner's hashes [copy->patches.count]. */
 static int compare(const struct ash_copies *copies, const struct ash_held_copy *copy, const uint64_t *theirs,
                    uint64_t *mine, const struct ash_model *outline, struct ash_err *err)
 {
-    hash_patches(&copy->patches, mine);
+    int rc = hash_patches(copies->exec, &copy->patches, mine, err);
+
+    if (rc < 0) return rc;
     for (size_t i = 0; i < copy->patches.count; i++) {
         const struct ash_patch_range *range = &copy->patches.items[i].range;
 
@@ -75,10 +87,8 @@ int ash_copies_check(struct ash_copies *copies, const struct ash_stages *stages,
     all = calloc(ranks * most + 1, sizeof(*all));
     rc = mine != NULL && all != NULL ? ash_patches_add_stages(&own, stages, outline, false, err)
                                      : ash_err_set(err, -ENOMEM, "out of memory for the hashes of %zu ranks", ranks);
-    if (rc == 0) {
-        hash_patches(&own, mine);
-        rc = ash_group_all_gather(copies->group, mine, all, most * sizeof(*mine), err);
-    }
+    if (rc == 0) rc = hash_patches(copies->exec, &own, mine, err);
+    if (rc == 0) rc = ash_group_all_gather(copies->group, mine, all, most * sizeof(*mine), err);
     for (size_t i = 0; rc == 0 && differ.code == 0 && i < copies->held_count; i++)
         compare(copies, &copies->held[i], all + copies->held[i].owner * most, mine, outline, &differ);
     if (rc == 0) rc = share_error(copies->group, &differ, err);

@@ -156,7 +156,7 @@ static const float *find(const struct ash_copies *copies, const struct ash_stage
         if (patch->range.has_moments == 0) continue;
         from = is_over ? stages->chunks[patch->chunk].grads + range.first : ash_stages_sum(stages, patch->chunk, range);
         if (from == NULL) return NULL;
-        memcpy(at, from, range.count * sizeof(float));
+        if (ash_group_copy(copies->group, at, from, range.count * sizeof(float), NULL) < 0) return NULL;
         at += range.count;
     }
     return copies->scattered + message->first;

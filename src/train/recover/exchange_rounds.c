@@ -54,18 +54,20 @@ struct values {
     const struct ash_patch_range *range;
     size_t patch; /* here that has them; SIZE_MAX: not found yet */
     const void *kinds[ASH_PATCH_KINDS];
+    int rc; /* of put */
+    struct ash_err *err;
 };
 
 /* A patch here that needs them. */
 static void put(void *ctx, const struct ash_range_entry *entry)
 {
-    const struct values *values = ctx;
+    struct values *values = ctx;
     const struct ash_patch *to = &values->exchange->need->items[entry->id];
 
-    for (size_t kind = 0; kind < kinds_of(values->range); kind++)
+    for (size_t kind = 0; values->rc == 0 && kind < kinds_of(values->range); kind++)
         if (place_of(to, values->range, kind) != values->kinds[kind])
-            memcpy(place_of(to, values->range, kind), values->kinds[kind],
-                   (size_t)values->range->count * sizeof(float));
+            values->rc = ash_group_copy(values->exchange->group, place_of(to, values->range, kind), values->kinds[kind],
+                                        (size_t)values->range->count * sizeof(float), values->err);
 }
 
 /* A patch here that has them. Several may: what all ranks of tp have is in a rank's own part and in its copy of
@@ -83,7 +85,7 @@ static int find_values(const struct ash_exchange *exchange, const struct ash_pat
 {
     int rc = 0;
 
-    *values = (struct values){.exchange = exchange, .range = range, .patch = SIZE_MAX};
+    *values = (struct values){.exchange = exchange, .range = range, .patch = SIZE_MAX, .err = err};
     ash_range_index_find(&exchange->have_index, range, get, values);
     ash_assert(values->patch != SIZE_MAX);
     if (exchange->gate != NULL) rc = exchange->gate->wait(exchange->gate->ctx, values->patch, err);
@@ -98,8 +100,9 @@ static int copy_own(const struct ash_exchange *exchange, const struct ash_patch_
     struct values values;
     int rc = find_values(exchange, range, &values, err);
 
-    if (rc == 0) ash_range_index_find(&exchange->need_index, range, put, &values);
-    return rc;
+    if (rc < 0) return rc;
+    ash_range_index_find(&exchange->need_index, range, put, &values);
+    return values.rc;
 }
 
 /* ---- sends and receives of a round------------------------------------------------------------------------------- */
@@ -239,10 +242,10 @@ static int send_blocks(const struct mover *mover, size_t round, struct ash_err *
             rc = copy_own(exchange, &move->range, err);
         else
             rc = find_values(exchange, &move->range, &values, err);
+        for (size_t kind = 0; rc == 0 && move->to != exchange->rank && kind < kinds_of(&move->range);
+             kind++, mover->at[move->to] += bytes)
+            rc = ash_group_copy(exchange->group, mover->at[move->to], values.kinds[kind], bytes, err);
         if (rc < 0) return rc;
-        if (move->to == exchange->rank) continue;
-        for (size_t kind = 0; kind < kinds_of(&move->range); kind++, mover->at[move->to] += bytes)
-            memcpy(mover->at[move->to], values.kinds[kind], bytes);
     }
     return post_blocks(mover, round, err);
 }
@@ -280,12 +283,13 @@ static int receive_blocks(const struct mover *mover, size_t round, struct ash_er
     for (size_t i = mover->rounds[round]; i < mover->rounds[round + 1]; i++) {
         const struct ash_move *move = &exchange->moves[i];
         size_t bytes = (size_t)move->range.count * sizeof(float);
-        struct values values = {.exchange = exchange, .range = &move->range};
+        struct values values = {.exchange = exchange, .range = &move->range, .err = err};
 
         if (move->to != exchange->rank || move->from == exchange->rank || mover->at[move->from] == NULL) continue;
         for (size_t kind = 0; kind < kinds_of(&move->range); kind++, mover->at[move->from] += bytes)
             values.kinds[kind] = mover->at[move->from];
         ash_range_index_find(&exchange->need_index, &move->range, put, &values);
+        if (values.rc < 0) return values.rc;
     }
     for (size_t r = 0; r < exchange->ranks; r++)
         if (mover->recv[r] > 0) ash_channel_release(mover->from[r]);

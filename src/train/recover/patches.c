@@ -122,6 +122,23 @@ int ash_patches_add_sums(struct ash_patches *patches, const struct ash_stage *st
     return rc;
 }
 
+const void *ash_patches_read(const struct ash_exec *exec, const void *values, size_t size_bytes,
+                             struct ash_buffer *room, struct ash_err *err)
+{
+    int rc;
+
+    if (exec->memory->host_visible) return values;
+    if (room->size_bytes < size_bytes) {
+        ash_buffer_fini(room);
+        rc = ash_buffer_init(room, &ash_memory_host, size_bytes, "values that are read", err);
+        if (rc < 0) return NULL;
+    }
+    rc = exec->memory->copy(room->data, values, size_bytes);
+    if (rc == 0) return room->data;
+    ash_err_set(err, rc, "cannot read the memory of '%s'", exec->memory->name);
+    return NULL;
+}
+
 size_t ash_patch_bytes(const struct ash_patch_range *range)
 {
     return (size_t)range->count * sizeof(float) * (range->has_moments != 0 ? ASH_PATCH_KINDS : 1);

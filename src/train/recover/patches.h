@@ -45,6 +45,10 @@ int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages 
  * counted from first_param on, so that one list can have several sums. Returns 0 or -ENOMEM. */
 int ash_patches_add_sums(struct ash_patches *patches, const struct ash_stage *stage, const struct ash_model *outline,
                          float *sums, size_t first_param, struct ash_err *err);
+/* Values of a patch for the host to read: themselves, or if it cannot read those, a copy in *room, which grows. Returns
+ * NULL if there is no memory or the copy fails: err says why. */
+const void *ash_patches_read(const struct ash_exec *exec, const void *values, size_t size_bytes,
+                             struct ash_buffer *room, struct ash_err *err);
 /* Bytes of elements of a range, with its moments. */
 size_t ash_patch_bytes(const struct ash_patch_range *range);
 

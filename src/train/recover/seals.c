@@ -42,16 +42,25 @@ static const uint16_t *bf16_of(const struct ash_stages *stages, const struct ash
     return ash_state_bf16_of(state, patch->values[ASH_PATCH_WEIGHTS]);
 }
 
-/* stages: NULL for a copy of another rank's part. */
-static struct ash_seal seal_of(const struct ash_stages *stages, const struct ash_patch *patch)
+/* Of patch i: an own one, or a copy of another rank's. */
+static int seal_patch(const struct ash_seals *seals, struct ash_buffer *room, size_t i, const struct ash_stages *stages,
+                      struct ash_seal *seal_out, struct ash_err *err)
 {
-    const uint16_t *bf16 = stages != NULL ? bf16_of(stages, patch) : NULL;
-    struct ash_seal seal = {0};
+    const struct ash_patch *patch = &seals->patches.items[i];
+    const uint16_t *bf16 = i < seals->own ? bf16_of(stages, patch) : NULL;
+    size_t count = (size_t)patch->range.count;
 
-    for (size_t kind = 0; kind < ASH_PATCH_KINDS && patch->values[kind] != NULL; kind++)
-        seal.sums[kind] = sum_of(patch->values[kind], (size_t)patch->range.count * sizeof(float));
-    if (bf16 != NULL) seal.sums[ASH_PATCH_KINDS] = sum_of(bf16, (size_t)patch->range.count * sizeof(*bf16));
-    return seal;
+    memset(seal_out, 0, sizeof(*seal_out));
+    for (size_t kind = 0; kind <= ASH_PATCH_KINDS; kind++) {
+        const void *from = kind < ASH_PATCH_KINDS ? (const void *)patch->values[kind] : bf16, *values;
+        size_t bytes = count * (kind < ASH_PATCH_KINDS ? sizeof(float) : sizeof(*bf16));
+
+        if (from == NULL) continue;
+        values = ash_patches_read(stages->exec, from, bytes, room, err);
+        if (values == NULL) return -EIO;
+        seal_out->sums[kind] = sum_of(values, bytes);
+    }
+    return 0;
 }
 
 static int list_all(struct ash_seals *seals, const struct ash_stages *stages, const struct ash_copies *copies,
@@ -75,15 +84,17 @@ static int list_all(struct ash_seals *seals, const struct ash_stages *stages, co
 int ash_seals_make(struct ash_seals *seals, const struct ash_stages *stages, const struct ash_copies *copies,
                    const struct ash_model *outline, struct ash_err *err)
 {
+    struct ash_buffer room = {0};
     int rc;
 
     seals->is_made = false;
     rc = list_all(seals, stages, copies, outline, err);
     if (rc < 0) return rc;
-    for (size_t i = 0; i < seals->patches.count; i++)
-        seals->sums[i] = seal_of(i < seals->own ? stages : NULL, &seals->patches.items[i]);
-    seals->is_made = true;
-    return 0;
+    for (size_t i = 0; rc == 0 && i < seals->patches.count; i++)
+        rc = seal_patch(seals, &room, i, stages, &seals->sums[i], err);
+    ash_buffer_fini(&room);
+    seals->is_made = rc == 0;
+    return rc;
 }
 
 /* ---- damage ------------------------------------------------------------------------------------------------------ */
@@ -107,21 +118,25 @@ static int name_damage(const struct ash_patch_range *range, size_t kind, bool is
 int ash_seals_check(const struct ash_seals *seals, const struct ash_stages *stages, const struct ash_model *outline,
                     struct ash_damages *damages, struct ash_err *err)
 {
-    int rc = 0;
+    struct ash_buffer room = {0};
+    int rc = 0, failed = 0;
 
-    for (size_t i = 0; seals->is_made && i < seals->patches.count; i++) {
+    for (size_t i = 0; seals->is_made && failed == 0 && i < seals->patches.count; i++) {
         const struct ash_patch *patch = &seals->patches.items[i];
         bool is_copy = i >= seals->own;
-        struct ash_seal now = seal_of(is_copy ? NULL : stages, patch);
+        struct ash_seal now;
         size_t kind = 0;
 
+        failed = seal_patch(seals, &room, i, stages, &now, err);
+        if (failed < 0) continue;
         while (kind <= ASH_PATCH_KINDS && now.sums[kind] == seals->sums[i].sums[kind])
             kind++;
         if (kind > ASH_PATCH_KINDS) continue;
         if (kind < ASH_PATCH_KINDS) add_damage(damages, &patch->range, is_copy);
         if (rc == 0) rc = name_damage(&patch->range, kind, is_copy, outline, err);
     }
-    return rc;
+    ash_buffer_fini(&room);
+    return failed < 0 ? failed : rc;
 }
 
 static bool overlaps(const struct ash_patch_range *a, const struct ash_patch_range *b)
