@@ -81,10 +81,10 @@ size_t ash_group_here(const struct ash_group *group);
 size_t ash_group_local_rank(const struct ash_group *group);
 /* Rank `rank` of the group. The strings live as long as the root group. */
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank);
-/* From now on what calls and channels of the group, and of all groups split from the same root, read and write may be
- * in this memory, too. Values go through host memory then (collective/core/staging.h), and ranks of a node share none.
- * NULL: it will not be, and what was allocated for it is freed; before the memory's device
- * is closed. All ranks call it with memory of one kind, between calls. Borrowed. */
+/* From now on the values of calls and channels, in the group and in all groups split from the same root, may be in this
+ * memory, too. They go through host memory then (collective/core/staging.h), and ranks of a node share none. NULL: no
+ * more, and blocks of host memory are freed; before the memory's device is closed. All ranks call it with memory of one
+ * kind, between calls. Borrowed. */
 void ash_group_set_memory(struct ash_group *group, const struct ash_device_memory *memory);
 /* Copy within this process, from and to any of the host's memory and that one. Returns 0 or -EIO. Any thread. */
 int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err);

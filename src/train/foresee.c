@@ -147,7 +147,7 @@ static void find_fix(const struct ash_foresee_opts *opts, size_t free_bytes, cha
     int64_t micro;
 
     fix[0] = '\0';
-    if (opts->mesh->world != NULL) return; /* what is opened with other ranks cannot be tried by this one */
+    if (opts->mesh->world != NULL) return; /* a rank alone cannot open groups of others to try them */
     micro = fitting_micro_batch(opts, &job, free_bytes);
     if (micro > 0) {
         snprintf(fix, FIX_BYTES, "train.micro_batch=%lld", (long long)micro);

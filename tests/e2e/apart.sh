@@ -70,4 +70,20 @@ ranks_give 2 mesh.tp=2
 ranks_give 2 mesh.cp=2
 ranks_give 2 mesh.pp=2 mesh.interleave=2
 ranks_give 4 mesh.tp=2 mesh.fsdp=2 mesh.zero=3 train.recompute=full
+
+# A rank of three is killed and comes back, and one leaves: the others go on with the bits of one process.
+"$ASHLAR" launch --procs 3 --restarts 3 train "$SCRATCH/job.yaml" --out "$SCRATCH/faults" $endless mesh.fsdp=3 mesh.zero=3 \
+    runtime.threads=1 runtime.backend=apart > "$SCRATCH/faults.out" 2> "$SCRATCH/faults.err" < /dev/null &
+launcher=$!
+says() { grep -q -- "$1" "$SCRATCH/faults.err"; }
+wait_for "some steps" grep -qs '"step":10,' "$SCRATCH/faults/log.jsonl"
+kill -9 "$(pgrep -P $launcher | sed -n 2p)"
+wait_for "one that comes back" says '1 process joins; 3 ranks continue from step [0-9]* as fsdp=3'
+kill -TERM "$(pgrep -P $launcher | sed -n 1p)"
+wait_for "what the others do" says '1 rank leaves; 2 ranks continue from step [0-9]* as fsdp=2'
+kill -TERM $launcher
+wait $launcher
+same "told to stop" 75 $?
+check_bits faults runtime.backend=ref
+grep -q '"lost_steps": 0' "$SCRATCH/faults/ledger.json" || fail "steps are lost: $(cat "$SCRATCH/faults/ledger.json")"
 finish
