@@ -87,6 +87,7 @@ static void add_param(struct ash_model *model, const struct ash_param *base, con
     if (part->cut < 0) param->run_count = 0;
     param->is_counted = part->cut >= 0 || model->slice.tp_rank == 0;
     param->is_adapter = strcmp(suffix, A_NAME) == 0 || strcmp(suffix, B_NAME) == 0;
+    if (param->is_adapter) param->is_transposed = false; /* factors are [out, in] whatever their base is */
     param->is_trained = true;
     param->data = NULL;
     param->dtype = ASH_F32;

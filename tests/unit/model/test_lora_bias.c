@@ -1,5 +1,5 @@
 /* Biases that are trained with adapters: gradients are those of training the whole model, PEFT's names in the file,
- * what PEFT leaves out, and merging. */
+ * what PEFT leaves out, and merging; and gradients of factors. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -89,6 +89,29 @@ static float *gradients(struct fixture *f, struct ash_model *model)
     return sums;
 }
 
+/* While B is 0, its gradient is A's product with that of the base's matrix, which GPT-2 stores [in, out]. */
+static void check_factor(const struct fixture *f, int32_t b, const float *adapted, const float *whole)
+{
+    const struct ash_param *up = &f->adapted->params[b], *down = up - 1, *same;
+    const float *a = (const float *)f->adapted->values.data + down->offset;
+    size_t rank = down->dims[0], in = down->dims[1], out = up->dims[0];
+    char name[96];
+
+    ash_lora_base_name(up, name);
+    snprintf(strstr(name, ".lora_B"), sizeof(".weight"), ".weight");
+    same = ash_model_find(f->whole, name);
+    assert_non_null(same);
+    for (size_t o = 0; o < out; o++)
+        for (size_t r = 0; r < rank; r++) {
+            double sum = 0, found = (double)adapted[up->grad_offset + o * rank + r];
+
+            for (size_t i = 0; i < in; i++)
+                sum += (double)whole[same->grad_offset + i * out + o] * (double)a[r * in + i];
+            sum *= 2; /* alpha / rank */
+            if (fabs(found - sum) > 1e-4 * (fabs(sum) + 1e-3)) fail_msg("%s: %g instead of %g", up->name, found, sum);
+        }
+}
+
 /* New adapters add nothing, so biases have the gradients, to the bit, that they have without adapters. */
 static size_t compare_gradients(struct fixture *f)
 {
@@ -99,7 +122,10 @@ static size_t compare_gradients(struct fixture *f)
         const struct ash_param *param = &f->adapted->params[i], *same;
         char name[96];
 
-        if (param->is_adapter) continue;
+        if (param->is_adapter) {
+            if (strstr(param->name, ".lora_B") != NULL) check_factor(f, (int32_t)i, adapted, whole);
+            continue;
+        }
         ash_lora_base_name(param, name);
         same = ash_model_find(f->whole, name);
         assert_non_null(same);
