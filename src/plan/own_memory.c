@@ -35,12 +35,14 @@ static double activation_bytes(const struct ash_shape *s, const struct ash_own_r
 {
     double rows = run->micro_batch * run->seq_tokens, kept, shared, width;
     double a = s->heads * s->head_dim, q = a + 2 * s->kv_heads * s->head_dim, w = s->gated ? 3 : 2;
-    double piece = fmin(rows, fmax(PIECE_ROWS_MIN, floor(PIECE_BYTES / (FLOAT_BYTES * s->vocab))));
+    double most = fmax(PIECE_ROWS_MIN, floor(PIECE_BYTES / (FLOAT_BYTES * s->vocab)));
+    double piece = PIECE_ROWS_MIN * ceil(rows / ceil(rows / most) / PIECE_ROWS_MIN);
+    double back;
 
     row_floats(s, run->recompute, &kept, &shared);
     width = s->dense_layers > 0 ? s->ffn : s->choices * s->expert_ffn + s->shared_ffn;
-    return FLOAT_BYTES * rows * (s->layers * kept + shared + 5 * s->hidden + a + q + w * width) +
-           FLOAT_BYTES * piece * s->vocab;
+    back = rows * (shared + a + q + w * width); /* logits lie in the same place, before */
+    return FLOAT_BYTES * (rows * (s->layers * kept + 5 * s->hidden) + fmax(back, piece * s->vocab));
 }
 
 bool ash_own_memory_of(const struct ash_shape *shape, const struct ash_own_run *run, struct ash_own_memory *memory_out)
