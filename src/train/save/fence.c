@@ -54,14 +54,14 @@ int ash_fence_check(const struct ash_fence *fence, struct ash_err *err)
     if (fd < 0 && (errno != ENOENT || !is_folder_there(fence->path))) return 0;
     if (fd < 0)
         return ash_err_set(err, -ESTALE,
-                           "%s is gone: the run's folder was moved or removed while it ran; the run ends; its "
-                           "checkpoints are in the moved folder",
+                           "%s is gone: the run's folder was moved or removed, or the run has continued without this "
+                           "process, or is over; this process ends and leaves checkpoints alone",
                            fence->path);
     got = pread(fd, text, WORD_BYTES, 0);
     close(fd);
     if (got < 0 || (got == WORD_BYTES && strtoull(text, NULL, 16) == fence->word)) return 0;
     return ash_err_set(err, -ESTALE,
-                       "%s is not this process's any more: the run has continued without it, or is over, and its "
-                       "checkpoints are left alone",
+                       "%s is another process's now: the run has continued without this process, or is over; this "
+                       "process ends and leaves checkpoints alone",
                        fence->path);
 }

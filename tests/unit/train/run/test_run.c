@@ -607,7 +607,7 @@ static void test_a_process_that_was_left_behind_harms_nothing(void **state)
         expect_refusal(&(struct run_setup){.dir = dirs[i],
                                            .settings = SETTINGS("train.save_every=1", "train.keep=0"),
                                            .on_step = sleep_while_others_go_on},
-                       -ESTALE, "the run has continued without it");
+                       -ESTALE, "the run has continued without this process");
         if (inner_rc < 0) fail_msg("%s", inner_err.text);
         assert_whole(&newer, dirs[i]);
         assert_int_equal(count_checkpoints(dirs[i]), STEPS);
