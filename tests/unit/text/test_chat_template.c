@@ -212,7 +212,7 @@ static void test_syntax_errors(void **state)
         {"{% set 3 = 4 %}", "a name is missing"},
         {"{% break %}", "belong into a loop"},
         {"{{ }}", "a value is missing"},
-        {"{{ a b }}", "continues"},
+        {"{{ a b }}", "the expression should end here"},
         {"{{ a | }}", "a filter's name"},
         {"{{ a is }}", "a test's name"},
         {"{{ a. }}", "after '.'"},
