@@ -53,7 +53,7 @@ static void start_all(struct ash_member *member)
     struct ash_view *view = meeting->proposed;
     bool is_in = ash_view_find(view, member->opts.id) != SIZE_MAX;
 
-    ash_assert(view != NULL && meeting->answered_count == view->size); /* all have accepted */
+    ash_assert(meeting->answered_count == view->size); /* all have accepted */
     ash_member_release_leavers(member);
     member->meeting = NULL;
     member->starting = meeting;

@@ -398,17 +398,17 @@ bool ash_grains_has_sum(const struct ash_grains *grains, struct ash_range range)
     return false;
 }
 
-/* Add the strands' partial sums in the order of the tree, in place, and copy the root to out. */
-static void reduce_alone(const struct ash_grains *grains, float *const *parts, size_t count, float *out)
+/* Add the strands' partial sums in the order of the tree, in place, and copy the root to out. The list of them becomes
+ * the stack: it holds no more than were read. */
+static void reduce_alone(const struct ash_grains *grains, float **sums, size_t count, float *out)
 {
     const struct ash_tree *tree = &grains->shares.tree;
     struct ash_exec *exec = grains->opts.exec;
     size_t size = grains->opts.sum_size, depth = 0;
-    float *sums[ASH_TREE_PARTS_MAX];
 
     ash_assert(count == tree->part_count);
     for (size_t i = 0; i < count; i++) {
-        sums[depth++] = parts[i];
+        sums[depth++] = sums[i];
         for (size_t join = 0; join < tree->joins[i]; join++, depth--)
             exec->ops->row->add(exec, sums[depth - 2], sums[depth - 1], size, sums[depth - 2]);
     }

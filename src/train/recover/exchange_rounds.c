@@ -235,15 +235,16 @@ static int send_blocks(const struct mover *mover, size_t round, struct ash_err *
         const struct ash_move *move = &exchange->moves[i];
         size_t bytes = (size_t)move->range.count * sizeof(float);
         struct values values;
-        int rc = 0;
+        int rc;
 
         if (move->from != exchange->rank) continue;
-        if (move->to == exchange->rank)
+        if (move->to == exchange->rank) {
             rc = copy_own(exchange, &move->range, err);
-        else
-            rc = find_values(exchange, &move->range, &values, err);
-        for (size_t kind = 0; rc == 0 && move->to != exchange->rank && kind < kinds_of(&move->range);
-             kind++, mover->at[move->to] += bytes)
+            if (rc < 0) return rc;
+            continue;
+        }
+        rc = find_values(exchange, &move->range, &values, err);
+        for (size_t kind = 0; rc == 0 && kind < kinds_of(&move->range); kind++, mover->at[move->to] += bytes)
             rc = ash_group_copy(exchange->group, mover->at[move->to], values.kinds[kind], bytes, err);
         if (rc < 0) return rc;
     }
