@@ -47,7 +47,7 @@ launcher=$!
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/cut/log.jsonl"
 victim=$(pgrep -P $launcher | tail -n 1)
 nsenter -t "$victim" -n ip link set eth0 down
-wait_for "the name of the silent rank" grep -q 'silent for.*continue from step' "$SCRATCH/cut.err"
+wait_for "the name of the silent rank" grep -q 'silent for.*1 rank continues from step' "$SCRATCH/cut.err"
 wait_for "why the other side ends" grep -q 'may continue\|went on without this process' "$SCRATCH/cut.err" || cat "$SCRATCH/cut.err"
 stop_run cut
 wait $launcher
