@@ -261,6 +261,17 @@ static int pass_over(struct reader *reader)
     }
 }
 
+/* Does the current event set a removed setting to the value that always holds now? Job files of older runs do. */
+static bool is_removed(const struct reader *reader)
+{
+    static const char *const removed[][2] = {{"runtime.mode", "exact"}};
+
+    if (reader->event.type != YAML_SCALAR_EVENT || scalar(reader) == NULL) return false;
+    for (size_t i = 0; i < sizeof(removed) / sizeof(removed[0]); i++)
+        if (ash_opts_same_key(reader->path, removed[i][0]) && strcmp(scalar(reader), removed[i][1]) == 0) return true;
+    return false;
+}
+
 /* The value of a key that is not a setting: a section with a map below, or a mistake. reader->path is "...key". */
 static int read_section(struct reader *reader, size_t key_line, int depth)
 {
@@ -274,6 +285,7 @@ static int read_section(struct reader *reader, size_t key_line, int depth)
         reader->path[length] = '\0';
         if (ash_opts_is_passed(reader->opts, reader->path)) return pass_over(reader);
         if (reader->event.type == YAML_MAPPING_START_EVENT) return unknown_section(reader, reader->path, key_line);
+        if (is_removed(reader)) return 0;
         snprintf(where, sizeof(where), "%.200s:%zu", reader->name, key_line);
         return ash_opts_unknown(reader->opts, reader->path, where, reader->err);
     }

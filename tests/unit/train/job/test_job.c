@@ -209,6 +209,32 @@ static void test_a_misspelt_key_is_answered_with_the_right_one(void **state)
     assert_non_null(strstr(err.text, "'train.steps'"));
 }
 
+/* Every job file written before the setting was removed has it. */
+static void test_removed_settings(void **state)
+{
+    struct tiny tiny;
+    struct ash_job again;
+    struct ash_opts *opts = NULL;
+    char text[1 << 16], *printed = NULL, *runtime = NULL;
+
+    (void)state;
+    tiny_open(&tiny, SETTINGS("runtime.threads=3"));
+    assert_int_equal(ash_job_print(&tiny.job, &printed, &err), 0);
+    runtime = strstr(printed, "\nruntime:\n");
+    assert_non_null(runtime);
+    snprintf(text, sizeof(text), "%.*s\nruntime:\n  mode: exact\n%s", (int)(runtime - printed), printed,
+             runtime + strlen("\nruntime:\n"));
+    if (ash_job_parse(text, strlen(text), "old", &again, &opts, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(again.runtime.threads, 3);
+    assert_int_equal(ash_job_compare(&tiny.job, &again, &err), 0);
+    ash_opts_close(opts);
+    memcpy(strstr(text, "exact"), "other", strlen("other"));
+    assert_int_equal(ash_job_parse(text, strlen(text), "old", &again, &opts, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "there is no setting 'runtime.mode'"));
+    free(printed);
+    tiny_close(&tiny);
+}
+
 static void test_every_type_gives_a_config(void **state)
 {
     (void)state;
@@ -266,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_a_resume_may_change_what_changes_no_bit),
         cmocka_unit_test(test_yaml_and_back),
         cmocka_unit_test(test_a_misspelt_key_is_answered_with_the_right_one),
+        cmocka_unit_test(test_removed_settings),
         cmocka_unit_test(test_every_type_gives_a_config),
     };
     return cmocka_run_group_tests(tests, tiny_setup, scratch_close);
