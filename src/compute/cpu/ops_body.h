@@ -35,7 +35,7 @@
     {                                                                                                                  \
         .name = NAME, .reference = REFERENCE, .matrix = MATRIX, .embed = &vec_embed, .norm = &vec_norm,                \
         .rope = &vec_rope, .attn = &vec_attn, .act = &vec_act, .row = &vec_row, .loss = &vec_loss,                     \
-        .route = &ash_ref_route, .optim = &vec_optim, .family = &ash_ref_family,                                       \
+        .route = &ash_ref_route, .optim = &vec_optim, .family = &ash_ref_family, .sample = &ash_cpu_sample             \
     }
 
 #endif
