@@ -333,7 +333,6 @@ template <int DIM> static __device__ inline void load_positions(struct part<DIM>
 template <int DIM, class Sums> static __device__ inline void end_steps(struct part<DIM> *part, Sums begin)
 {
     if (SUMS_LATE<DIM>) {
-        load_positions<DIM>(part);
         begin_turn(part->group);
         wgmma_fence();
         begin();
@@ -342,7 +341,6 @@ template <int DIM, class Sums> static __device__ inline void end_steps(struct pa
     }
     wgmma_wait();
     part->at.leave_before(&part->shared->ring);
-    if (!SUMS_LATE<DIM>) load_positions<DIM>(part);
 }
 
 #define PAIRS 4 /* of two columns of a row, and of those half a head further, that are written at once */
@@ -379,7 +377,7 @@ static __device__ inline void put_rounded(const struct part<DIM> &part, size_t c
     for (int at = 0; at < DIM / 16 * 2; at += PAIRS) {
         int half = at / (DIM / 16), first = at % (DIM / 16), r = part.row + half * 8;
         uint16_t *to = args.rounded + (size_t)(part.work.row + r) * args.rounded_stride + column + first * 8 + t;
-        size_t angles = (size_t)part.positions[half] * (DIM / 2) + first * 8 + t;
+        size_t angles = is_turned && r < part.work.count ? (size_t)args.positions[part.work.row + r] * (DIM / 2) + first * 8 + t : 0;
         float2 low[PAIRS], high[PAIRS];
 
         if (r >= part.work.count) continue;
@@ -628,6 +626,7 @@ template <int DIM> static __device__ inline void attend_keys(struct part<DIM> *p
         b = b + 1 < part->work.end ? b + 1 : part->work.begin;
     }
     end_steps<DIM>(part, [&]() { own.begin(); });
+    if (!SUMS_LATE<DIM>) part->work = part->shared->work; /* which nothing had registers for */
     wgmma_take<DIM>(own.dk);
     wgmma_take<DIM>(own.dv);
     if (part->args.rounded != NULL) {

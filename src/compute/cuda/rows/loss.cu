@@ -100,7 +100,7 @@ static __device__ inline void sum_row(const struct ash_loss_part &part, const fl
 }
 
 /* A block per row. */
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct ash_loss_part part)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, 4) cross_entropy(struct ash_loss_part part)
 {
     size_t r = blockIdx.x;
     int32_t target = part.targets[r];
