@@ -42,6 +42,7 @@ struct ash_model {
     struct ash_buffer placed;      /* mapped weights, copied there: see place.c */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
     size_t ones_offset;            /* in vectors: of ones, as many as the widest norm whose weight has_one */
+    size_t zero_offset;            /* in vectors: of a 0, as a float and as the number of a row */
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */

@@ -24,7 +24,7 @@ static void refresh_placed(struct ash_model *model, size_t index, float *copy)
                                                .dtype = param->dtype,
                                                .cols = param->count,
                                                .rows = 1,
-                                               .ids = (const int32_t[]){0},
+                                               .ids = (const int32_t *)model->vectors.data + model->zero_offset,
                                                .out = copy};
 
         exec->ops->embed->gather(exec, &one_row);
@@ -180,10 +180,14 @@ int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
         if (model->params[i].has_one) ones = ash_max(ones, model->params[i].count);
     }
     model->ones_offset = total;
-    rc = ash_buffer_init(&model->vectors, &ash_memory_host, (total + ones) * sizeof(float), "norms and biases", err);
-    for (size_t i = 0; rc == 0 && i < ones; i++)
+    model->zero_offset = total + ones;
+    rc =
+        ash_buffer_init(&model->vectors, &ash_memory_host, (total + ones + 1) * sizeof(float), "norms and biases", err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < ones; i++)
         ((float *)model->vectors.data)[total + i] = 1;
-    return rc;
+    ((float *)model->vectors.data)[model->zero_offset] = 0;
+    return 0;
 }
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "emulate/emulator.h"
 extern "C" {
 #include "standin/kernels.h"
@@ -54,12 +55,37 @@ static int run_or_record(std::function<int()> run)
     return 0;
 }
 
+/* Is it an address of the host's own memory? Not if its lower half is a small number, whose upper half is padding. */
+static bool is_of_host(uintptr_t word)
+{
+    unsigned char is_resident;
+    uintptr_t page = word & ~(uintptr_t)4095;
+
+    return (uint32_t)word >= 65536 && !emu_memory_holds(word) && mincore((void *)page, 1, &is_resident) == 0;
+}
+
+/* A GPU cannot follow a pointer to the host's memory, but kernels can here. */
+static bool has_host_pointer(const struct emu_kernel *kernel, const void *args)
+{
+    for (size_t at = 0; at + sizeof(uintptr_t) <= kernel->args_bytes; at += sizeof(uintptr_t)) {
+        uintptr_t word;
+
+        memcpy(&word, (const char *)args + at, sizeof(word));
+        if (!is_of_host(word)) continue;
+        fprintf(stderr, "emulator: %s: the pointer at byte %zu of its arguments is to memory of the host\n",
+                kernel->name, at);
+        return true;
+    }
+    return false;
+}
+
 static int launch(const struct ash_cuda_launch_config *config, void *of, void **args)
 {
     struct function function = *(struct function *)of;
     struct emu_grid grid = {{config->grid_x, config->grid_y, config->grid_z},
                             config->block_x * config->block_y * config->block_z,
                             config->shared_bytes};
+    if (has_host_pointer(function.kernel, args[0])) return -1;
     /* Arguments may have structs at borders of 64 bytes. */
     std::shared_ptr<void> copy(aligned_alloc(128, (function.kernel->args_bytes + 127) / 128 * 128), free);
 

@@ -231,6 +231,8 @@ void emu_free(void *ptr);
 size_t emu_alloc_bytes(void *ptr);
 void emu_memory_add(const void *base, size_t size_bytes);
 void emu_memory_remove(const void *base);
+/* Is it in such memory, or right behind? */
+bool emu_memory_holds(uintptr_t address);
 void emu_check_memory(const void *at, size_t size_bytes, const char *name);
 
 /* barrier.cpp */

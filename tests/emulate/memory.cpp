@@ -26,6 +26,14 @@ void emu_memory_remove(const void *base)
     blocks.erase((uintptr_t)base);
 }
 
+bool emu_memory_holds(uintptr_t address)
+{
+    std::lock_guard<std::mutex> lock(mutex);
+    auto after = blocks.upper_bound(address);
+
+    return after != blocks.begin() && address - std::prev(after)->first <= std::prev(after)->second;
+}
+
 static size_t pages_of(size_t size_bytes)
 {
     return (size_bytes + ALIGN - 1 + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;

@@ -71,6 +71,7 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
         .root2 = sqrtf(args->correction2),
     };
 
+    op.args.ranges = NULL; /* the host's: kernels have op.ranges */
     for (size_t r = 0; r < args->range_count;) {
         struct table table;
 
