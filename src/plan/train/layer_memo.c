@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACES_LOG2 12       /* a search asks for some hundred layers */
-#define COMMON_PLACES_LOG2 9 /* and for some ten of what they have in common */
+#define PLACES_LOG2 13        /* a search asks for a thousand layers */
+#define COMMON_PLACES_LOG2 11 /* and for some hundred of what they have in common */
 #define HASH_FACTOR 0x9e3779b1u
 #define HASH_BITS 32
 
