@@ -1,16 +1,26 @@
 #!/usr/bin/env bash
 # Answers come at once: a search of every layout of a trillion parameters on 4,096 GPUs within 1 s of one core, every other answer of the
-# planner within 0.2 s. Processor time in user mode, the best of three, twice as much allowed: other tests share the caches.
+# planner within 0.2 s. Processor time in user mode, the best of three, twice as much allowed. A core that shares its units and caches with
+# other tests is slower: the time counts as that of a core on which this shell counts to 100,000 in 0.2 s.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 grep -q '^ASHLAR_SANITIZE:[A-Z]*=.' "$BUILD/CMakeCache.txt" && { echo "skipped: sanitizers take their time"; exit 77; }
 
 TIMEFORMAT=%U
+user_ms() { # command...
+    local seconds
+    seconds=$( { time "$@" > /dev/null 2> "$SCRATCH/err"; } 2>&1)
+    echo $((10#${seconds/./}))
+}
+count() { local i; for ((i = 0; i < 100000; i++)); do :; done; }
 within() { # milliseconds, command...
-    local limit=$1 best=100000 ms seconds
+    local limit=$1 best=100000 ms core
     shift
     for _ in 1 2 3; do
-        seconds=$( { time "$ASHLAR" "$@" > /dev/null 2> "$SCRATCH/err"; } 2>&1)
-        ms=$((10#${seconds/./}))
+        ms=$(user_ms "$ASHLAR" "$@")
+        if [ "$ms" -gt "$limit" ]; then
+            core=$(user_ms count)
+            [ "$core" -le 200 ] || ms=$((ms * 200 / core))
+        fi
         [ "$ms" -ge "$best" ] || best=$ms
         [ "$best" -gt "$limit" ] || break
     done
