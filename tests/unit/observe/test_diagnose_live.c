@@ -67,7 +67,7 @@ static struct ash_diagnose *diagnose;
 
 static int setup(void **state)
 {
-    const struct ash_keys_opts keys_opts = {0};
+    static const struct ash_keys_opts keys_opts; /* the keys go on reading it */
     struct ash_http_opts opts = ash_http_defaults();
     struct ash_err err = {0};
 
