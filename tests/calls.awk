@@ -58,7 +58,7 @@ function declare(text,    name) {
     if (is_header && (name = function_in(text)) != "") declared[name] = file
 }
 
-# Edges: from the file of a use to each file that defines the name (a stub may be another).
+# Edges: from the file of a use to each file that defines the name (one for builds without a library may be another).
 function connect(   key, part, n, i, to) {
     for (key in used) {
         split(key, part, SUBSEP)

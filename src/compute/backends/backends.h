@@ -51,7 +51,7 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
 /* Is a library tried on every new shape of a bf16 product? */
 bool ash_backend_has_library(const struct ash_exec *exec);
-/* Lines of an operand that are drawn for that, of so many of so many k. */
+/* How many of an operand's count lines are drawn for that; each has k values. */
 size_t ash_backend_tried(size_t count, size_t k);
 /* ash_exec_step_begin for the forward or the backward pass of a batch that trains: its documents follow each other from
  * row 0 on. shape tells it from others with other ops, or other places. End it with ash_exec_step_end. */

@@ -24,7 +24,7 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
 /* Does it have cuBLASLt? */
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
-/* Lines of an operand that are drawn where the library is tried, of so many of so many k. */
+/* How many of an operand's count lines are drawn where the library is tried; each has k values. */
 size_t ash_cuda_backend_tried(size_t count, size_t k);
 /* What a GPU needs: "no", with a reason where there is one, or what was found. */
 struct ash_cuda_parts {

@@ -338,7 +338,7 @@ static __device__ inline void add_weights(float scale2, struct shared<DIM, HEADS
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Zeros in lines of keys that nobody sees: what lies there may be infinite. Returns whether there are any. */
+/* Zeros in lines of keys that no row sees: what lies there may be infinite. Returns whether there are any. */
 template <int DIM>
 static __device__ inline void clear_unseen(const struct unit &unit, int piece, unsigned char *values)
 {

@@ -15,7 +15,7 @@
 #define CORNER ((size_t)512)            /* rows and columns by which a stored algorithm is checked */
 #define ROUNDS 5                        /* timed products of an algorithm */
 #define TRIAL_BYTES ((size_t)512 << 20) /* of one operand that is drawn */
-#define TRIAL_LINES ((size_t)2048)      /* but at least so many: tiles for all multiprocessors */
+#define TRIAL_LINES ((size_t)2048)      /* but at least these: tiles for all multiprocessors */
 #define TRIAL_LINES_STEP ((size_t)256)
 
 /* A shape, and how the library computes it with our bits. */

@@ -22,7 +22,7 @@ typedef void (*ash_cuda_own_gemm)(struct ash_exec *exec, const struct ash_cuda_g
 bool ash_cuda_library_knows(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, ash_cuda_own_gemm own);
 /* Enqueue a product that it knows. On false the library could not, and knows it no longer. */
 bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
-/* Lines of an operand that are drawn, of so many of so many k. */
+/* How many of an operand's count lines are drawn; each has k values. */
 size_t ash_cuda_library_tried(size_t count, size_t k);
 
 #endif
