@@ -60,9 +60,9 @@ has_ended() { ! pgrep -f "out $SCRATCH/long" > "$SCRATCH/out"; }
 wait_for "the end of its processes" has_ended
 
 # Its time is over: it is told before that, saves, says 75, and continues when it is submitted again.
-try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=timed job.out="$SCRATCH/timed" job.time=62s job.notice=60s --wait
+try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=timed job.out="$SCRATCH/timed" job.time=66s job.notice=60s --wait
 expect 75 "a job whose time is over"
-grep -q 'the time of job timed-1 (62s) ends in 60s' "$SCRATCH/timed/timed-1.out" && grep -q 'saved at step' "$SCRATCH/timed/timed-1.out" ||
+grep -q 'the time of job timed-1 (66s) ends in 60s' "$SCRATCH/timed/timed-1.out" && grep -q 'saved at step' "$SCRATCH/timed/timed-1.out" ||
     fail "what it says: $(tail -n 5 "$SCRATCH/timed/timed-1.out")"
 try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=timed job.out="$SCRATCH/timed"
 wait_for "the resume" grep -qs 'resumed *at step' "$SCRATCH/timed/timed-2.out"

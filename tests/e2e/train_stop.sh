@@ -39,7 +39,7 @@ for signal in TERM INT; do
 done
 
 # A rank under `ashlar launch` is stopped for good (or hangs): the others finish without it, and it is killed after the grace.
-ASHLAR_GROUP_SILENT_TIMEOUT=1 "$ASHLAR" launch --procs 2 --grace 0.5 train "$SCRATCH/job.yaml" --out "$SCRATCH/hung" $endless > "$SCRATCH/out" 2> "$SCRATCH/err" &
+ASHLAR_GROUP_SILENT_TIMEOUT=3 "$ASHLAR" launch --procs 2 --grace 0.5 train "$SCRATCH/job.yaml" --out "$SCRATCH/hung" $endless > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hung/log.jsonl"
 kill -STOP "$(pgrep -P $launcher | tail -n 1)"
@@ -112,7 +112,8 @@ expect_error 1 "members that launch did not make" "mine/.ashlar-members" "choose
 (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 1)) RANK=0
     exec "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/alone") > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
 first=$!
-sleep 0.5
+listens() { grep -qsi "$(printf ':%04X 00000000' $((port + 1)))" /proc/net/tcp /proc/net/tcp6; }
+wait_for "a rank that waits for others" listens
 kill -TERM $first
 code=0
 wait $first || code=$?

@@ -10,7 +10,7 @@
 
 #define FABRIC_RANKS_MAX 8
 #define PATIENCE_NS RANKS_PATIENCE_NS
-#define HANG_S 60 /* a rank that takes longer has failed */
+#define HANG_S 150 /* a rank that takes longer has failed */
 /* A check inside a rank: says where it failed and returns from the caller. */
 #define CHECK(condition)                                                                                               \
     if (!(condition)) return fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition), 1

@@ -288,4 +288,37 @@ static inline void check_signal(const struct signal_case *test)
     assert_null(wrong);
 }
 
+/* One job in which ranks wait in vain for one that lives but does not come. Returns the error, or NULL. */
+static inline const char *try_late(const struct job *job, size_t late)
+{
+    static char text[ASH_ERR_TEXT_BYTES + 128];
+    struct shared *shared = start(job);
+    const char *wrong = NULL;
+    char name[32];
+
+    snprintf(name, sizeof(name), "for rank %zu", late);
+    assert_int_equal(finish(job, shared, SIZE_MAX), 0);
+    for (size_t r = 0; r < job->size && wrong == NULL; r++) {
+        if (r == late || (shared->code[r] == -ETIMEDOUT && strstr(shared->text[r], name) != NULL)) continue;
+        snprintf(text, sizeof(text), "rank %zu ends with %d: %s", r, shared->code[r], shared->text[r]);
+        wrong = text;
+    }
+    end(shared);
+    return wrong;
+}
+
+/* All ranks but the late one must name it after job.call_s. On a busy machine another rank may be late as well: each try
+ * waits five times as long. */
+static inline void check_late(struct job job, size_t late)
+{
+    const char *wrong = try_late(&job, late);
+
+    for (int i = 1; i < SIGNAL_TRIES && wrong != NULL; i++) {
+        print_message("after %g s: %s\n", job.call_s, wrong);
+        job.call_s *= 5;
+        wrong = try_late(&job, late);
+    }
+    assert_null(wrong);
+}
+
 #endif

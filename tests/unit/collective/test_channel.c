@@ -260,20 +260,36 @@ static int go_wrong(struct ash_group *group, struct shared *shared, const void *
     return 0;
 }
 
-static void wrong_case(enum wrong wrong, double call_s, int code, const char *const *words, size_t first)
+/* Returns how many ranks from `first` on end with another code or leave out one of the words. */
+static int try_wrong(enum wrong wrong, double call_s, int code, const char *const *words, size_t first)
 {
     struct job job = {.size = 3, .silent_s = PATIENCE_S, .call_s = call_s, .run = go_wrong, .arg = &wrong};
     struct shared *shared = start(&job);
+    int bad = 0;
 
     assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
     for (size_t r = first; r < 3; r++) {
+        bool is_right = shared->code[r] == code;
+
         if (wrong == LATE_RECEIVER && r == 1) continue;
-        assert_int_equal(shared->code[r], code);
         for (size_t w = 0; words[w] != NULL; w++)
-            if (strstr(shared->text[r], words[w]) == NULL)
-                fail_msg("case %d, rank %zu says: %s", (int)wrong, r, shared->text[r]);
+            is_right = is_right && strstr(shared->text[r], words[w]) != NULL;
+        if (is_right) continue;
+        print_message("case %d, rank %zu ends with %d: %s\n", (int)wrong, r, shared->code[r], shared->text[r]);
+        bad++;
     }
     end(shared);
+    return bad;
+}
+
+/* A busy machine may hold up another rank for longer than call_s: more tries, each with five times the limit. */
+static void wrong_case(enum wrong wrong, double call_s, int code, const char *const *words, size_t first)
+{
+    int bad = try_wrong(wrong, call_s, code, words, first);
+
+    for (call_s *= 5; bad > 0 && call_s < PATIENCE_S; call_s *= 5)
+        bad = try_wrong(wrong, call_s, code, words, first);
+    assert_int_equal(bad, 0);
 }
 
 static void test_wrong(void **state)
@@ -281,7 +297,7 @@ static void test_wrong(void **state)
     (void)state;
     wrong_case(OTHER_SIZE, PATIENCE_S, -EPROTO, (const char *const[]){"rank 0", "40 bytes", "expects 41", NULL}, 0);
     wrong_case(OTHER_SLOTS, PATIENCE_S, -EPROTO, (const char *const[]){"rank 0", "rank 1", "slots", NULL}, 0);
-    wrong_case(LATE_SENDER, 0.5, -ETIMEDOUT, (const char *const[]){"rank 1 has waited 0.", "for rank 0", NULL}, 1);
+    wrong_case(LATE_SENDER, 0.5, -ETIMEDOUT, (const char *const[]){"rank 1 has waited", "for rank 0", NULL}, 1);
     wrong_case(LATE_RECEIVER, 0.5, -ETIMEDOUT, (const char *const[]){"rank 0 has waited", "rank 1", "message 3", NULL},
                0);
     wrong_case(ABORTED, PATIENCE_S, -ECONNRESET, (const char *const[]){"its roof leaks", NULL}, 0);

@@ -195,16 +195,8 @@ static int linger(struct ash_group *group, struct shared *shared, const void *ar
 
 static void test_late(void **state)
 {
-    struct job job = {.size = 3, .silent_s = 20, .call_s = 0.4, .run = linger};
-    struct shared *shared = start(&job);
-
     (void)state;
-    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-    for (size_t r = 0; r < 2; r++) {
-        assert_int_equal(shared->code[r], -ETIMEDOUT);
-        assert_non_null(strstr(shared->text[r], "for rank 2"));
-    }
-    end(shared);
+    check_late((struct job){.size = 3, .silent_s = 20, .call_s = 0.4, .run = linger}, 2);
 }
 
 int main(void)

@@ -76,23 +76,15 @@ static void test_late(void **state)
     } cases[] = {{"aabb", ASH_NET_HIERARCHICAL, 100000}, {"aaab", ASH_NET_HIERARCHICAL, 3}, {"aabb", ASH_NET_FLAT, 3}};
 
     (void)state;
-    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-        struct job job = {.size = 4,
-                          .silent_s = 20,
-                          .call_s = 0.4,
-                          .run = linger,
-                          .arg = &cases[c].count,
-                          .nodes = cases[c].nodes,
-                          .algorithm = cases[c].algorithm};
-        struct shared *shared = start(&job);
-
-        assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-        for (size_t r = 0; r < 3; r++) {
-            assert_int_equal(shared->code[r], -ETIMEDOUT);
-            expect_text(shared, r, "for rank 3");
-        }
-        end(shared);
-    }
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+        check_late((struct job){.size = 4,
+                                .silent_s = 20,
+                                .call_s = 0.4,
+                                .run = linger,
+                                .arg = &cases[c].count,
+                                .nodes = cases[c].nodes,
+                                .algorithm = cases[c].algorithm},
+                   3);
 }
 
 /* After some calls, ranks 2 and 3 (a node of their own) or rank 3 alone do something else than the others. */
