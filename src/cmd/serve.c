@@ -222,6 +222,7 @@ static int open_http(struct server *server, struct ash_err *err)
     opts.client_connections_max = (size_t)flags->max_connections_per_client;
     opts.body_bytes_max = (size_t)flags->max_body_bytes;
     opts.workers = (size_t)flags->threads_http;
+    opts.slow_workers = (opts.workers + 1) / 2;
     opts.header_seconds = flags->header_seconds;
     opts.body_seconds = flags->body_seconds;
     opts.stall_seconds = flags->stall_seconds;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
 
@@ -101,6 +102,28 @@ static void run_handler(void *ctx)
     ash_http_exchange_put(exchange);
 }
 
+/* Queue the handler. The exchange is kept until it has run. */
+static void post_handler(struct ash_http_exchange *exchange, struct ash_http_workers *workers)
+{
+    ash_http_exchange_get(exchange);
+    if (ash_http_workers_post(workers, run_handler, exchange) == 0) return;
+    ash_http_exchange_put(exchange);
+    ash_http_exchange_gone(exchange);
+}
+
+bool ash_http_may_defer(const struct ash_http_exchange *exchange)
+{
+    return exchange->http != NULL && exchange->http->opts.slow_workers > 0 && !exchange->is_deferred;
+}
+
+void ash_http_defer(struct ash_http_exchange *exchange)
+{
+    ash_assert(ash_http_may_defer(exchange));
+    atomic_fetch_add(&exchange->http->deferred, 1);
+    exchange->is_deferred = true; /* before the queue's lock: the slow worker sees it */
+    post_handler(exchange, &exchange->http->slow_workers);
+}
+
 /* Hand the request to a worker, with the connection suspended. */
 static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
 {
@@ -113,10 +136,7 @@ static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
     if (!is_gone) ash_http_suspend(exchange);
     pthread_mutex_unlock(&exchange->lock);
     if (is_gone) return MHD_NO;
-    ash_http_exchange_get(exchange);
-    if (ash_http_workers_post(&exchange->http->workers, run_handler, exchange) == 0) return MHD_YES;
-    ash_http_exchange_put(exchange);
-    ash_http_exchange_gone(exchange);
+    post_handler(exchange, &exchange->http->workers);
     return MHD_YES;
 }
 

@@ -35,6 +35,7 @@ struct ash_http_opts {
     const char *host; /* an IPv4 or IPv6 address, or localhost */
     int port;         /* 0: any */
     size_t connections_max, body_bytes_max, workers;
+    size_t slow_workers;              /* threads for deferred handlers; 0: there are none */
     size_t client_connections_max;    /* of one address; 0: three quarters of all, of this machine all */
     double header_seconds;            /* for the request's first byte to the end of its header */
     double body_seconds;              /* for its body */
@@ -76,6 +77,7 @@ void ash_http_close(struct ash_http *http);
 struct ash_http_stats {
     size_t connections, exchanges; /* open now; exchanges without those of quick routes */
     uint64_t accepted, refused;    /* connections since the start; refused: beyond the limit */
+    uint64_t deferred;             /* exchanges since the start */
 };
 /* Figures of now. Any thread. */
 struct ash_http_stats ash_http_get_stats(struct ash_http *http);
@@ -130,6 +132,11 @@ void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx),
 bool ash_http_is_gone(struct ash_http_exchange *exchange);
 /* Run fn(ctx) on a worker thread: for work that is too long for the calling one. */
 void ash_http_post(struct ash_http_exchange *exchange, void (*fn)(void *ctx), void *ctx);
+/* Can the handler that runs be deferred? Not twice, and not without slow workers. */
+bool ash_http_may_defer(const struct ash_http_exchange *exchange);
+/* Run the exchange's handler again, from its start, on a slow worker: this call of it must return without a response.
+ * Only if ash_http_may_defer. */
+void ash_http_defer(struct ash_http_exchange *exchange);
 /* For the access log: text (values as fields: "prompt_tokens=5") of at most a hundred bytes. */
 void ash_http_note(struct ash_http_exchange *exchange, const char *text);
 

@@ -119,15 +119,16 @@ struct ash_http {
     struct ash_http_opts opts;
     struct MHD_Daemon *daemon;
     struct ash_http_watch watch;
-    struct ash_http_workers workers;
+    struct ash_http_workers workers, slow_workers;
     char *cert, *key; /* PEM text */
     int port;
     uint64_t id_seed;
     _Atomic uint64_t next_id;
     _Atomic bool is_draining;
     _Atomic size_t exchanges; /* of routes that are not quick */
-    pthread_mutex_t lock;     /* for idle */
-    pthread_cond_t idle;      /* an exchange ended */
+    _Atomic uint64_t deferred;
+    pthread_mutex_t lock; /* for idle */
+    pthread_cond_t idle;  /* an exchange ended */
 };
 
 /* ---- exchanges (exchange.c, respond.c, routes.c) ----------------------------------------------------------------- */
@@ -165,6 +166,7 @@ struct ash_http_exchange {
     char method[16], path[ASH_HTTP_PATH_BYTES], id[ASH_HTTP_ID_BYTES], client[64];
     struct ash_str body;
     bool is_counted, must_close;
+    bool is_deferred; /* its handler was sent to the slow workers */
     struct ash_key *key;
     uint64_t started_ns;
     unsigned refused_status; /* 0: not refused */

@@ -114,6 +114,8 @@ static int start(struct ash_http *http, struct ash_err *err)
     rc = load_tls(http, err);
     if (rc < 0) return rc;
     rc = ash_http_workers_init(&http->workers, http->opts.workers, err);
+    if (rc == 0 && http->opts.slow_workers > 0)
+        rc = ash_http_workers_init(&http->slow_workers, http->opts.slow_workers, err);
     if (rc < 0) return rc;
     rc = ash_http_watch_init(http, err);
     if (rc < 0) return rc;
@@ -199,6 +201,7 @@ void ash_http_stop(struct ash_http *http)
         MHD_stop_daemon(http->daemon);
         http->daemon = NULL;
     }
+    ash_http_workers_stop(&http->slow_workers);
     ash_http_workers_stop(&http->workers);
 }
 
@@ -206,6 +209,7 @@ void ash_http_close(struct ash_http *http)
 {
     if (http == NULL) return;
     ash_http_stop(http);
+    ash_http_workers_fini(&http->slow_workers);
     ash_http_workers_fini(&http->workers);
     ash_http_watch_fini(http);
     free(http->cert);
@@ -220,6 +224,7 @@ void ash_http_close(struct ash_http *http)
 struct ash_http_stats ash_http_get_stats(struct ash_http *http)
 {
     struct ash_http_stats stats = {.exchanges = atomic_load(&http->exchanges),
+                                   .deferred = atomic_load(&http->deferred),
                                    .accepted = atomic_load(&http->watch.accepted),
                                    .refused = atomic_load(&http->watch.refused)};
 

@@ -158,7 +158,7 @@ static inline void api_server_open(struct api_server *server, const char *data)
     server->api_opts.name_count = 1;
     API_CHECK(ash_api_open(&server->api_opts, &server->api, &err));
     server->http_opts.keys = server->keys;
-    server->http_opts.routes = ash_api_routes(&server->http_opts.route_count);
+    if (server->http_opts.routes == NULL) server->http_opts.routes = ash_api_routes(&server->http_opts.route_count);
     server->http_opts.refuse = ash_api_refuse;
     server->http_opts.ctx = server->api;
     API_CHECK(ash_http_open(&server->http_opts, &server->http, &err));

@@ -12,6 +12,7 @@
 
 #define CACHE_COUNT 64
 #define CHOICES_MAX 4096
+#define PATIENCE_S 0.02 /* to compile on a thread that others wait for */
 
 struct ash_api_grammars {
     struct ash_grammar_cache *cache;
@@ -42,9 +43,20 @@ void ash_api_grammars_close(struct ash_api_grammars *grammars)
 
 /* ---- one grammar ------------------------------------------------------------------------------------------------- */
 
-static void fail(struct ash_api_request *request, const char *param, const struct ash_err *err)
+/* Grammars that take longer to compile make way for other requests, on a thread of their own. */
+static struct ash_grammar_opts opts_of(const struct ash_api_request *request)
 {
-    if (err->code == -ENOTSUP)
+    struct ash_grammar_opts opts = request->api->grammars->opts;
+
+    if (ash_http_may_defer(request->exchange)) opts.patience_s = PATIENCE_S;
+    return opts;
+}
+
+static void fail(struct ash_api_request *request, const char *param, const struct ash_err *err, int rc)
+{
+    if (rc == -EAGAIN)
+        ash_api_err_set(&request->err, ASH_API_LATER, NULL, NULL, "it is being compiled");
+    else if (err->code == -ENOTSUP)
         ash_api_err_set(&request->err, 400, "unsupported_schema", param, "'%s': %s", param, err->text);
     else if (err->code == -ENOMEM)
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "%s", err->text);
@@ -65,12 +77,14 @@ static void set_source(struct ash_api_call *call, struct ash_api_request *reques
                        const struct ash_grammar_source *source, bool is_lenient)
 {
     struct ash_api_grammars *grammars = request->api->grammars;
-    struct ash_grammar_opts opts = grammars->opts;
+    struct ash_grammar_opts opts = opts_of(request);
     struct ash_err err = {0};
+    int rc;
 
     opts.is_lenient = is_lenient;
     if (!is_first(call, request, param)) return;
-    if (ash_grammar_cache_get(grammars->cache, source, &opts, &call->grammar, &err) < 0) fail(request, param, &err);
+    rc = ash_grammar_cache_get(grammars->cache, source, &opts, &call->grammar, &err);
+    if (rc < 0) fail(request, param, &err, rc);
 }
 
 static void set_text(struct ash_api_call *call, struct ash_api_request *request, const char *param,
@@ -103,27 +117,57 @@ void ash_api_grammars_set_object(struct ash_api_call *call, struct ash_api_reque
     set_text(call, request, param, ASH_GRAMMAR_JSON_OBJECT, "");
 }
 
+struct choices {
+    const char **items;
+    size_t count;
+};
+
+static int compile_choices(void *ctx, const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out,
+                           struct ash_err *err)
+{
+    const struct choices *choices = ctx;
+
+    return ash_grammar_from_choice(choices->items, choices->count, opts, grammar_out, err);
+}
+
+static void compile_choice(struct ash_api_call *call, struct ash_api_request *request, const json_t *list,
+                           const char *param, struct choices *choices)
+{
+    struct ash_grammar_opts opts = opts_of(request);
+    struct ash_str key = {0};
+    struct ash_err err = {0};
+    int rc = ash_str_adds(&key, "choice ");
+
+    if (rc == 0) rc = ash_write_json(&key, list);
+    if (rc == 0)
+        rc = ash_grammar_cache_make(request->api->grammars->cache,
+                                    &(struct ash_grammar_maker){compile_choices, choices, &key}, &opts, &call->grammar,
+                                    &err);
+    else
+        ash_err_set(&err, rc, "no memory for the choices");
+    if (rc < 0) fail(request, param, &err, rc);
+    ash_str_fini(&key);
+}
+
 static void set_choice(struct ash_api_call *call, struct ash_api_request *request, const json_t *list,
                        const char *param)
 {
-    size_t count = json_array_size(list);
-    const char **items = calloc(count + 1, sizeof(*items));
-    struct ash_err err = {0};
+    struct choices choices = {.count = json_array_size(list)};
 
-    if (items == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the choices");
-    if (count == 0 || count > CHOICES_MAX)
+    choices.items = calloc(choices.count + 1, sizeof(*choices.items));
+    if (choices.items == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the choices");
+    if (choices.count == 0 || choices.count > CHOICES_MAX)
         ash_api_err_set(&request->err, 400, "invalid_value", param, "'%s' must hold 1 to %d texts", param, CHOICES_MAX);
-    for (size_t i = 0; i < count && request->err.status == 0; i++) {
+    for (size_t i = 0; i < choices.count && request->err.status == 0; i++) {
         const json_t *item = json_array_get(list, i);
 
-        items[i] = json_string_value(item);
-        if (items[i] == NULL || strlen(items[i]) != json_string_length(item))
+        choices.items[i] = json_string_value(item);
+        if (choices.items[i] == NULL || strlen(choices.items[i]) != json_string_length(item))
             ash_api_err_set(&request->err, 400, "invalid_type", param, "'%s' must hold texts", param);
     }
-    if (request->err.status == 0 && is_first(call, request, param) &&
-        ash_grammar_from_choice(items, count, &request->api->grammars->opts, &call->grammar, &err) < 0)
-        fail(request, param, &err);
-    free(items);
+    if (request->err.status == 0 && is_first(call, request, param))
+        compile_choice(call, request, list, param, &choices);
+    free(choices.items);
 }
 
 /* ---- the fields -------------------------------------------------------------------------------------------------- */
@@ -215,20 +259,27 @@ static size_t list_tools(const struct ash_chat_call *chat, struct ash_tool *tool
     return count;
 }
 
-static int compile_tools(struct ash_api_call *call, struct ash_api_request *request, const struct ash_chat_call *chat,
-                         const struct ash_tool_grammar_opts *opts, struct ash_err *err)
+static int compile_tools(void *ctx, const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out,
+                         struct ash_err *err)
 {
-    struct ash_api_grammars *grammars = request->api->grammars;
+    return ash_tool_grammar(ctx, opts, grammar_out, err);
+}
+
+static int make_tools(struct ash_api_call *call, struct ash_api_request *request, const struct ash_chat_call *chat,
+                      struct ash_tool_grammar_opts *tools, struct ash_err *err)
+{
+    struct ash_grammar_opts opts = opts_of(request);
     struct ash_str key = {0};
-    int rc = ash_str_addf(&key, "tools %d %d %d %d %s ", (int)opts->format, (int)opts->choice, opts->is_parallel,
-                          opts->is_thinking, chat->policy.mode == ASH_TOOL_MODE_NAMED ? chat->policy.name : "");
+    int rc = ash_str_addf(&key, "tools %d %d %d %d %s ", (int)tools->format, (int)tools->choice, tools->is_parallel,
+                          tools->is_thinking, chat->policy.mode == ASH_TOOL_MODE_NAMED ? chat->policy.name : "");
 
     if (rc == 0) rc = ash_write_json(&key, chat->conversation.tools);
-    if (rc == 0) call->grammar = ash_grammar_cache_find(grammars->cache, key.data, key.size_bytes);
-    if (rc == 0 && call->grammar == NULL) {
-        rc = ash_tool_grammar(opts, &grammars->opts, &call->grammar, err);
-        if (rc == 0) ash_grammar_cache_add(grammars->cache, key.data, key.size_bytes, call->grammar);
-    }
+    if (rc == 0)
+        rc =
+            ash_grammar_cache_make(request->api->grammars->cache,
+                                   &(struct ash_grammar_maker){compile_tools, tools, &key}, &opts, &call->grammar, err);
+    else
+        ash_err_set(err, rc, "no memory for the tools");
     ash_str_fini(&key);
     return rc;
 }
@@ -268,8 +319,8 @@ void ash_api_grammars_read_tools(struct ash_api_call *call, struct ash_api_reque
     }
     opts.tools = tools;
     opts.count = list_tools(chat, tools, &is_strict);
-    rc = compile_tools(call, request, chat, &opts, &err);
+    rc = make_tools(call, request, chat, &opts, &err);
     /* Where nothing was promised, a schema that cannot be enforced leaves the model free. */
-    if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err);
+    if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err, rc);
     free(tools);
 }

@@ -1,4 +1,5 @@
-/* grammars - constrained output: which grammar a request asks for, compiled on the thread that reads the request. */
+/* grammars - constrained output: which grammar a request asks for, compiled on the thread that reads the
+ * request, or if that takes long after the request was deferred (ASH_API_LATER). */
 #ifndef ASH_SERVE_API_GRAMMARS_H
 #define ASH_SERVE_API_GRAMMARS_H
 

@@ -17,8 +17,10 @@ bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, 
         ash_api_err_set(&request->err, 503, "model_loading", NULL, "the model is being loaded: try again");
     else
         (void)ash_fields_parse(body, size_bytes, api->opts.depth_max, &request->json, &request->err);
-    ash_http_drop_body(exchange);
-    if (ash_api_request_failed(request)) return false;
+    if (ash_api_request_failed(request)) {
+        ash_http_drop_body(exchange);
+        return false;
+    }
     ash_fields_init(&request->fields, request->json, "", &request->err);
     return true;
 }
@@ -26,7 +28,10 @@ bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, 
 bool ash_api_request_failed(struct ash_api_request *request)
 {
     if (request->err.status == 0) return false;
-    ash_api_respond_err(request->exchange, &request->err);
+    if (request->err.status == ASH_API_LATER)
+        ash_http_defer(request->exchange); /* from here on its body belongs to the other thread */
+    else
+        ash_api_respond_err(request->exchange, &request->err);
     return true;
 }
 
@@ -34,6 +39,7 @@ void ash_api_request_fini(struct ash_api_request *request)
 {
     ash_adapters_put(request->api->engine.adapters, request->adapter);
     request->adapter = NULL;
+    if (request->err.status != ASH_API_LATER) ash_http_drop_body(request->exchange);
     json_decref(request->json);
     request->json = NULL;
 }

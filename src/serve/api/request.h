@@ -6,6 +6,9 @@
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
 
+/* The status of a request whose handler will run again, on a thread for what takes long. No response has it. */
+#define ASH_API_LATER 1
+
 /* A request of any form: its fields and its error. */
 struct ash_api_request {
     struct ash_api *api;
@@ -25,7 +28,7 @@ const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *re
 void ash_api_check_model(struct ash_api_request *request);
 /* After all fields were read: name the unknown ones in log and header, or refuse them. */
 void ash_api_check_unknown(struct ash_api_request *request);
-/* Was anything wrong? Then answer so and return true. */
+/* Was anything wrong? Then answer so, or defer the handler (ASH_API_LATER), and return true. */
 bool ash_api_request_failed(struct ash_api_request *request);
 /* Free its members. */
 void ash_api_request_fini(struct ash_api_request *request);

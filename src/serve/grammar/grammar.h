@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/str.h"
 #include "text/tokenizer/tokenizer.h"
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
@@ -66,8 +67,11 @@ struct ash_grammar_opts {
     struct ash_grammar_limits limits;
     enum ash_json_space space;
     bool is_lenient; /* keywords and patterns of a schema that are not supported are ignored */
+    /* Of caches: rather -EAGAIN than to compile for longer than about this, a source that is large, or one that another
+     * thread compiles. 0: wait, and compile within the limits. */
+    double patience_s;
 };
-/* Default limits, compact, not lenient. */
+/* Default limits, compact, not lenient, patient. */
 struct ash_grammar_opts ash_grammar_default_opts(void);
 
 /* JSON of a schema (an object, or true or false). A keyword that is not supported is -ENOTSUP and named by its JSON
@@ -134,14 +138,24 @@ struct ash_grammar_source {
 struct ash_grammar_cache *ash_grammar_cache_open(size_t count);
 /* Grammars that are still in use live on. NULL is a no-op. */
 void ash_grammar_cache_close(struct ash_grammar_cache *cache);
-/* The grammar of a source, compiled unless it is there. The caller owns a reference. Errors as the compilers'; they are
- * not kept. opts NULL: the defaults. */
+/* The grammar of a source, compiled unless it is there. Threads that ask for the same source at once compile it once.
+ * The caller owns a reference. Errors as the compilers'; they are not kept. -EAGAIN: see patience_s. opts NULL: the
+ * defaults. */
 int ash_grammar_cache_get(struct ash_grammar_cache *cache, const struct ash_grammar_source *source,
                           const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out, struct ash_err *err);
-/* The grammar that was added under key (any bytes that say everything about it), with a reference, or NULL. */
-struct ash_grammar *ash_grammar_cache_find(struct ash_grammar_cache *cache, const void *key, size_t size_bytes);
-/* Keep grammar under key; takes its own reference. Out of memory it is not kept. */
-void ash_grammar_cache_add(struct ash_grammar_cache *cache, const void *key, size_t size_bytes,
-                           struct ash_grammar *grammar);
+
+/* Compiles what ctx describes, as the compilers above do. */
+typedef int (*ash_grammar_compile_fn)(void *ctx, const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out,
+                                      struct ash_err *err);
+struct ash_grammar_maker {
+    ash_grammar_compile_fn compile;
+    void *ctx;
+    const struct ash_str *key; /* the same for equal grammars only; borrowed */
+};
+/* As ash_grammar_cache_get, for any compiler. */
+int ash_grammar_cache_make(struct ash_grammar_cache *cache, const struct ash_grammar_maker *maker,
+                           const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out, struct ash_err *err);
+/* How many grammars it has compiled. */
+uint64_t ash_grammar_cache_compiled(struct ash_grammar_cache *cache);
 
 #endif

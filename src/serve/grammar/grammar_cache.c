@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "base/str.h"
+
+#define HURRIED_BYTES 16384 /* of a key: more than that is not compiled in a hurry */
 
 struct entry {
     uint64_t hash, used; /* used: when, as a count of look-ups */
@@ -17,11 +19,19 @@ struct entry {
     struct ash_grammar *grammar; /* NULL: free */
 };
 
+/* A grammar that a thread compiles now, on that thread's stack. */
+struct making {
+    const struct ash_str *key;
+    struct making *next;
+};
+
 struct ash_grammar_cache {
     pthread_mutex_t lock;
+    pthread_cond_t made; /* one of makings is over */
     struct entry *entries;
     size_t count;
-    uint64_t now;
+    uint64_t now, compiled;
+    struct making *makings;
 };
 
 struct ash_grammar_cache *ash_grammar_cache_open(size_t count)
@@ -31,81 +41,150 @@ struct ash_grammar_cache *ash_grammar_cache_open(size_t count)
     if (cache == NULL) return NULL;
     cache->count = count > 0 ? count : 1;
     cache->entries = calloc(cache->count, sizeof(*cache->entries));
-    if (cache->entries == NULL || pthread_mutex_init(&cache->lock, NULL) != 0) {
-        free(cache->entries);
+    if (cache->entries == NULL) {
         free(cache);
         return NULL;
     }
+    pthread_mutex_init(&cache->lock, NULL);
+    pthread_cond_init(&cache->made, NULL);
     return cache;
 }
 
 void ash_grammar_cache_close(struct ash_grammar_cache *cache)
 {
     if (cache == NULL) return;
+    ash_assert(cache->makings == NULL);
     for (size_t i = 0; i < cache->count; i++) {
         free(cache->entries[i].key);
         ash_grammar_put(cache->entries[i].grammar);
     }
+    pthread_cond_destroy(&cache->made);
     pthread_mutex_destroy(&cache->lock);
     free(cache->entries);
     free(cache);
 }
 
 /* The entry of key, or NULL. Under the lock. */
-static struct entry *find(struct ash_grammar_cache *cache, const void *key, size_t size_bytes, uint64_t hash)
+static struct entry *find(struct ash_grammar_cache *cache, const struct ash_str *key, uint64_t hash)
 {
     for (size_t i = 0; i < cache->count; i++) {
         struct entry *entry = &cache->entries[i];
-        if (entry->grammar != NULL && entry->hash == hash && entry->size_bytes == size_bytes &&
-            memcmp(entry->key, key, size_bytes) == 0)
+        if (entry->grammar != NULL && entry->hash == hash && entry->size_bytes == key->size_bytes &&
+            memcmp(entry->key, key->data, key->size_bytes) == 0)
             return entry;
     }
     return NULL;
 }
 
-struct ash_grammar *ash_grammar_cache_find(struct ash_grammar_cache *cache, const void *key, size_t size_bytes)
+/* Keep grammar under key in place of the one that was not used for longest, which is returned. Takes its own
+ * reference. Out of memory nothing is kept. Under the lock. */
+static struct ash_grammar *add(struct ash_grammar_cache *cache, const struct ash_str *key, uint64_t hash,
+                               struct ash_grammar *grammar)
 {
-    uint64_t hash = ash_hash_bytes(key, size_bytes, 0);
-    struct ash_grammar *grammar = NULL;
-    struct entry *entry;
+    struct entry *oldest = &cache->entries[0];
+    struct ash_grammar *old;
+    char *copy = malloc(key->size_bytes + 1);
 
-    pthread_mutex_lock(&cache->lock);
-    entry = find(cache, key, size_bytes, hash);
-    if (entry != NULL) {
-        entry->used = ++cache->now;
-        grammar = ash_grammar_get(entry->grammar);
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return grammar;
-}
-
-void ash_grammar_cache_add(struct ash_grammar_cache *cache, const void *key, size_t size_bytes,
-                           struct ash_grammar *grammar)
-{
-    uint64_t hash = ash_hash_bytes(key, size_bytes, 0);
-    struct ash_grammar *old = NULL;
-    struct entry *oldest;
-    char *copy = malloc(size_bytes + 1);
-
-    if (copy == NULL) return;
-    memcpy(copy, key, size_bytes);
-    pthread_mutex_lock(&cache->lock);
-    oldest = find(cache, key, size_bytes, hash);
-    if (oldest == NULL) {
-        oldest = &cache->entries[0];
-        for (size_t i = 1; i < cache->count; i++)
-            if (cache->entries[i].used < oldest->used) oldest = &cache->entries[i];
-    }
+    if (copy == NULL) return NULL;
+    memcpy(copy, key->data, key->size_bytes);
+    for (size_t i = 1; i < cache->count; i++)
+        if (cache->entries[i].used < oldest->used) oldest = &cache->entries[i];
     old = oldest->grammar;
     free(oldest->key);
-    *oldest = (struct entry){hash, ++cache->now, copy, size_bytes, ash_grammar_get(grammar)};
+    *oldest = (struct entry){hash, ++cache->now, copy, key->size_bytes, ash_grammar_get(grammar)};
+    return old;
+}
+
+/* Does a thread compile it? Under the lock. */
+static bool is_being_made(const struct ash_grammar_cache *cache, const struct ash_str *key)
+{
+    for (const struct making *making = cache->makings; making != NULL; making = making->next)
+        if (making->key->size_bytes == key->size_bytes && memcmp(making->key->data, key->data, key->size_bytes) == 0)
+            return true;
+    return false;
+}
+
+/* Find the grammar, or become the one that compiles it: then *making is listed and *grammar_out NULL. 0 or -EAGAIN. */
+static int find_or_begin(struct ash_grammar_cache *cache, uint64_t hash, bool is_patient, struct making *making,
+                         struct ash_grammar **grammar_out)
+{
+    struct entry *entry;
+    int rc = 0;
+
+    *grammar_out = NULL;
+    pthread_mutex_lock(&cache->lock);
+    while ((entry = find(cache, making->key, hash)) == NULL && is_patient && is_being_made(cache, making->key))
+        pthread_cond_wait(&cache->made, &cache->lock);
+    if (entry != NULL) {
+        entry->used = ++cache->now;
+        *grammar_out = ash_grammar_get(entry->grammar);
+    } else if (!is_patient && (making->key->size_bytes > HURRIED_BYTES || is_being_made(cache, making->key))) {
+        rc = -EAGAIN;
+    } else {
+        making->next = cache->makings;
+        cache->makings = making;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return rc;
+}
+
+/* Compiled, or not (NULL): those who wait go on. */
+static void end_making(struct ash_grammar_cache *cache, uint64_t hash, struct making *making,
+                       struct ash_grammar *grammar)
+{
+    struct ash_grammar *old = NULL;
+    struct making **at = &cache->makings;
+
+    pthread_mutex_lock(&cache->lock);
+    while (*at != making)
+        at = &(*at)->next;
+    *at = making->next;
+    if (grammar != NULL) {
+        cache->compiled++;
+        old = add(cache, making->key, hash, grammar);
+    }
+    pthread_cond_broadcast(&cache->made);
     pthread_mutex_unlock(&cache->lock);
     ash_grammar_put(old);
 }
 
-static int compile(const struct ash_grammar_source *source, const struct ash_grammar_opts *opts,
-                   struct ash_grammar **grammar_out, struct ash_err *err)
+int ash_grammar_cache_make(struct ash_grammar_cache *cache, const struct ash_grammar_maker *maker,
+                           const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out, struct ash_err *err)
 {
+    struct ash_grammar_opts own = opts != NULL ? *opts : ash_grammar_default_opts();
+    bool is_patient = own.patience_s <= 0;
+    uint64_t hash = ash_hash_bytes(maker->key->data, maker->key->size_bytes, 0);
+    struct making making = {.key = maker->key};
+    struct ash_grammar *grammar = NULL;
+    int rc = find_or_begin(cache, hash, is_patient, &making, &grammar);
+
+    if (rc < 0) return ash_err_set(err, rc, "the grammar is being compiled");
+    if (grammar == NULL) {
+        if (!is_patient && own.patience_s < own.limits.seconds) own.limits.seconds = own.patience_s;
+        rc = maker->compile(maker->ctx, &own, &grammar, err);
+        end_making(cache, hash, &making, rc == 0 ? grammar : NULL);
+        if (rc == -E2BIG && !is_patient) rc = -EAGAIN; /* perhaps only for its time */
+    }
+    if (rc == 0) *grammar_out = grammar;
+    return rc;
+}
+
+uint64_t ash_grammar_cache_compiled(struct ash_grammar_cache *cache)
+{
+    uint64_t compiled;
+
+    pthread_mutex_lock(&cache->lock);
+    compiled = cache->compiled;
+    pthread_mutex_unlock(&cache->lock);
+    return compiled;
+}
+
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
+
+static int compile(void *ctx, const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out,
+                   struct ash_err *err)
+{
+    const struct ash_grammar_source *source = ctx;
     json_t *schema = NULL;
     int rc;
 
@@ -132,21 +211,15 @@ int ash_grammar_cache_get(struct ash_grammar_cache *cache, const struct ash_gram
 {
     struct ash_grammar_opts own = opts != NULL ? *opts : ash_grammar_default_opts();
     size_t size = source->kind == ASH_GRAMMAR_JSON_OBJECT ? 0 : source->size_bytes;
-    struct ash_grammar *grammar;
+    struct ash_grammar_source copy = *source;
     struct ash_str key = {0};
     int rc = ash_str_addf(&key, "%d %d %d ", (int)source->kind, (int)own.space, own.is_lenient);
 
     if (rc == 0 && size > 0) rc = ash_str_add(&key, source->text, size);
-    if (rc < 0) {
-        ash_str_fini(&key);
-        return ash_err_set(err, rc, "out of memory for a grammar");
-    }
-    grammar = ash_grammar_cache_find(cache, key.data, key.size_bytes);
-    if (grammar == NULL) {
-        rc = compile(source, &own, &grammar, err);
-        if (rc == 0) ash_grammar_cache_add(cache, key.data, key.size_bytes, grammar);
-    }
-    if (rc == 0) *grammar_out = grammar;
+    if (rc == 0)
+        rc = ash_grammar_cache_make(cache, &(struct ash_grammar_maker){compile, &copy, &key}, &own, grammar_out, err);
+    else
+        ash_err_set(err, rc, "out of memory for a grammar");
     ash_str_fini(&key);
     return rc;
 }

@@ -54,6 +54,21 @@ static inline void count_end(void *ctx)
     atomic_fetch_add(&fixture->ended, 1);
 }
 
+/* Answers on a slow worker, once is_open. */
+static inline void defer(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct fixture *fixture = ctx;
+
+    if (ash_http_may_defer(exchange)) {
+        ash_http_defer(exchange);
+        return;
+    }
+    atomic_fetch_add(&fixture->held, 1);
+    while (!atomic_load(&fixture->is_open))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    echo(ctx, exchange);
+}
+
 /* Never answers by itself. */
 static inline void hold(void *ctx, struct ash_http_exchange *exchange)
 {
@@ -100,6 +115,7 @@ static const struct ash_http_route routes[] = {
     {.method = "POST", .path = "/echo", .handle = echo, .takes_requests = true},
     {.method = "POST", .path = "/admin", .handle = echo, .needs_admin = true},
     {.method = "POST", .path = "/hold", .handle = hold},
+    {.method = "POST", .path = "/defer", .handle = defer},
     {.method = "POST", .path = "/flood", .handle = stream_flood},
 };
 

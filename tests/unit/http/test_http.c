@@ -226,6 +226,33 @@ static void test_pages_of_others(void **state)
     }
 }
 
+/* A deferred handler takes no worker from the others, and gets the whole request again. */
+static void test_deferred_handlers(void **state)
+{
+    struct fixture *fixture = new_fixture();
+    struct http_answer answer;
+    int fds[3];
+    (void)state;
+
+    fixture->opts.workers = fixture->opts.slow_workers = 1;
+    open_server(fixture);
+    for (size_t i = 0; i < ASH_COUNT(fds); i++) {
+        fds[i] = http_connect(fixture->port);
+        assert_true(http_send_request(fds[i], "POST", "/defer", "", "later"));
+    }
+    wait_for(&fixture->held, 1);
+    check_status(fixture->port, "POST", "/echo", "", "now", 200, "POST::now");
+    atomic_store(&fixture->is_open, true);
+    for (size_t i = 0; i < ASH_COUNT(fds); i++) {
+        answer = http_read(fds[i], false);
+        assert_int_equal(answer.status, 200);
+        assert_string_equal(answer.body.data, "POST::later");
+        http_answer_fini(&answer);
+        close(fds[i]);
+    }
+    close_server(fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_rate_limits),
         cmocka_unit_test(test_cors),
         cmocka_unit_test(test_pages_of_others),
+        cmocka_unit_test(test_deferred_handlers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,14 @@
 /* What each form of grammar takes and refuses, and what it says about sources that it cannot compile. */
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -356,12 +359,99 @@ static void equal_sources_are_compiled_once(void **state)
         assert_int_equal(ash_grammar_cache_get(cache, &source, NULL, &other, &err), 0);
         ash_grammar_put(other);
     }
-    assert_null(ash_grammar_cache_find(cache, "2 0 0 a+", 8));
+    assert_int_equal(ash_grammar_cache_compiled(cache), 4);
     source = (struct ash_grammar_source){ASH_GRAMMAR_JSON_SCHEMA, "{\"a", 3};
     assert_int_equal(ash_grammar_cache_get(cache, &source, NULL, &other, &err), -EINVAL);
     ash_grammar_put(first);
     ash_grammar_put(second);
     ash_grammar_cache_close(cache);
+}
+
+/* A compiler that another thread holds up. */
+struct slow {
+    struct ash_grammar_cache *cache;
+    struct ash_str key;
+    sem_t has_begun, may_end;
+};
+
+static int compile_slowly(void *ctx, const struct ash_grammar_opts *opts, struct ash_grammar **grammar_out,
+                          struct ash_err *err)
+{
+    struct slow *slow = ctx;
+
+    sem_post(&slow->has_begun);
+    sem_wait(&slow->may_end);
+    return ash_grammar_from_regex("a+", 2, opts, grammar_out, err);
+}
+
+static void *ask(void *arg)
+{
+    struct slow *slow = arg;
+    struct ash_grammar_maker maker = {compile_slowly, slow, &slow->key};
+    struct ash_grammar *grammar = NULL;
+    struct ash_err err = {0};
+
+    assert_int_equal(ash_grammar_cache_make(slow->cache, &maker, NULL, &grammar, &err), 0);
+    return grammar;
+}
+
+/* The second asker would hang in the compiler, if it got there: it may end only once. */
+static void a_source_asked_for_twice_at_once_is_compiled_once(void **state)
+{
+    struct slow slow = {.cache = ash_grammar_cache_open(2)};
+    struct ash_grammar_maker maker = {compile_slowly, &slow, &slow.key};
+    struct ash_grammar_opts opts = ash_grammar_default_opts();
+    struct ash_grammar *grammar = NULL;
+    pthread_t threads[2];
+    void *grammars[2];
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_str_adds(&slow.key, "slow"), 0);
+    sem_init(&slow.has_begun, 0, 0);
+    sem_init(&slow.may_end, 0, 0);
+    assert_int_equal(pthread_create(&threads[0], NULL, ask, &slow), 0);
+    sem_wait(&slow.has_begun);
+    opts.patience_s = 1;
+    assert_int_equal(ash_grammar_cache_make(slow.cache, &maker, &opts, &grammar, &err), -EAGAIN);
+    assert_int_equal(pthread_create(&threads[1], NULL, ask, &slow), 0);
+    sem_post(&slow.may_end);
+    for (size_t i = 0; i < 2; i++)
+        pthread_join(threads[i], &grammars[i]);
+    assert_ptr_equal(grammars[0], grammars[1]);
+    assert_int_equal(ash_grammar_cache_compiled(slow.cache), 1);
+    assert_int_equal(ash_grammar_cache_make(slow.cache, &maker, &opts, &grammar, &err), 0);
+    ash_grammar_put(grammar);
+    ash_grammar_put(grammars[0]);
+    ash_grammar_put(grammars[1]);
+    ash_grammar_cache_close(slow.cache);
+    ash_str_fini(&slow.key);
+}
+
+/* A large source, and one that takes long, are for those who wait. */
+static void a_hurried_caller_gets_small_grammars_only(void **state)
+{
+    static const char large[] = "((([a-z]{0,100}){0,100}){0,100}){0,100}";
+    struct ash_grammar_cache *cache = ash_grammar_cache_open(2);
+    struct ash_grammar_source source = {ASH_GRAMMAR_REGEX, large, sizeof(large) - 1};
+    struct ash_grammar_opts opts = ash_grammar_default_opts();
+    struct ash_grammar *grammar = NULL;
+    struct ash_err err = {0};
+    char *long_source = calloc(1, 20001);
+
+    (void)state;
+    memset(long_source, 'a', 20000);
+    opts.patience_s = 1e-6;
+    assert_int_equal(ash_grammar_cache_get(cache, &source, &opts, &grammar, &err), -EAGAIN);
+    source = (struct ash_grammar_source){ASH_GRAMMAR_REGEX, long_source, 20000};
+    opts.patience_s = 100;
+    assert_int_equal(ash_grammar_cache_get(cache, &source, &opts, &grammar, &err), -EAGAIN);
+    assert_int_equal(ash_grammar_cache_get(cache, &source, NULL, &grammar, &err), 0);
+    ash_grammar_put(grammar);
+    assert_int_equal(ash_grammar_cache_get(cache, &source, &opts, &grammar, &err), 0); /* it is there now */
+    ash_grammar_put(grammar);
+    ash_grammar_cache_close(cache);
+    free(long_source);
 }
 
 int main(void)
@@ -378,6 +468,8 @@ int main(void)
         cmocka_unit_test(a_grammar_too_large_to_follow_is_no_lack_of_memory),
         cmocka_unit_test(a_special_token_is_not_text),
         cmocka_unit_test(equal_sources_are_compiled_once),
+        cmocka_unit_test(a_source_asked_for_twice_at_once_is_compiled_once),
+        cmocka_unit_test(a_hurried_caller_gets_small_grammars_only),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
