@@ -15,7 +15,7 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
 {
     const struct ash_param *param = &model->params[index];
     const struct ash_matrix_ops *matrix = exec->ops->matrix;
-    bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && !model->config.tied) ||
+    bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && ash_layer_has(&model->top, ASH_ROLE_HEAD)) ||
                         index == model->top.param[ASH_ROLE_POSITION];
 
     if (matrix->pack == NULL || !param->is_matrix || is_looked_up || param->is_transposed) return 0;

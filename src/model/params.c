@@ -53,6 +53,13 @@ static struct cut cut_of(const struct ash_model *model, bool input, struct ash_r
     return (struct cut){.input = input, .run_count = 1, .runs[0] = {run.first * width, run.count * width}};
 }
 
+/* Of a matrix that adds to the stream: its inputs, or (slice.gathers) its outputs, which are those of the stream. */
+static struct cut cut_to_stream(const struct ash_model *model, struct ash_range inputs, size_t width)
+{
+    if (!model->slice.gathers) return cut_of(model, true, inputs, width);
+    return cut_of(model, false, ash_slice_hidden(&model->whole, &model->slice), 1);
+}
+
 static size_t runs_total(const struct cut *cut)
 {
     size_t total = 0;
@@ -203,7 +210,7 @@ static void add_dense(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     struct ash_range columns = ash_slice_columns(c, c->ffn, &model->slice);
-    struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
+    struct cut out = cut_of(model, false, columns, 1), in = cut_to_stream(model, columns, 1);
 
     if (c->family->names[ASH_ROLE_GATE_UP] != NULL) {
         if (out.run_count > 0) {
@@ -279,7 +286,7 @@ static void add_layer(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t v_dim = c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim;
-    struct cut in = cut_of(model, true, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
+    struct cut in = cut_to_stream(model, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
 
     add_norm(model, ASH_ROLE_NORM1, layer);
     if (c->attn == ASH_ATTN_LATENT)
@@ -313,8 +320,10 @@ static void add_head(struct ash_model *model)
         snprintf(head->name, sizeof(head->name), "score.weight");
         return;
     }
-    if (c->tied && model->slice.embed) return;
+    if (c->tied && model->slice.embed && !model->slice.gathers) return;
+    if (model->slice.gathers) role = ASH_ROLE_HEAD; /* of the embedding, which is whole, this rank's rows */
     head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
+    if (c->tied && model->slice.gathers) format_name(c->family, ASH_ROLE_EMBED, -1, 0, head->name, sizeof(head->name));
     head->is_counted = head->is_counted && !c->tied;
     head->is_tied_copy = c->tied;
 }
@@ -325,7 +334,7 @@ static void add_all(struct ash_model *model)
     struct cut rows = cut_of(model, false, model->vocab, 1);
 
     if (model->slice.embed) {
-        add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, rows);
+        add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, model->slice.gathers ? WHOLE : rows);
         if (c->rope.kind == ASH_ROPE_NONE) add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden);
     }
     for (size_t i = 0; i < model->config.layers; i++)

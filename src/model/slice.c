@@ -35,6 +35,11 @@ struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t
     return ash_range_split(ffn, group, slice->tp_rank, slice->tp_size);
 }
 
+struct ash_range ash_slice_hidden(const struct ash_model_config *config, const struct ash_slice *slice)
+{
+    return ash_range_split(config->hidden, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+}
+
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
 {
     return ash_range_split(config->vocab, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
@@ -104,6 +109,25 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     return 0;
 }
 
+int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err)
+{
+    const char *type = config->family->type;
+
+    if (tp_size > config->kv_heads)
+        return ash_err_set(
+            err, -EINVAL, "--tp %zu wants more ranks than the model has key-value heads (%zu): choose --tp %zu or less",
+            tp_size, config->kv_heads, config->kv_heads);
+    if (config->form.qk_norm == ASH_QK_NORM_ALL)
+        return ash_err_set(err, -ENOTSUP, "--tp %zu would cut the norms that %s has over all heads: choose --tp 1",
+                           tp_size, type);
+    if (config->expert.experts > 0)
+        return ash_err_set(err, -ENOTSUP, "--tp %zu: %s has experts, which several ranks cannot serve: choose --tp 1",
+                           tp_size, type);
+    if (config->hidden < tp_size || config->ffn < tp_size || config->vocab < tp_size)
+        return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into so many parts", tp_size);
+    return 0;
+}
+
 void ash_slice_config(const struct ash_model_config *whole, const struct ash_slice *slice,
                       struct ash_model_config *config_out, uint32_t *layer_ids_out)
 {
@@ -126,8 +150,8 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
 
 bool ash_slice_same(const struct ash_slice *a, const struct ash_slice *b)
 {
-    return a->tp_rank == b->tp_rank && a->tp_size == b->tp_size && a->expert_rank == b->expert_rank &&
-           a->expert_size == b->expert_size && a->embed == b->embed && a->head == b->head &&
-           memcmp(a->layers, b->layers, sizeof(a->layers)) == 0 && a->shard_rank == b->shard_rank &&
-           a->shard_size == b->shard_size && a->shard_weights == b->shard_weights;
+    return a->tp_rank == b->tp_rank && a->tp_size == b->tp_size && a->gathers == b->gathers &&
+           a->expert_rank == b->expert_rank && a->expert_size == b->expert_size && a->embed == b->embed &&
+           a->head == b->head && memcmp(a->layers, b->layers, sizeof(a->layers)) == 0 &&
+           a->shard_rank == b->shard_rank && a->shard_size == b->shard_size && a->shard_weights == b->shard_weights;
 }

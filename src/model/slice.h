@@ -13,6 +13,8 @@
 
 struct ash_slice {
     size_t tp_rank, tp_size;              /* heads, feed-forward columns, rows of the vocabulary */
+    bool gathers;                         /* every matrix is cut by its outputs, and ranks gather them: no sum is cut.
+                                             For inference alone; the embedding is whole, and ranks map their rows */
     size_t expert_rank, expert_size;      /* experts */
     bool embed, head;                     /* the embedding; the final norm and the output matrix */
     uint8_t layers[ASH_MODEL_LAYERS_MAX]; /* 1: has this layer */
@@ -29,11 +31,16 @@ bool ash_slice_same(const struct ash_slice *a, const struct ash_slice *b);
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
                     struct ash_err *err);
 
+/* The same of a slice that gathers. Returns 0, -EINVAL or -ENOTSUP. */
+int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err);
+
 /* What the slice has of each kind: here, key-value heads. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
 /* Columns of a feed-forward of width ffn, in whole groups of k if there are enough: those of the matrices of a
  * quantised base are longer. */
 struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t ffn, const struct ash_slice *slice);
+/* With gathers: outputs of matrices that add to the stream, likewise in whole groups. */
+struct ash_range ash_slice_hidden(const struct ash_model_config *config, const struct ash_slice *slice);
 /* Rows of the vocabulary, likewise in whole groups. */
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
 /* Whole experts. */

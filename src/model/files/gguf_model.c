@@ -378,7 +378,7 @@ static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, con
 
     if (view == NULL) return ash_err_set(err, -ENOENT, "it lacks tensor '%s'", name);
     if (view->dim_count != param->dim_count ||
-        memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0)
+        memcmp(view->dims, param->full, (size_t)param->dim_count * sizeof(size_t)) != 0)
         return ash_err_set(err, -EINVAL, "tensor '%s' does not have the shape that the metadata give it", name);
     if (!param->is_matrix && ash_dtype_block(view->dtype) > 1)
         return ash_err_set(err, -ENOTSUP, "tensor '%s' is quantised (%s); only matrices may be", name,
@@ -396,7 +396,8 @@ int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, 
     for (int role = 0; role < ASH_ROLE_COUNT; role++) {
         if (layer->param[role] != (int32_t)index || tensor_names[role] == NULL) continue;
         if (param->layer < 0)
-            snprintf(buf, buf_bytes, "%s", tensor_names[role]);
+            snprintf(buf, buf_bytes, "%s",
+                     tensor_names[role == ASH_ROLE_HEAD && model->config.tied ? ASH_ROLE_EMBED : role]);
         else
             snprintf(buf, buf_bytes, "blk.%d.%s", param->layer, tensor_names[role]);
         return 0;

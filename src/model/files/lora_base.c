@@ -11,38 +11,13 @@
 #include "compute/quant.h"
 #include "model/files/lora_files_priv.h"
 #include "model/files/open_priv.h"
+#include "model/files/part.h"
 #include "model/files/quantise.h"
 #include "model/weight.h"
 
 #define F16_MAX 65504.0f
 
 /* ---- the values -------------------------------------------------------------------------------------------------- */
-
-/* Has this rank several runs of neighbours of a parameter? Then they are copied; one run stays mapped. */
-static bool is_copied(const struct ash_param *param)
-{
-    return param->cut >= 0 && ash_param_piece_count(param) > 1;
-}
-
-/* What this rank of tp has of a tensor, in the file's dtype; *at: memory for it, if it has to be copied. */
-static void bind_part(struct ash_param *param, const struct ash_param *source, char **at)
-{
-    const char *whole = source->data;
-
-    param->dtype = source->dtype;
-    param->data = *at;
-    if (!is_copied(param)) {
-        param->data = whole + ash_dtype_size(source->dtype, ash_param_piece(param, 0).full);
-        return;
-    }
-    for (size_t i = 0; i < ash_param_piece_count(param); i++) {
-        struct ash_piece piece = ash_param_piece(param, i);
-
-        memcpy(*at + ash_dtype_size(source->dtype, piece.local), whole + ash_dtype_size(source->dtype, piece.full),
-               ash_dtype_size(source->dtype, piece.count));
-    }
-    *at += ash_round_up(ash_dtype_size(source->dtype, param->count), ASH_PARAM_ALIGN * sizeof(float));
-}
 
 /* The most parts, at most `parts`, that inputs can be cut into in whole groups. */
 static size_t parts_that_would_do(size_t inputs, size_t group, size_t parts)
@@ -92,8 +67,7 @@ static int bind_parts(struct ash_model *model, const struct ash_model *base, str
         int rc = check_part(model, param, source, err);
 
         if (rc < 0) return rc;
-        if (is_copied(param))
-            bytes += ash_round_up(ash_dtype_size(source->dtype, param->count), ASH_PARAM_ALIGN * sizeof(float));
+        bytes += ash_part_bytes(param, source->dtype);
     }
     model->base_parts = bytes > 0 ? malloc(bytes) : NULL;
     if (bytes > 0 && model->base_parts == NULL)
@@ -101,8 +75,9 @@ static int bind_parts(struct ash_model *model, const struct ash_model *base, str
     at = model->base_parts;
     for (size_t i = 0; i < model->base_count; i++) {
         struct ash_param *param = &model->params[model->param_count + i];
+        const struct ash_param *source = ash_model_find(base, param->name);
 
-        bind_part(param, ash_model_find(base, param->name), &at);
+        ash_part_bind(param, source->data, source->dtype, &at);
     }
     return 0;
 }

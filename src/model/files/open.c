@@ -63,6 +63,7 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
 
     if (slice == NULL) return ash_model_open(path, model_out, err);
     if (!ash_gguf_locate(path, file)) return ash_open_folder(path, slice, false, model_out, err);
+    if (slice->gathers) return ash_open_gguf(file, slice, model_out, err);
     return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
 }
 

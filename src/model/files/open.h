@@ -22,7 +22,7 @@ int ash_model_open_adapted(const char *dir, const char *base, struct ash_model *
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
-/* ash_model_open for a slice of the model, which owns its memory; slice NULL: all of it, mapped. */
+/* ash_model_open for a slice of the model, which owns its memory; one that gathers, or NULL (all of it): mapped. */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
 /* The same as a reward model (ash_model_config_score): where the folder has no score.weight, one is drawn from seed. */

@@ -5,6 +5,7 @@
 #include "model/files/folder_priv.h"
 #include "model/files/gguf_model_priv.h"
 #include "model/files/open.h"
+#include "model/files/part.h"
 
 /* Small tensors lie between large ones: asked for at once, they are read at once. Remote ones are there after it. */
 static int want_vectors(const struct ash_model *model, struct ash_err *err)
@@ -19,7 +20,7 @@ static int want_vectors(const struct ash_model *model, struct ash_err *err)
     return rc;
 }
 
-static int open_gguf(const char *path, struct ash_model **model_out, struct ash_err *err)
+int ash_open_gguf(const char *path, const struct ash_slice *slice, struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model_config config;
     struct ash_gguf *file = NULL;
@@ -28,12 +29,13 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
 
     if (rc < 0) return rc;
     rc = ash_gguf_model_config(file, &config, err);
-    if (rc == 0) rc = ash_model_alloc(&config, NULL, &model, err);
+    if (rc == 0) rc = ash_model_alloc(&config, slice, &model, err);
     if (rc < 0) {
         ash_gguf_close(file);
         return ash_err_prefix(err, rc, "%s", path);
     }
     rc = ash_gguf_model_map(model, file, err);
+    if (rc == 0 && slice != NULL) rc = ash_part_bind_all(model, err);
     if (rc == 0) rc = want_vectors(model, err);
     if (rc < 0) {
         ash_model_close(model);
@@ -62,10 +64,11 @@ int ash_open_folder(const char *path, const struct ash_slice *slice, bool scores
     if (rc < 0) return rc;
     rc = ash_folder_map(model, path, err);
     if (rc < 0) goto fail;
-    if (slice != NULL) { /* the files hold whole tensors */
+    if (slice != NULL && !slice->gathers) { /* the files hold whole tensors */
         rc = ash_model_own(model, err);
     } else {
-        rc = want_vectors(model, err);
+        if (slice != NULL) rc = ash_part_bind_all(model, err);
+        if (rc == 0) rc = want_vectors(model, err);
     }
     if (rc < 0) goto fail;
     ash_model_refresh(model);
@@ -81,7 +84,7 @@ int ash_open_plain(const char *path, struct ash_model **model_out, struct ash_er
 {
     char file[ASH_GGUF_PATH_BYTES];
 
-    if (ash_gguf_locate(path, file)) return open_gguf(file, model_out, err);
+    if (ash_gguf_locate(path, file)) return ash_open_gguf(file, NULL, model_out, err);
     return ash_open_folder(path, NULL, false, model_out, err);
 }
 

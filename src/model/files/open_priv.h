@@ -8,6 +8,8 @@
  * errno; the caller closes *model_out. */
 int ash_open_folder(const char *path, const struct ash_slice *slice, bool scores, struct ash_model **model_out,
                     struct ash_err *err);
+/* The model in a GGUF file; slice: all (NULL), or one that gathers. Returns and gives as above. */
+int ash_open_gguf(const char *path, const struct ash_slice *slice, struct ash_model **model_out, struct ash_err *err);
 /* As ash_model_open_lazy, but a folder's adapters are not looked at. */
 int ash_open_plain(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* The same with all weights there, as ash_model_open. */

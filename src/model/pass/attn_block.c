@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "model/pass/attn_qkv.h"
 #include "model/pass/attn_ulysses.h"
+#include "model/pass/gather.h"
 #include "model/pass/cache_step.h"
 #include "model/pass/ffn_block.h"
 #include "model/pass/join.h"
@@ -206,9 +207,9 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     ash_join_product(step, layer, ASH_BLOCK_ATTN,
                      &(struct ash_linear_group){
                          .rows = step->rows,
-                         .x = acts->rows.out,
+                         .x = acts->out_bf16 == NULL ? ash_gather_heads(step, acts->rows.out) : NULL,
                          .x_bf16 = acts->out_bf16,
-                         .x_stride = c->heads * step->acts->v_dim,
+                         .x_stride = (ash_gathers(step) ? step->model->whole.heads : c->heads) * step->acts->v_dim,
                          .norm = ASH_NO_PARAM,
                          .out_count = 1,
                          .outs[0] = {.weight = params->param[ASH_ROLE_OUT], .bias = params->param[ASH_ROLE_OUT_BIAS]}},

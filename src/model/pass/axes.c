@@ -22,8 +22,10 @@ int ash_axes_init(struct ash_axes *axes, const struct ash_pass_opts *opts, struc
     *axes = (struct ash_axes){.tp = axis_or_alone(&opts->tp),
                               .cp = axis_or_alone(&opts->cp),
                               .ep = axis_or_alone(&opts->ep),
+                              .outs = axis_or_alone(&opts->outs),
                               .node = axis_or_alone(&opts->node)};
     if (axes->tp.size == 1 || axes->cp.size == 1) axes->node = axes->tp.size > 1 ? axes->tp : axes->cp;
+    if (axes->outs.size > 1) axes->node = axes->outs;
     axes->cp.same_node = axes->cp.size > 1 && axes->node.same_node && axes->node.size == axes->tp.size * axes->cp.size;
     if (axes->tp.size > 1 && axes->cp.size > 1 && !axes->cp.same_node) axes->node = axes->tp;
     axes->shared_grads = axes->cp.same_node && opts->shared_grads && opts->backward;
@@ -163,6 +165,13 @@ void ash_axes_barrier_cp(struct ash_axes *axes)
     ash_assert(axes->cp.same_node);
     ash_axes_signal(axes, ASH_AXES_BARRIERS_CP, ++axes->barriers_cp);
     ash_axes_wait_all_cp(axes, ASH_AXES_BARRIERS_CP, axes->barriers_cp);
+}
+
+void ash_axes_barrier_outs(struct ash_axes *axes)
+{
+    ash_axes_signal(axes, ASH_AXES_GATHERS, ++axes->gathers);
+    for (size_t r = 0; r < axes->outs.size; r++)
+        wait_for(axes, r, ASH_AXES_GATHERS, axes->gathers);
 }
 
 /* ---- failure ----------------------------------------------------------------------------------------------------- */

@@ -18,16 +18,22 @@ enum ash_axes_counter {
     ASH_AXES_BARRIERS_CP, /* cp: barriers entered */
     ASH_AXES_RELEASES,    /* cp: gradients released in the order of the ranks */
     ASH_AXES_PUBLISHED,   /* cp: products whose rows all ranks may read for weight gradients */
-    ASH_AXES_COMPUTED     /* cp: of those, products whose gradient this rank has added its part of */
+    ASH_AXES_COMPUTED,    /* cp: of those, products whose gradient this rank has added its part of */
+    ASH_AXES_GATHERS      /* outs: barriers entered */
 };
 
 /* Open with ash_axes_init; close with ash_axes_fini. */
 struct ash_axes {
     struct ash_axis tp, cp, ep;      /* as in the options, but never of size 0; cp.same_node: node has all its ranks */
-    struct ash_axis node;            /* the ranks that share memory: those of tp, of cp, or of both; size 1: none do */
+    struct ash_axis outs;            /* inference: ranks that have some outputs of every matrix (gather.h) */
+    struct ash_axis node;            /* the ranks that share memory: those of tp, of cp, of both, or of outs; size 1:
+                                        none do */
     bool shared_grads;               /* ranks of cp add to the same gradient buffer, in memory that they share */
     bool row_blocks;                 /* ranks of tp cut the stream between blocks of rows: ash_split_rows_tp */
-    struct ash_shared_floats shared; /* memory of node's ranks, opened by acts_layout.c */
+    struct ash_shared_floats shared; /* memory of node's ranks, opened by acts_layout.c or gather.c */
+    float *gathered[2];              /* [gathered_floats]: of outs, in turn */
+    size_t gathered_floats;
+    uint64_t gathers;                           /* barriers of outs entered so far */
     uint64_t batches, barriers_tp, barriers_cp; /* entered so far */
     uint64_t reductions;                        /* published so far: see reduce_shm.c */
     size_t *counts, *more_counts;               /* [largest of tp, cp] floats per rank: for the current exchange */
@@ -74,6 +80,8 @@ void ash_axes_enter_batch(struct ash_axes *axes);
 void ash_axes_barrier_tp(struct ash_axes *axes);
 /* All ranks of cp that share memory meet. */
 void ash_axes_barrier_cp(struct ash_axes *axes);
+/* All ranks of outs meet. */
+void ash_axes_barrier_outs(struct ash_axes *axes);
 
 /* Keep rc as the pass's failure unless there is one already; 0 is ignored. err says why. */
 void ash_axes_fail(struct ash_axes *axes, int rc, const struct ash_err *err);

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "model/pass/copy.h"
 #include "model/pass/ffn.h"
+#include "model/pass/gather.h"
 #include "model/pass/join.h"
 #include "model/pass/moe.h"
 #include "model/pass/norm.h"
@@ -68,13 +69,14 @@ static void dense_forward(const struct ash_pass_step *step, size_t layer, const 
     }
     ash_ffn_inner(step, &params, &io, is_fused ? norm.weight : ASH_NO_PARAM);
     ash_join_product(step, layer, ASH_BLOCK_FFN,
-                     &(struct ash_linear_group){.rows = step->rows,
-                                                .x = acts->ffn.hidden,
-                                                .x_bf16 = acts->ffn.hidden_bf16,
-                                                .x_stride = params.width,
-                                                .norm = ASH_NO_PARAM,
-                                                .out_count = 1,
-                                                .outs[0] = {.weight = params.down, .bias = params.down_bias}},
+                     &(struct ash_linear_group){
+                         .rows = step->rows,
+                         .x = acts->ffn.hidden_bf16 == NULL ? ash_gather_columns(step, acts->ffn.hidden) : NULL,
+                         .x_bf16 = acts->ffn.hidden_bf16,
+                         .x_stride = ash_gathers(step) ? step->model->whole.ffn : params.width,
+                         .norm = ASH_NO_PARAM,
+                         .out_count = 1,
+                         .outs[0] = {.weight = params.down, .bias = params.down_bias}},
                      mid, out);
 }
 

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "model/pass/copy.h"
+#include "model/pass/gather.h"
 #include "model/pass/head_priv.h"
 #include "model/pass/kept.h"
 #include "model/pass/parallel_linear.h"
@@ -25,7 +26,6 @@ static void bend_logits(const struct ash_pass_step *step, size_t count, float *l
     const struct ash_model_form *form = &step->model->config.form;
 
     if (step->model->config.labels > 0) return;
-    count *= ash_head_width(step->model);
     if (form->logit_scale != 0) step->exec->ops->row->scale(step->exec, logits, (float)form->logit_scale, count);
     if (form->logit_cap != 0) step->exec->ops->family->cap_forward(step->exec, logits, (float)form->logit_cap, count);
 }
@@ -56,15 +56,26 @@ static void bend_gradients(const struct ash_pass_step *step, const struct wanted
 
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
-    ash_assert(x != NULL && logits_out != NULL && ash_head_param(step->model) != ASH_NO_PARAM);
-    ash_linear_project(step, &(struct ash_linear_group){.rows = count,
-                                                        .x = x,
-                                                        .x_stride = step->model->config.hidden,
-                                                        .norm = norm,
-                                                        .out_count = 1,
-                                                        .outs[0] = {ash_head_param(step->model), ASH_NO_PARAM,
-                                                                    logits_out, ash_head_width(step->model), NULL}});
-    bend_logits(step, count, logits_out);
+    size_t width = ash_gathers(step) ? step->model->whole.vocab : ash_head_width(step->model);
+    struct ash_linear_group group = {
+        .rows = count,
+        .x = x,
+        .x_stride = step->model->config.hidden,
+        .norm = norm,
+        .out_count = 1,
+        .outs[0] = {ash_head_param(step->model), ASH_NO_PARAM, logits_out, ash_head_width(step->model), NULL}};
+
+    ash_assert(x != NULL && (logits_out != NULL || ash_gathers(step)) && ash_head_param(step->model) != ASH_NO_PARAM);
+    if (ash_gathers(step)) {
+        const float *logits = ash_gather_logits(step, &group);
+
+        if (logits_out == NULL) return;
+        ash_copy_columns(step->exec, count, width, (struct ash_rows_from){logits, width},
+                         (struct ash_rows_to){logits_out, width});
+    } else {
+        ash_linear_project(step, &group);
+    }
+    bend_logits(step, count * width, logits_out);
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 int32_t ash_head_param(const struct ash_model *model)
 {
-    return model->config.tied ? model->top.param[ASH_ROLE_EMBED] : model->top.param[ASH_ROLE_HEAD];
+    return model->top.param[ash_layer_has(&model->top, ASH_ROLE_HEAD) ? ASH_ROLE_HEAD : ASH_ROLE_EMBED];
 }
 
 size_t ash_head_width(const struct ash_model *model)

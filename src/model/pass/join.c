@@ -2,6 +2,8 @@
 #include "model/pass/join.h"
 
 #include "base/assert.h"
+#include "model/pass/copy.h"
+#include "model/pass/gather.h"
 #include "model/pass/norm.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/stream.h"
@@ -64,7 +66,11 @@ void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_b
     ash_assert(group->out_count == 1);
     out->y = ash_join_output(step, layer, block);
     out->y_stride = step->model->config.hidden;
-    if (step->axes->tp.size > 1)
+    if (ash_gathers(step))
+        ash_copy_columns(step->exec, step->rows, step->model->config.hidden,
+                         (struct ash_rows_from){ash_gather_product(step, group), step->model->config.hidden},
+                         (struct ash_rows_to){ash_join_output(step, layer, block), step->model->config.hidden});
+    else if (step->axes->tp.size > 1)
         ash_row_parallel_forward(step, out->weight, out->bias, group->x, group->x_stride, out->y);
     else
         ash_linear_project(step, group);

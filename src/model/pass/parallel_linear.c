@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "model/pass/adapter.h"
 #include "model/pass/adapter_grads.h"
+#include "model/pass/gather.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/reduce.h"
@@ -35,6 +36,10 @@ void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_gr
     bool is_added;
 
     ash_assert(group->out_count == 1);
+    if (ash_gathers(step)) {
+        step->exec->ops->row->add(step->exec, before, ash_gather_product(step, group), step->rows * hidden, after);
+        return;
+    }
     group->residual = before == after && !is_split && !ash_adapter_applies(step, out->weight);
     group->add = before != after && !is_split && ash_linear_adds(step, out->weight) ? before : NULL;
     is_added = group->residual || group->add != NULL;

@@ -10,8 +10,9 @@
 /* out [own rows, C] = x W^T + bias, W's inputs split along tp. Not for a pass without a tp axis. */
 void ash_row_parallel_forward(const struct ash_pass_step *step, int32_t weight, int32_t bias, const float *x,
                               size_t x_stride, float *out);
-/* after = before + the group's one product (its y is set here), row-parallel along tp. Training keeps both; without a
- * backward pass they are the same rows. What adapters or several ranks add to goes through a buffer. */
+/* after = before + the group's one product (its y is set here), row-parallel along tp, or gathered along outs.
+ * Training keeps both; without a backward pass they are the same rows. What adapters or several ranks add to goes
+ * through a buffer. */
 void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_group *group, const float *before,
                           float *after);
 

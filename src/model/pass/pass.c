@@ -8,6 +8,7 @@
 #include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/cache_step.h"
+#include "model/pass/gather.h"
 #include "model/pass/head_priv.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
@@ -43,6 +44,8 @@ static int open_parts(struct ash_pass *pass, struct ash_err *err)
     if (pass->seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
         (pass->kept_row == NULL && !pass->exec->memory->host_visible))
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
+    rc = ash_gather_open(axes, model, opts->max_rows, err);
+    if (rc < 0) return rc;
     rc = ash_acts_open(&pass->acts, model, pass->exec, opts, axes, err);
     if (rc < 0) return rc;
     rc = ash_moe_open(&pass->moe, model, pass->exec, opts, axes, err);
@@ -312,6 +315,8 @@ int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, 
     rc = ash_pass_begin(pass, batch, cache, err);
     if (rc < 0) return rc;
     run_layers(pass);
+    rc = ash_axes_result(&pass->axes, err);
+    if (rc < 0) return rc;
     return ash_load_check(pass->model->load, err);
 }
 
@@ -350,26 +355,26 @@ static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, 
     return 0;
 }
 
-/* Logits of rows of the stream, which are on the device; logits_out is the host's. */
+/* Logits of rows of the stream, which are on the device; logits_out is the host's. Of several ranks only the first has
+ * it. */
 static int logits_of(struct ash_pass *pass, const float *rows, size_t count, float *logits_out)
 {
     const struct ash_memory_ops *memory = pass->exec->memory;
     size_t hidden = pass->model->config.hidden, vocab = pass->model->config.vocab, some;
-    float *logits = pass->acts.scratch.logits;
+    bool gathers = ash_gathers(&pass->step);
+    size_t most = gathers ? ash_gather_logit_rows(&pass->step) : memory->host_visible ? count : pass->acts.logit_rows;
 
-    if (memory->host_visible) {
-        ash_pass_run_logits(&pass->step, rows, count, logits_out);
-        return 0;
-    }
     for (size_t first = 0; first < count; first += some) {
+        float *out = logits_out != NULL ? logits_out + first * vocab : NULL;
         int rc;
 
-        some = ash_min(count - first, pass->acts.logit_rows);
-        ash_pass_run_logits(&pass->step, rows + first * hidden, some, logits);
-        rc = memory->copy(logits_out + first * vocab, logits, some * vocab * sizeof(float));
+        some = ash_min(count - first, most);
+        ash_pass_run_logits(&pass->step, rows + first * hidden, some,
+                            memory->host_visible ? out : pass->acts.scratch.logits);
+        rc = memory->host_visible ? 0 : memory->copy(out, pass->acts.scratch.logits, some * vocab * sizeof(float));
         if (rc < 0) return rc;
     }
-    return 0;
+    return pass->axes.failed;
 }
 
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
@@ -380,6 +385,7 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
 
     if (rc < 0) return rc;
     rc = count > 0 ? logits_of(pass, gathered, count, logits_out) : 0;
+    if (pass->axes.failed < 0) return ash_axes_result(&pass->axes, err);
     if (rc < 0) return ash_err_set(err, rc, "cannot copy the logits");
     return ash_load_check(pass->model->load, err);
 }

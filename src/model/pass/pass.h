@@ -123,6 +123,9 @@ struct ash_pass_opts {
      * different batches and share the experts alone: expert rank (see slice.h) ep.rank * tp.size + tp.rank of
      * ep.size * tp.size. */
     struct ash_axis tp, cp, ep;
+    /* Inference alone, instead of those: the ranks of a slice that gathers, on one node. All make the same calls with
+     * the same batches; only the first gets logits. */
+    struct ash_axis outs;
     struct ash_axis node; /* where all ranks of tp and cp can share memory: those, neighbours along tp first.
                                    Read where both axes are longer than 1; all zero: they cannot. */
     bool shared_grads; /* where all ranks of cp (and tp) can share memory: are gradient buffers, and the experts', the
@@ -199,7 +202,8 @@ struct ash_pass_choice {
     size_t vocab;                     /* ids that may be chosen; the model may have more */
     const struct ash_sample_row *row; /* of each wanted row */
 };
-/* Logits [count, vocab] of some rows (ascending) of the current batch. */
+/* Logits [count, vocab] of some rows (ascending) of the current batch. Of several ranks (opts.outs) the first one gets
+ * them; the others pass NULL. */
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err);
 /* Choose tokens that follow some rows (ascending), where the logits are: as ash_sample_ops.choose over the first vocab

@@ -1,6 +1,7 @@
 /* pass_check: what a pass over a model needs of the backend and of the mesh. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "model/pass/pass_priv.h"
 
@@ -10,6 +11,10 @@ int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opt
     const struct ash_slice *slice = &model->slice;
     bool is_fused = names[ASH_ROLE_EXPERT_GATE_UP] != NULL;
 
+    if (slice->gathers && slice->tp_size > 1) {
+        ash_assert(opts->outs.size == slice->tp_size && opts->outs.rank == slice->tp_rank && !opts->backward);
+        return 0;
+    }
     if (ash_max(opts->tp.size, 1) != slice->tp_size || opts->tp.rank != slice->tp_rank)
         return ash_err_set(err, -EINVAL,
                            "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",

@@ -47,7 +47,8 @@ void ash_pass_replay_forward(struct ash_pass *pass);
 void ash_pass_replay_backward(struct ash_pass *pass, struct ash_grad_sink *sink, float scale);
 /* count rows [count, C] of the stream after the last layer, normed; valid until the next call. */
 const float *ash_pass_run_states(const struct ash_pass_step *step, const float *rows, size_t count);
-/* logits_out [count, vocab] of count rows [count, C] of the stream after the last layer. */
+/* logits_out [count, vocab] of count rows [count, C] of the stream after the last layer; NULL on ranks of outs that do
+ * not want them. */
 void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out);
 
 /* pass_check.c: can the axes of opts split this model? Returns 0, -EINVAL or -ENOTSUP. */

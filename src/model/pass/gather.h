@@ -1,0 +1,32 @@
+/* gather - inference over ranks that have some outputs of every matrix (ash_slice.gathers). What a product makes goes
+ * among the columns of the other ranks, in memory that all of them share; a barrier, and all have whole rows. No sum is
+ * cut, so bits are those of one rank. There are two such buffers in turn: a rank that is through a barrier knows that
+ * all have read the buffer before that. Alone (axes.outs of size 1) everything here is a no-op. */
+#ifndef ASH_MODEL_PASS_GATHER_H
+#define ASH_MODEL_PASS_GATHER_H
+
+#include "model/pass/axes.h"
+#include "model/pass/linear.h"
+#include "model/pass/step.h"
+
+/* Open the buffers, on all ranks together: axes->gathered. Returns 0, -ENOMEM or the group's error. */
+int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, size_t max_rows, struct ash_err *err);
+
+/* Do ranks share the outputs of every matrix? */
+static inline bool ash_gathers(const struct ash_pass_step *step)
+{
+    return step->axes->outs.size > 1;
+}
+
+/* Rows of logits that fit into a buffer. */
+size_t ash_gather_logit_rows(const struct ash_pass_step *step);
+/* part [rows, of this rank's heads] of attention's output, whole; or part where ranks share nothing. */
+const float *ash_gather_heads(const struct ash_pass_step *step, const float *part);
+/* part [rows, this rank's columns of a feed-forward], whole; or part. */
+const float *ash_gather_columns(const struct ash_pass_step *step, const float *part);
+/* Outputs of the stream: the group's one product, whose y is set here, whole [rows, C]. For ranks that share. */
+const float *ash_gather_product(const struct ash_pass_step *step, struct ash_linear_group *group);
+/* Logits [rows, vocabulary]: the same, of the output matrix. */
+const float *ash_gather_logits(const struct ash_pass_step *step, struct ash_linear_group *group);
+
+#endif
