@@ -27,7 +27,7 @@ other=$(scripts/clang.sh || true)
 other=${other:-$cc}
 # What compares with other programs, or long runs with each other, says nothing more under a sanitizer.
 slow='test_openb|e2e_.*_world|e2e_train_bits|e2e_(s3_train|serve_cancels|serve_page|chaos_campaign|submit_slurm|slurm_faults|submit_kube|queue_export|dash_page|dashboards|agent_slurm|checkpoint_power|grammar_llama|bench_serve|docs|tutorials|package)|lint|floors|names|ratchets'
-threaded='test_workers test_metrics test_metrics_page test_collect test_exporter test_pass test_pass_tp test_trainer test_dataset test_tokenize test_tokenizer_bpe test_grammar_masks test_generator test_core test_runner test_group test_channel test_reform test_call test_overlap test_http test_http_connections test_api test_api_fields test_api_faults test_api_load'
+threaded='test_workers test_metrics test_metrics_page test_collect test_exporter test_pass test_pass_tp test_trainer test_dataset test_tokenize test_tokenizer_bpe test_grammar_masks test_generator test_core test_core_stories test_runner test_group test_channel test_reform test_call test_overlap test_http test_http_connections test_api test_api_fields test_api_faults test_api_load'
 
 if [ -n "${1:-}" ]; then
     part "tests with -fsanitize=$1" "build-${1//,/-}" "$1" "$cc" "" -E "$slow"
