@@ -74,7 +74,7 @@ dist:
 	@scripts/dist.sh
 
 fmt:
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 clean:
 	@rm -rf build build-*

@@ -18,7 +18,7 @@ step() {
 }
 format() {
     command -v clang-format > /dev/null || { echo "no clang-format here"; return 0; }
-    git ls-files '*.c' '*.h' | xargs -P"$(nproc)" -n 100 clang-format --dry-run -Werror
+    git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs -P"$(nproc)" -n 100 clang-format --dry-run -Werror
 }
 
 step format format

@@ -7,19 +7,20 @@ cd "$1"
 limits=tests/ratchets.txt
 rising=assertions_per_1000_functions
 sources() { find src include tools -name '*.[ch]' | LC_ALL=C sort; }
+kernels() { find src -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort; }
 
-# Lines of the longest file; files of over 450 lines.
+# file_figures PREFIX < FILES: lines of the longest file; files of over 450 lines.
 file_figures() {
-    sources | xargs wc -l | awk '$2 != "total" { if ($1 > most) most = $1; if ($1 > 450) long++ }
-        END { print "file_lines_most " most; print "files_over_450_lines " long + 0 }'
+    xargs wc -l | awk -v as="$1" '$2 != "total" { if ($1 > most) most = $1; if ($1 > 450) long++ }
+        END { print as "file_lines_most " most; print as "files_over_450_lines " long + 0 }'
 }
 
-# pmccabe: modified complexity, traditional, statements, first line, lines, file(line): function.
+# function_figures PREFIX LINES < FILES. pmccabe: modified complexity, traditional, statements, first line, lines, file(line): function.
 function_figures() {
-    sources | grep '\.c$' | xargs pmccabe 2> /dev/null | awk -F'\t' '
-        { if ($1 > worst) worst = $1; if ($1 > 15) tangled++; if ($5 > most) most = $5; if ($5 > 50) long++ }
-        END { print "complexity_most " worst; print "functions_over_complexity_15 " tangled + 0
-              print "function_lines_most " most; print "functions_over_50_lines " long + 0 }'
+    xargs pmccabe 2> /dev/null | awk -F'\t' -v as="$1" -v limit="$2" '
+        { if ($1 > worst) worst = $1; if ($1 > 15) tangled++; if ($5 > most) most = $5; if ($5 > limit) long++ }
+        END { print as "complexity_most " worst; print as "functions_over_complexity_15 " tangled + 0
+              print as "function_lines_most " most; print as "functions_over_" limit "_lines " long + 0 }'
 }
 
 # Functions (definitions in .c files) with more than 6 parameters.
@@ -54,7 +55,7 @@ call_figures() {
     local found
     found=$(sources | grep -v '^src/base/\|^src/cmd/' | xargs grep -lE '\b(getenv|abort|exit)\(' | wc -l)
     echo "files_that_exit_or_getenv $found"
-    echo "lines_over_120_columns $(sources | xargs awk 'length($0) > 120' | wc -l)"
+    echo "lines_over_120_columns $({ sources; kernels; } | xargs awk 'length($0) > 120' | wc -l)"
     echo "orphan_comment_ends $(sources | xargs grep -cE '^ \*/$' | awk -F: '{ n += $2 } END { print n + 0 }')"
 }
 
@@ -76,7 +77,20 @@ assertion_figures() {
 # Functions declared in another folder's header, and circles of calls (tests/calls.awk; -v show=1 lists them).
 circle_figures() { sources | xargs awk -f tests/calls.awk; }
 
-figures=$(circle_figures; file_figures; parameter_figures; contract_figures; call_figures; sentence_figures; assertion_figures; if command -v pmccabe > /dev/null; then function_figures; fi)
+figures=$(
+    circle_figures
+    sources | file_figures ""
+    kernels | file_figures cuda_
+    parameter_figures
+    contract_figures
+    call_figures
+    sentence_figures
+    assertion_figures
+    if command -v pmccabe > /dev/null; then
+        sources | grep '\.c$' | function_figures "" 50
+        kernels | function_figures cuda_ 42
+    fi
+)
 if [ "${2:-}" = --write ]; then
     { echo "# Figures that may only get better (tests/ratchets.sh)."; echo "$figures"; } > "$limits"
     exit 0

@@ -1,6 +1,6 @@
-/* attn_any - bf16 attention of heads of any dims, keys and values wherever they are, as ref/attn_wgmma.c says: forward;
- * dq, blocks of keys ascending; dk and dv, query heads of their group and then query rows ascending. A warp owns 16 query
- * rows (or keys) of one head. */
+/* attn_any - bf16 attention of heads of any dims, keys and values wherever they are, as ref/attn_wgmma.c says:
+ * forward; dq, blocks of keys ascending; dk and dv, query heads of their group and then query rows ascending. A warp
+ * owns 16 query rows (or keys) of one head. */
 #include "compute/cuda/attn/attn_any.cuh"
 #include "compute/cuda/attn/attn_softmax.cuh"
 
@@ -52,7 +52,7 @@ template <int COLS> static __device__ inline void end_span(struct row_sums<COLS>
             sums->all_acc[n][e] = fmaf(sums->all_acc[n][e], old[e / 2], sums->acc[n][e] * now[e / 2]);
             sums->acc[n][e] = 0.0f;
         }
-    sums->span = NEW_SPAN;
+    sums->span = new_span();
 }
 
 /* Write a warp's rows, of which `left` are real. */
@@ -98,7 +98,7 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
                        v = take_tile(&at, HALF_KEYS, COLS);
     int row0 = threadIdx.x / WARP * 16;
     size_t first = seq.pos + tile.first, end = first + tile.count; /* positions; keys that the last row sees */
-    struct row_sums<COLS> sums = {NEW_SPAN, NO_SPANS, {}, {}};
+    row_sums<COLS> sums = {new_span(), NO_SPANS, {}, {}};
 
     fill_queries(args, seq.q_row + tile.first, h, WARPS * 16, (int)tile.count, q);
     for (size_t base = visible_keys(args, first).begin / ASH_ATTN_KEYS * ASH_ATTN_KEYS; base < end;
@@ -239,8 +239,7 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x]; /* the longest first */
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
     size_t h = blockIdx.y, g = h / (args.heads / args.kv_heads), row = seq.q_row + tile.first;
-    int wide_k = padded(args.dim_k), wide_v = padded(args.dim_v), column = (int)blockIdx.z * COLS,
-        count = tile.count;
+    int wide_k = padded(args.dim_k), wide_v = padded(args.dim_v), column = (int)blockIdx.z * COLS, count = tile.count;
     struct query_rows rows = {take_tile(&at, WARPS * 16, wide_k), take_tile(&at, WARPS * 16, wide_v)};
     struct shared_tile k = take_tile(&at, GROUP_KEYS, wide_k), v = take_tile(&at, GROUP_KEYS, wide_v);
     int row0 = threadIdx.x / WARP * 16;
@@ -326,11 +325,8 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
     size_t g = blockIdx.y, group = args.heads / args.kv_heads, past = tile.first + tile.count,
            last = last_row(args, seq, past);
     int wide_k = padded(args.dim_k), wide_v = padded(args.dim_v), column = (int)blockIdx.z * COLS;
-    struct key_tiles t = {take_tile(&at, GROUP_KEYS, wide_k),
-                          take_tile(&at, GROUP_KEYS, wide_v),
-                          take_tile(&at, BACK_ROWS, wide_k),
-                          take_tile(&at, BACK_ROWS, wide_v),
-                          stats};
+    struct key_tiles t = {take_tile(&at, GROUP_KEYS, wide_k), take_tile(&at, GROUP_KEYS, wide_v),
+                          take_tile(&at, BACK_ROWS, wide_k), take_tile(&at, BACK_ROWS, wide_v), stats};
     float *to_k = seq.dk + tile.first * args.k_stride + g * args.dim_k + column,
           *to_v = seq.dv + tile.first * args.v_stride + g * args.dim_v + column;
     float dk[COLS / 8][4] = {}, dv[COLS / 8][4] = {};

@@ -1,5 +1,6 @@
-/* attn_any - what the kernels of bf16 attention of any dims share: tiles of rows as bf16 in shared memory, and a warp's products
- * of them. A tile has 8 values of room after each row, so that eight rows of one column are in different banks. */
+/* attn_any - what the kernels of bf16 attention of any dims share: tiles of rows as bf16 in shared memory, and a
+ * warp's products of them. A tile has 8 values of room after each row, so that eight rows of one column are in
+ * different banks. */
 #ifndef ASH_COMPUTE_CUDA_ATTN_ANY_CUH
 #define ASH_COMPUTE_CUDA_ATTN_ANY_CUH
 

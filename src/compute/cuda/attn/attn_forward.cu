@@ -11,10 +11,10 @@
 
 /* A unit of work: a tile of one head. */
 struct work {
-    int count;       /* rows; 0: there is no more work */
-    int head, row;   /* the first row of q and out */
-    int first;       /* its position */
-    int begin, end;  /* blocks of keys */
+    int count;      /* rows; 0: there is no more work */
+    int head, row;  /* the first row of q and out */
+    int first;      /* its position */
+    int begin, end; /* blocks of keys */
     int kv_row, kv_head, kv_count;
 };
 
@@ -79,8 +79,8 @@ static __device__ inline void copy_all(const struct ash_cuda_attn_tiled &args, u
                                        struct shared *shared)
 {
     using S = shape<DIM>;
-    struct ring_cursor<1> q = {};
-    struct ring_cursor<STAGES> k = {}, v = {};
+    ring_cursor<1> q = {};
+    ring_cursor<STAGES> k = {}, v = {};
     unsigned tail_turn = 0;
     int lane = threadIdx.x % WARP;
 
@@ -250,7 +250,8 @@ static __device__ inline void finish(const struct part<DIM> &part, const struct 
 
 /* Begin the sums of values of the block before the one whose scores were begun last. */
 template <int DIM>
-static __device__ inline void begin_values(const struct part<DIM> &part, const uint32_t (*p)[4], float (*acc)[4], int keep)
+static __device__ inline void begin_values(const struct part<DIM> &part, const uint32_t (*p)[4], float (*acc)[4],
+                                           int keep)
 {
     part.at_v.wait_full(&part.shared->v);
     wgmma_fence();
@@ -271,7 +272,7 @@ template <int DIM> static __device__ inline void scale_sums(float (*acc)[4], con
 template <int DIM> static __device__ inline void attend(struct part<DIM> *part, struct ring_cursor<1> *at_q)
 {
     struct shared *shared = part->shared;
-    struct span span = NEW_SPAN;
+    struct span span = new_span();
     struct all_spans all = NO_SPANS;
     float s[KEYS / 8][4], acc[DIM / 8][4], alpha[2];
     uint32_t p[KEYS / 16][4];
@@ -299,7 +300,7 @@ template <int DIM> static __device__ inline void attend(struct part<DIM> *part, 
             wgmma_wait();
             wgmma_take<DIM>(acc);
             merge_span<DIM>(span, acc, part->room, &all);
-            span = NEW_SPAN;
+            span = new_span();
             keep = 0;
         }
         has_moved = soften_block<DIM>(*part, b, s, &span, alpha);
@@ -325,17 +326,17 @@ static __device__ inline void multiply_all(const struct ash_cuda_attn_tiled &arg
 {
     using S = shape<DIM>;
     int group = __shfl_sync(0xffffffffu, threadIdx.x / WARPGROUP - 1, 0), thread = threadIdx.x % WARPGROUP;
-    struct part<DIM> part = {args,
-                             {},
-                             shared,
-                             shared_address(room) + group * WGMMA_M * LINE_BYTES,
-                             shared_address(room + S::K_AT),
-                             shared_address(room + S::V_AT),
-                             (float *)(room + S::ALL_AT) + group * WGMMA_M * DIM + thread,
-                             group * WGMMA_M + thread / WARP * 16 + thread % WARP / 4,
-                             {},
-                             {}};
-    struct ring_cursor<1> q = {};
+    part<DIM> part = {args,
+                      {},
+                      shared,
+                      shared_address(room) + group * WGMMA_M * LINE_BYTES,
+                      shared_address(room + S::K_AT),
+                      shared_address(room + S::V_AT),
+                      (float *)(room + S::ALL_AT) + group * WGMMA_M * DIM + thread,
+                      group * WGMMA_M + thread / WARP * 16 + thread % WARP / 4,
+                      {},
+                      {}};
+    ring_cursor<1> q = {};
 
     for (;;) {
         q.wait_full(&shared->q);

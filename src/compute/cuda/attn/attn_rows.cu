@@ -64,7 +64,7 @@ static __device__ inline void read_sixteen(const float *plain, const uint16_t *r
 {
 #pragma unroll
     for (int i = 0; i < 16; i++)
-        x[i] = first + i >= dim   ? 0.0f
+        x[i] = first + i >= dim  ? 0.0f
                : rounded != NULL ? ash_bf16_to_f32(rounded[first + i])
                                  : ash_bf16_round(plain[first + i]);
 }

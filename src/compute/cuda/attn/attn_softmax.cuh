@@ -15,11 +15,12 @@ struct span {
     float top[2], classes[2][2];
 };
 
-#define NEW_SPAN                                                                                                       \
-    (struct span)                                                                                                      \
-    {                                                                                                                  \
-        {-INFINITY, -INFINITY}, {{0.0f, 0.0f}, {0.0f, 0.0f}}                                                           \
-    }
+static __device__ inline struct span new_span(void)
+{
+    struct span span = {{-INFINITY, -INFINITY}, {}};
+
+    return span;
+}
 
 /* Of all spans before. any: has there been one? */
 struct all_spans {

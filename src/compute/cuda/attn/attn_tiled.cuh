@@ -18,12 +18,13 @@
 #define TILED_THREADS (3 * WARPGROUP)
 #define COPY_REGISTERS 56
 #define SUM_REGISTERS 224
-#define PANEL 64     /* dims of a panel: lines of 128 bytes */
+#define PANEL 64 /* dims of a panel: lines of 128 bytes */
 #define LINE_BYTES 128
 
 static_assert(TILED_THREADS == ASH_CUDA_ATTN_TILED_THREADS, "the host launches them");
 /* A kernel begins with what its threads can have at most, a multiple of 8; more than that never comes. */
-static_assert(WARPGROUP * COPY_REGISTERS + 2 * WARPGROUP * SUM_REGISTERS <= 65536 / TILED_THREADS / 8 * 8 * TILED_THREADS,
+static_assert(WARPGROUP * COPY_REGISTERS + 2 * WARPGROUP * SUM_REGISTERS <=
+                  65536 / TILED_THREADS / 8 * 8 * TILED_THREADS,
               "registers that are given are as many as are taken");
 
 /* Begin copies of `rows` rows of a head from row `row` on: a panel after the other. The barrier counts their bytes,
@@ -92,8 +93,8 @@ struct unit {
 };
 
 /* This thread block's unit of round *round or a later one: units are counted by tiles (from the last one if
- * is_backwards: those with the most keys come first), then heads. Rounds go forth and back, so that long and short units
- * even out. Units without rows are passed over; false after the last. */
+ * is_backwards: those with the most keys come first), then heads. Rounds go forth and back, so that long and short
+ * units even out. Units without rows are passed over; false after the last. */
 static __device__ inline bool find_unit(const struct ash_cuda_attn_tiled &args, unsigned heads, bool is_backwards,
                                         unsigned *round, struct unit *unit)
 {

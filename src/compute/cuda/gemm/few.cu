@@ -204,6 +204,21 @@ static __device__ inline void put_sums(const struct ash_cuda_few &op, const stru
         }
 }
 
+/* Fill all but one stage of this warp's ring, while the kernel before still runs. */
+template <int KT, int STAGES>
+static __device__ inline void begin_ring(const struct ash_cuda_few &op, unsigned group, unsigned ring_at,
+                                         struct loader<KT, STAGES> *next)
+{
+    next->begin(op, group, ring_at);
+#pragma unroll 1
+    for (int s = 0; s < STAGES - 1; s++) {
+#pragma unroll
+        for (int i = 0; i < ring<KT, STAGES>::LOADS; i++)
+            next->copy(op, i);
+        next->end(op);
+    }
+}
+
 template <int KT, int STAGES, int NB> static __device__ inline void multiply_few(const struct ash_cuda_few &op)
 {
     using R = ring<KT, STAGES>;
@@ -216,16 +231,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
     struct chunks norm;
 
     early_begin();
-    if (warp < op.warps) {
-        next.begin(op, warp * gridDim.x + blockIdx.x, ring_at);
-#pragma unroll 1
-        for (int s = 0; s < STAGES - 1; s++) {
-#pragma unroll
-            for (int i = 0; i < R::LOADS; i++)
-                next.copy(op, i);
-            next.end(op);
-        }
-    }
+    if (warp < op.warps) begin_ring<KT, STAGES>(op, warp * gridDim.x + blockIdx.x, ring_at, &next);
     read_weights(op, &norm);
     early_wait();
     if (op.norm != NULL)

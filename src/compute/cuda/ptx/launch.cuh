@@ -1,6 +1,6 @@
-/* launch - a kernel that begins while the one before it on the queue still runs (programmatic dependent launch). What it
- * does before early_wait() may depend on nothing that the queue computes. All threads of such a kernel call both, so
- * that it ends after the one before it has. */
+/* launch - a kernel that begins while the one before it on the queue still runs (programmatic dependent launch).
+ * What it does before early_wait() may depend on nothing that the queue computes. All threads of such a kernel call
+ * both, so that it ends after the one before it has. */
 #ifndef ASH_COMPUTE_CUDA_LAUNCH_CUH
 #define ASH_COMPUTE_CUDA_LAUNCH_CUH
 

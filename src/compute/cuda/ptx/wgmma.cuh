@@ -71,36 +71,35 @@ static __device__ inline void wgmma_see_shared(void)
 }
 
 #define WGMMA_SUMS(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-#define WGMMA_REGISTERS_8 \
-    "%0, %1, %2, %3"
-#define WGMMA_REGISTERS_16 \
-    "%0, %1, %2, %3, %4, %5, %6, %7"
-#define WGMMA_REGISTERS_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define WGMMA_REGISTERS_64 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define WGMMA_REGISTERS_8 "%0, %1, %2, %3"
+#define WGMMA_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define WGMMA_REGISTERS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_REGISTERS_64                                                                                             \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define WGMMA_REGISTERS_128 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define WGMMA_REGISTERS_128                                                                                            \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define WGMMA_SUMS_8 WGMMA_SUMS(0)
 #define WGMMA_SUMS_16 WGMMA_SUMS_8, WGMMA_SUMS(1)
 #define WGMMA_SUMS_32 WGMMA_SUMS_16, WGMMA_SUMS(2), WGMMA_SUMS(3)
 #define WGMMA_SUMS_64 WGMMA_SUMS_32, WGMMA_SUMS(4), WGMMA_SUMS(5), WGMMA_SUMS(6), WGMMA_SUMS(7)
-#define WGMMA_SUMS_128 WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13), WGMMA_SUMS(14), WGMMA_SUMS(15)
+#define WGMMA_SUMS_128                                                                                                 \
+    WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13),       \
+        WGMMA_SUMS(14), WGMMA_SUMS(15)
 
 #define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N "}, %" A ", %" B     \
-                 ", keep, 1, 1, %" TA ", %" TB ";\n}"                                                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                      \
+                 "}, %" A ", %" B ", keep, 1, 1, %" TA ", %" TB ";\n}"                                                 \
                  : WGMMA_SUMS_##N                                                                                      \
                  : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
 #define WGMMA_A(N, A0, A1, A2, A3, B, KEEP, TB)                                                                        \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N "}, {%" A0 ", %" A1  \
-                 ", %" A2 ", %" A3 "}, %" B ", keep, 1, 1, %" TB ";\n}"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                      \
+                 "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B ", keep, 1, 1, %" TB ";\n}"                            \
                  : WGMMA_SUMS_##N                                                                                      \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TRANS_B))
 

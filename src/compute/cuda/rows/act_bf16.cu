@@ -60,8 +60,8 @@ extern "C" __global__ void swiglu_back_eight(const __grid_constant__ struct ash_
         *(uint4 *)(args.dgate_bf16 + at) = make_uint4(a.x, b.x, c.x, d.x);
         *(uint4 *)(args.dup_bf16 + at) = make_uint4(a.y, b.y, c.y, d.y);
         if (args.hidden_bf16 == NULL) continue;
-        *(uint4 *)(args.hidden_bf16 + i * EACH_THREAD) = make_uint4(
-            gated_two(gate.x, up.x), gated_two(gate.y, up.y), gated_two(gate.z, up.z), gated_two(gate.w, up.w));
+        *(uint4 *)(args.hidden_bf16 + i * EACH_THREAD) = make_uint4(gated_two(gate.x, up.x), gated_two(gate.y, up.y),
+                                                                    gated_two(gate.z, up.z), gated_two(gate.w, up.w));
     }
 }
 

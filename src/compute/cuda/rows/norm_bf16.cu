@@ -1,9 +1,9 @@
 /* norm_bf16 - norms of bf16 models, whose rows and weights' gradients are added by blocks (compute/blocks.h).
- *
- * Forward: warps share a row, each with HELD chunks of columns in registers; where a row is one warp's, a thread block
- * has several rows. Backward: a thread block has a block of rows of a sequence. It walks them in order, the next row on
- * its way, keeps the sums of its columns in registers and writes them once; norm_add_blocks adds these to the gradients.
- * Rows at odd places, and very wide ones, take the kernels `any`, which read everything where it lies. */
+ * Forward: warps share a row, each with HELD chunks of columns in registers; where a row is one warp's, a thread
+ * block has several rows. Backward: a thread block has a block of rows of a sequence. It walks them in order, the
+ * next row on its way, keeps the sums of its columns in registers and writes them once; norm_add_blocks adds these
+ * to the gradients. Rows at odd places, and very wide ones, take the kernels `any`, which read everything where it
+ * lies. */
 #include "compute/cuda/ptx/shared.cuh"
 #include "compute/cuda/tile/blocks.cuh"
 

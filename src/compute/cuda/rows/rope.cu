@@ -161,9 +161,9 @@ extern "C" __global__ void rope_bf16_any(const __grid_constant__ struct ash_rope
         size_t i = lane + (size_t)n * WARP, angle = (size_t)args.positions[r] * half + i;
 
         if (i >= half) break;
-        pairs[n] = rotate(ash_bf16_to_f32(x[from_pairs ? 2 * i : i]),
-                          ash_bf16_to_f32(x[from_pairs ? 2 * i + 1 : i + half]), args.cos[angle],
-                          args.inverse ? -args.sin[angle] : args.sin[angle]);
+        pairs[n] =
+            rotate(ash_bf16_to_f32(x[from_pairs ? 2 * i : i]), ash_bf16_to_f32(x[from_pairs ? 2 * i + 1 : i + half]),
+                   args.cos[angle], args.inverse ? -args.sin[angle] : args.sin[angle]);
     }
     __syncwarp();
 #pragma unroll

@@ -58,8 +58,7 @@ static __device__ inline struct key key_of(const struct choice *c, size_t i)
 {
     struct key key = {0, place_of(c, i)};
 
-    if (c->has_distance)
-        key.hi = ascending(ash_sample_distance(ash_sample_share(c->weight[i], c->total), c->expected));
+    if (c->has_distance) key.hi = ascending(ash_sample_distance(ash_sample_share(c->weight[i], c->total), c->expected));
     return key;
 }
 
@@ -235,8 +234,8 @@ static __device__ void edit(const struct ash_cuda_sample *op, const struct ash_c
     __syncthreads();
     for (size_t i = threadIdx.x; i < row->count_count; i += THREADS)
         if (counts[i].id >= 0 && counts[i].id < op->vocab)
-            logits[counts[i].id] = ash_sample_penalise(logits[counts[i].id], &counts[i], row->repetition, row->presence,
-                                                       row->frequency);
+            logits[counts[i].id] =
+                ash_sample_penalise(logits[counts[i].id], &counts[i], row->repetition, row->presence, row->frequency);
     __syncthreads();
     for (size_t i = threadIdx.x; i < op->vocab && row->has_mask; i += THREADS)
         if ((mask[i / 64] >> i % 64 & 1) == 0) logits[i] = -INFINITY;
@@ -301,7 +300,7 @@ static __device__ void put(const struct ash_cuda_sample *op, int32_t id)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sample_choose(const __grid_constant__ struct ash_cuda_sample op)
+    sample_choose(const __grid_constant__ struct ash_cuda_sample op)
 {
     __shared__ struct row_memory memory;
     const struct ash_cuda_sample_row *row = (const struct ash_cuda_sample_row *)op.block + blockIdx.x;
