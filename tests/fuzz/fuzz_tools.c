@@ -64,12 +64,17 @@ static void parse(struct ash_tool_parser_opts opts, const uint8_t *text, size_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
 {
-    static const char *const names[] = {"add", "f"};
-    struct ash_tool_parser_opts opts = {.names = names, .name_count = 2, .seed = 1};
+    static struct ash_tool tools[] = {{"add", NULL}, {"f", NULL}};
+    struct ash_tool_parser_opts opts = {.tools = tools, .tool_count = 2, .seed = 1};
     struct transcript whole, pieces;
 
     if (size_bytes == 0) return 0;
-    opts.format = (enum ash_tool_format)(data[0] % ASH_TOOL_FORMATS);
+    if (tools[0].parameters == NULL)
+        tools[0].parameters = json_loads("{\"properties\": {\"s\": {\"type\": \"string\"}, \"i\": {\"type\": "
+                                         "\"integer\"}, \"n\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": "
+                                         "\"null\"}]}}}",
+                                         0, NULL);
+    opts.format = (enum ash_tool_format)(data[0] % 16 % ASH_TOOL_FORMATS);
     if (data[0] / 16 % 2 != 0) opts.tags = (struct ash_thought_tags){"<think>", "</think>"};
     opts.is_thinking = data[0] / 32 % 2 != 0;
     parse(opts, data + 1, size_bytes - 1, 0, &whole);

@@ -47,6 +47,18 @@ void ash_api_close(struct ash_api *api)
     free(api);
 }
 
+static int unknown_parser(const char *name, struct ash_err *err)
+{
+    struct ash_str names = {0};
+    int rc = 0;
+
+    for (int i = ASH_TOOLS_NONE + 1; i < ASH_TOOL_FORMATS && rc == 0; i++)
+        rc = ash_str_addf(&names, "%s, ", ash_tool_format_name((enum ash_tool_format)i));
+    rc = ash_err_set(err, -EINVAL, "--tool-call-parser %.40s: there are %snone", name, rc == 0 ? names.data : "");
+    ash_str_fini(&names);
+    return rc;
+}
+
 /* How tool calls and thoughts are written: as the options say, or as the template does. */
 static int choose_parsers(struct ash_api *api, struct ash_err *err)
 {
@@ -54,11 +66,7 @@ static int choose_parsers(struct ash_api *api, struct ash_err *err)
     const char *source = api->engine.chat_source != NULL ? api->engine.chat_source : "";
     int format = tools != NULL ? ash_tool_format_find(tools) : (int)ash_tool_format_detect(source);
 
-    if (format < 0)
-        return ash_err_set(err, -EINVAL,
-                           "--tool-call-parser %.40s: there are hermes, llama3_json, mistral, mistral_named, "
-                           "deepseek_v3, deepseek_v31 and none",
-                           tools);
+    if (format < 0) return unknown_parser(tools, err);
     api->tool_format = (enum ash_tool_format)format;
     if (thoughts == NULL)
         api->thought_tags = ash_thought_tags_detect(source);

@@ -9,19 +9,20 @@
 #include "base/hash.h"
 #include "serve/api/grammars.h"
 
-static void list_names(struct ash_chat_call *chat, struct ash_api_request *request)
+static void list_tools(struct ash_chat_call *chat, struct ash_api_request *request)
 {
     size_t count = json_array_size(chat->conversation.tools);
 
-    chat->names = calloc(count + 1, sizeof(*chat->names));
-    if (chat->names == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
-    for (size_t i = 0; i < count && chat->names != NULL; i++) {
+    chat->tools = calloc(count + 1, sizeof(*chat->tools));
+    if (chat->tools == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
+    for (size_t i = 0; i < count && chat->tools != NULL; i++) {
         const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
 
-        chat->names[i] = json_string_value(json_object_get(function, "name"));
+        chat->tools[i].name = json_string_value(json_object_get(function, "name"));
+        chat->tools[i].parameters = json_object_get(function, "parameters");
     }
-    chat->parts.names = chat->names;
-    chat->parts.name_count = count;
+    chat->parts.tools = chat->tools;
+    chat->parts.tool_count = count;
 }
 
 struct ash_api_call *ash_chat_call_open(struct ash_api_request *request, const struct ash_form *form,
@@ -82,7 +83,7 @@ void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *re
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
     /* The marks of calls are special tokens in most families: the parser must see them. */
     if (chat->parts.has_tools && request->api->tool_format != ASH_TOOLS_NONE) call->sampling.keep_special = true;
-    list_names(chat, request);
+    list_tools(chat, request);
     ash_conversation_render(&chat->conversation, request, &text);
     if (request->err.status == 0) {
         chat->parts.is_thinking = ash_thought_is_open(request->api->thought_tags, text.data, text.size_bytes);
@@ -162,7 +163,7 @@ void ash_chat_call_free(struct ash_api_call *call)
     if (chat == NULL) return;
     ash_conversation_fini(&chat->conversation);
     json_decref(chat->json);
-    free(chat->names);
+    free(chat->tools);
     free(chat);
 }
 

@@ -13,8 +13,8 @@ struct ash_chat_call {
     struct ash_conversation conversation;
     struct ash_tool_policy policy;
     struct ash_parts_opts parts;
-    json_t *json;       /* of the request, kept for what borrows from it */
-    const char **names; /* of the tools */
+    json_t *json;           /* of the request, kept for what borrows from it */
+    struct ash_tool *tools; /* all that there are */
     bool has_logprobs;
 };
 

@@ -242,18 +242,18 @@ void ash_api_grammars_read(struct ash_api_call *call, struct ash_api_request *re
 
 /* ---- tools ------------------------------------------------------------------------------------------------------- */
 
-/* The tools that may be called: all, or the one that was named. Returns how many; *is_strict_out: one asks for it. */
-static size_t list_tools(const struct ash_chat_call *chat, struct ash_tool *tools, bool *is_strict_out)
+/* Keep the tools that may be called: all, or the one that was named. Returns how many; *is_strict_out: one asks for
+ * it. */
+static size_t choose_tools(const struct ash_chat_call *chat, struct ash_tool *tools, bool *is_strict_out)
 {
     size_t count = 0;
 
     *is_strict_out = false;
-    for (size_t i = 0; i < json_array_size(chat->conversation.tools); i++) {
+    for (size_t i = 0; i < chat->parts.tool_count; i++) {
         const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
-        const char *name = json_string_value(json_object_get(function, "name"));
 
-        if (chat->policy.mode == ASH_TOOL_MODE_NAMED && strcmp(name, chat->policy.name) != 0) continue;
-        tools[count++] = (struct ash_tool){name, json_object_get(function, "parameters")};
+        if (chat->policy.mode == ASH_TOOL_MODE_NAMED && strcmp(chat->tools[i].name, chat->policy.name) != 0) continue;
+        tools[count++] = chat->tools[i];
         if (json_is_true(json_object_get(function, "strict"))) *is_strict_out = true;
     }
     return count;
@@ -312,13 +312,13 @@ void ash_api_grammars_read_tools(struct ash_api_call *call, struct ash_api_reque
     int rc;
 
     if (!wants_tools(call, request, chat) || !is_first(call, request, "tool_choice")) return;
-    tools = calloc(json_array_size(chat->conversation.tools) + 1, sizeof(*tools));
+    tools = calloc(chat->parts.tool_count + 1, sizeof(*tools));
     if (tools == NULL) {
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
         return;
     }
     opts.tools = tools;
-    opts.count = list_tools(chat, tools, &is_strict);
+    opts.count = choose_tools(chat, tools, &is_strict);
     rc = make_tools(call, request, chat, &opts, &err);
     /* Where nothing was promised, a schema that cannot be enforced leaves the model free. */
     if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err, rc);

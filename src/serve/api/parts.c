@@ -51,8 +51,8 @@ int ash_parts_open(const struct ash_api *api, const struct ash_parts_opts *opts,
     struct ash_parts *parts = calloc(1, sizeof(*parts));
     struct ash_tool_parser_opts parser = {.format = opts->has_tools ? api->tool_format : ASH_TOOLS_NONE,
                                           .is_thinking = opts->has_reasoning && opts->is_thinking,
-                                          .names = opts->names,
-                                          .name_count = opts->name_count,
+                                          .tools = opts->tools,
+                                          .tool_count = opts->tool_count,
                                           .seed = opts->seed,
                                           .take = take_event,
                                           .ctx = parts};

@@ -27,11 +27,11 @@ struct ash_parts;
 
 /* What a call wants to know of answers. */
 struct ash_parts_opts {
-    bool has_tools;           /* look for tool calls */
-    bool has_reasoning;       /* thoughts are parts of their own; else they stay where they are */
-    bool is_thinking;         /* the prompt has opened the thoughts */
-    const char *const *names; /* of the tools; borrowed */
-    size_t name_count;
+    bool has_tools;               /* look for tool calls */
+    bool has_reasoning;           /* thoughts are parts of their own; else they stay where they are */
+    bool is_thinking;             /* the prompt has opened the thoughts */
+    const struct ash_tool *tools; /* borrowed */
+    size_t tool_count;
     size_t calls_max; /* tool calls beyond these are left out; 0: no limit */
     uint64_t seed;    /* of the ids of tool calls */
 };

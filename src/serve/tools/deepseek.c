@@ -127,4 +127,4 @@ static enum ash_tool_step take(struct ash_tool_parser *parser, char c)
 }
 
 const struct ash_tool_format_ops ash_tool_deepseek_ops = {
-    .name = "deepseek_v3", .mark = ASH_DEEPSEEK_CALLS_BEGIN, .start = start, .take = take};
+    .mark = ASH_DEEPSEEK_CALLS_BEGIN, .start = start, .take = take};

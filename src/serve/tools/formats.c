@@ -14,6 +14,10 @@ static const struct {
     [ASH_TOOLS_MISTRAL_NAMED] = {"mistral_named", &ash_tool_mistral_ops},
     [ASH_TOOLS_DEEPSEEK_V3] = {"deepseek_v3", &ash_tool_deepseek_ops},
     [ASH_TOOLS_DEEPSEEK_V31] = {"deepseek_v31", &ash_tool_deepseek_ops},
+    [ASH_TOOLS_QWEN3_CODER] = {"qwen3_coder", &ash_tool_qwen_ops},
+    [ASH_TOOLS_DEEPSEEK_V32] = {"deepseek_v32", &ash_tool_dsml_ops},
+    [ASH_TOOLS_DEEPSEEK_V4] = {"deepseek_v4", &ash_tool_dsml4_ops},
+    [ASH_TOOLS_GLM] = {"glm", &ash_tool_glm_ops},
 };
 
 const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format)
@@ -28,8 +32,27 @@ int ash_tool_format_find(const char *name)
     return -1;
 }
 
+const char *ash_tool_format_name(enum ash_tool_format format)
+{
+    return formats[format].name;
+}
+
+/* Tags of DeepSeek's newer models are put together by templates: the word in them tells. */
+static enum ash_tool_format detect_tagged(const char *template)
+{
+    if (strstr(template, "｜DSML｜") != NULL)
+        return strstr(template, "function_calls>") != NULL ? ASH_TOOLS_DEEPSEEK_V32 : ASH_TOOLS_DEEPSEEK_V4;
+    if (strstr(template, ASH_HERMES_OPEN) == NULL) return ASH_TOOLS_NONE;
+    if (strstr(template, "<parameter=") != NULL) return ASH_TOOLS_QWEN3_CODER;
+    if (strstr(template, "<arg_key>") != NULL) return ASH_TOOLS_GLM;
+    return ASH_TOOLS_NONE;
+}
+
 enum ash_tool_format ash_tool_format_detect(const char *template)
 {
+    enum ash_tool_format tagged = detect_tagged(template);
+
+    if (tagged != ASH_TOOLS_NONE) return tagged;
     if (strstr(template, ASH_DEEPSEEK_CALLS_BEGIN) != NULL)
         return strstr(template, "```json") != NULL ? ASH_TOOLS_DEEPSEEK_V3 : ASH_TOOLS_DEEPSEEK_V31;
     if (strstr(template, ASH_MISTRAL_CALLS) != NULL)

@@ -41,5 +41,4 @@ static enum ash_tool_step take(struct ash_tool_parser *parser, char c)
     return ASH_TOOL_MORE;
 }
 
-const struct ash_tool_format_ops ash_tool_hermes_ops = {
-    .name = "hermes", .mark = ASH_HERMES_OPEN, .start = start, .take = take};
+const struct ash_tool_format_ops ash_tool_hermes_ops = {.mark = ASH_HERMES_OPEN, .start = start, .take = take};

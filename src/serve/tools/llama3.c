@@ -52,5 +52,4 @@ static enum ash_tool_step take(struct ash_tool_parser *parser, char c)
     return ASH_TOOL_MORE;
 }
 
-const struct ash_tool_format_ops ash_tool_llama3_ops = {
-    .name = "llama3_json", .may_begin = may_begin, .start = start, .take = take};
+const struct ash_tool_format_ops ash_tool_llama3_ops = {.may_begin = may_begin, .start = start, .take = take};

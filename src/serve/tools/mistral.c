@@ -114,4 +114,4 @@ static enum ash_tool_step take(struct ash_tool_parser *parser, char c)
 }
 
 const struct ash_tool_format_ops ash_tool_mistral_ops = {
-    .name = "mistral", .mark = ASH_MISTRAL_CALLS, .start = start, .take = take, .id_bytes = 9};
+    .mark = ASH_MISTRAL_CALLS, .start = start, .take = take, .id_bytes = 9};

@@ -60,6 +60,7 @@ int ash_tool_begin(struct ash_tool_parser *parser, const char *name)
         id[at++] = digits[ash_rng_below(parser->opts.seed, parser->calls, i, sizeof(digits) - 1)];
     parser->calls++;
     parser->is_in_call = true;
+    parser->has_arguments = false;
     ash_str_clear(&parser->raw);
     ash_str_clear(&parser->space); /* between text and a call */
     return emit(parser, (struct ash_tool_event){
@@ -68,24 +69,26 @@ int ash_tool_begin(struct ash_tool_parser *parser, const char *name)
 
 int ash_tool_argue(struct ash_tool_parser *parser, const char *text, size_t size_bytes)
 {
+    parser->has_arguments = true;
     return add_text(parser, ASH_TOOL_ARGUMENTS, text, size_bytes);
 }
 
 int ash_tool_end(struct ash_tool_parser *parser)
 {
-    int rc;
+    int rc = 0;
 
     if (!parser->is_in_call) return 0;
-    rc = flush(parser);
+    if (!parser->has_arguments && !parser->is_cut) rc = ash_tool_argue(parser, "{}", 2);
+    if (rc == 0) rc = flush(parser);
     parser->is_in_call = false;
     return rc < 0 ? rc : emit(parser, (struct ash_tool_event){.kind = ASH_TOOL_CALL_END, .call = parser->calls - 1});
 }
 
-bool ash_tool_is_known(const struct ash_tool_parser *parser, const char *name)
+const struct ash_tool *ash_tool_find(const struct ash_tool_parser *parser, const char *name)
 {
-    for (size_t i = 0; i < parser->opts.name_count; i++)
-        if (strcmp(parser->opts.names[i], name) == 0) return true;
-    return parser->opts.name_count == 0;
+    for (size_t i = 0; i < parser->opts.tool_count; i++)
+        if (strcmp(parser->opts.tools[i].name, name) == 0) return &parser->opts.tools[i];
+    return NULL;
 }
 
 int ash_tool_match(const struct ash_str *word, const char *const *marks)
@@ -341,6 +344,7 @@ int ash_tool_parser_finish(struct ash_tool_parser *parser)
         rc = show(parser, parser->raw.data, parser->raw.size_bytes);
     if (rc == 0 && !is_thought && parser->calls == 0 && !parser->is_in_call)
         rc = add_text(parser, ASH_TOOL_CONTENT, parser->space.data, parser->space.size_bytes);
+    parser->is_cut = true;
     if (rc == 0) rc = ash_tool_end(parser);
     if (rc == 0) rc = flush(parser);
     return rc;

@@ -10,137 +10,57 @@
 #include "base/utf8.h"
 #include "serve/grammar/pda.h"
 #include "serve/grammar/schema.h"
+#include "serve/tools/tagged.h"
+#include "serve/tools/tool_draw.h"
 #include "serve/tools/tools_priv.h"
-
-struct builder {
-    const struct ash_tool_grammar_opts *opts;
-    struct ash_grammar_opts grammar;
-    struct ash_pda_draft *draft;
-    uint32_t *arguments; /* the rule of each tool's */
-    struct ash_err *err;
-};
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
-
-/* The bytes by which automata know a mark, in buf; their count. */
-static size_t mark_bytes(const struct builder *builder, const char *mark, char buf[64])
-{
-    size_t size = strlen(mark), at = 0;
-
-    ash_assert(size + 2 <= 64);
-    if (ash_vocab_trie_has_special(builder->opts->trie, mark)) buf[at++] = (char)ASH_VOCAB_SPECIAL_BYTE;
-    memcpy(buf + at, mark, size + 1);
-    return at + size;
-}
-
-static uint32_t text(struct builder *builder, uint32_t from, const char *bytes)
-{
-    uint32_t to = ash_pda_add_state(builder->draft);
-
-    ash_pda_add_text(builder->draft, from, to, bytes, strlen(bytes));
-    return to;
-}
-
-static uint32_t mark(struct builder *builder, uint32_t from, const char *name)
-{
-    uint32_t to = ash_pda_add_state(builder->draft);
-    char buf[64];
-
-    ash_pda_add_text(builder->draft, from, to, buf, mark_bytes(builder, name, buf));
-    return to;
-}
-
-static uint32_t call(struct builder *builder, uint32_t from, uint32_t rule)
-{
-    uint32_t to = ash_pda_add_state(builder->draft);
-
-    ash_pda_add_call(builder->draft, from, to, rule);
-    return to;
-}
-
-/* Up to two newlines or spaces. */
-static uint32_t space(struct builder *builder, uint32_t from)
-{
-    uint32_t to = ash_pda_add_state(builder->draft);
-
-    for (int i = 0; i < 2; i++) {
-        uint32_t next = ash_pda_add_state(builder->draft);
-        ash_pda_add_empty(builder->draft, from, to);
-        ash_pda_add_text(builder->draft, from, next, "\n", 1);
-        ash_pda_add_text(builder->draft, from, next, " ", 1);
-        from = next;
-    }
-    ash_pda_add_empty(builder->draft, from, to);
-    return to;
-}
-
-/* Any text from `from` (a new state) on up to the end of a mark, which leads to the state that is returned.
- * may_end: a state that can be reached from everywhere before it, or ASH_PDA_UNBOUNDED. After i bytes of the mark, a
- * wrong byte leads to the longest beginning of the mark that the text ends in. */
-static uint32_t free_until(struct builder *builder, uint32_t from, const char *name, uint32_t may_end)
-{
-    char buf[64];
-    size_t size = mark_bytes(builder, name, buf), longest[64] = {0};
-    uint32_t states[65];
-
-    for (size_t i = 0; i <= size; i++)
-        states[i] = i == 0 ? from : ash_pda_add_state(builder->draft);
-    for (size_t i = 0; i < size; i++) {
-        int next[256];
-        for (int byte = 0; byte < 256; byte++)
-            next[byte] = 0;
-        for (size_t k = i;; k = longest[k - 1]) { /* longer beginnings win */
-            if (next[(uint8_t)buf[k]] == 0) next[(uint8_t)buf[k]] = (int)k + 1;
-            if (k == 0) break;
-        }
-        for (int byte = 0, end; byte < 256; byte = end) {
-            for (end = byte + 1; end < 256 && next[end] == next[byte];)
-                end++;
-            ash_pda_add_bytes(builder->draft, states[i], states[next[byte]], (uint8_t)byte, (uint8_t)(end - 1));
-        }
-        if (may_end != ASH_PDA_UNBOUNDED) ash_pda_add_empty(builder->draft, states[i], may_end);
-        if (i > 0) { /* the longest beginning that is also the end of the first i + 1 bytes */
-            size_t k = longest[i - 1];
-            while (k > 0 && buf[k] != buf[i])
-                k = longest[k - 1];
-            longest[i] = k + (buf[k] == buf[i]);
-        }
-    }
-    return states[size];
-}
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 /* A call of tool `i` in its format, from after the marks that begin calls. */
-static uint32_t one_call(struct builder *builder, size_t i, uint32_t at)
+static uint32_t one_call(struct ash_tool_builder *builder, size_t i, uint32_t at)
 {
     const char *name = builder->opts->tools[i].name;
     uint32_t rule = builder->arguments[i];
 
     switch (builder->opts->format) {
     case ASH_TOOLS_HERMES:
-        at = text(builder, text(builder, text(builder, at, "\n{\"name\": \""), name), "\", \"arguments\": ");
-        return mark(builder, text(builder, call(builder, at, rule), "}\n"), ASH_HERMES_CLOSE);
+        at = ash_tool_draw_text(builder,
+                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "\n{\"name\": \""), name),
+                                "\", \"arguments\": ");
+        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}\n"),
+                                  ASH_HERMES_CLOSE);
     case ASH_TOOLS_LLAMA3:
-        at = text(builder, text(builder, text(builder, at, "{\"name\": \""), name), "\", \"parameters\": ");
-        return text(builder, call(builder, at, rule), "}");
+        at = ash_tool_draw_text(builder,
+                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "{\"name\": \""), name),
+                                "\", \"parameters\": ");
+        return ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}");
     case ASH_TOOLS_MISTRAL:
-        at = text(builder, text(builder, text(builder, at, "{\"name\": \""), name), "\", \"arguments\": ");
-        return text(builder, call(builder, at, rule), "}");
+        at = ash_tool_draw_text(builder,
+                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "{\"name\": \""), name),
+                                "\", \"arguments\": ");
+        return ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}");
     case ASH_TOOLS_MISTRAL_NAMED:
-        return call(builder, mark(builder, text(builder, at, name), ASH_MISTRAL_ARGS), rule);
+        return ash_tool_draw_call(
+            builder, ash_tool_draw_mark(builder, ash_tool_draw_text(builder, at, name), ASH_MISTRAL_ARGS), rule);
     case ASH_TOOLS_DEEPSEEK_V3:
-        at = mark(builder, text(builder, mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), "function"), ASH_DEEPSEEK_SEP);
-        at = text(builder, text(builder, at, name), "\n```json\n");
-        return mark(builder, text(builder, call(builder, at, rule), "\n```"), ASH_DEEPSEEK_CALL_END);
+        at = ash_tool_draw_mark(
+            builder, ash_tool_draw_text(builder, ash_tool_draw_mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), "function"),
+            ASH_DEEPSEEK_SEP);
+        at = ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, name), "\n```json\n");
+        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "\n```"),
+                                  ASH_DEEPSEEK_CALL_END);
+    case ASH_TOOLS_DEEPSEEK_V31:
+        at = ash_tool_draw_mark(
+            builder, ash_tool_draw_text(builder, ash_tool_draw_mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), name),
+            ASH_DEEPSEEK_SEP);
+        return ash_tool_draw_mark(builder, ash_tool_draw_call(builder, at, rule), ASH_DEEPSEEK_CALL_END);
     default:
-        at = mark(builder, text(builder, mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), name), ASH_DEEPSEEK_SEP);
-        return mark(builder, call(builder, at, rule), ASH_DEEPSEEK_CALL_END);
+        return ash_tool_draw_tagged(builder, name, rule, at);
     }
 }
 
 /* A call of any of the tools, as a rule. */
-static uint32_t any_call(struct builder *builder)
+static uint32_t any_call(struct ash_tool_builder *builder)
 {
     uint32_t rule = ash_pda_add_rule(builder->draft);
 
@@ -161,19 +81,27 @@ static const char *first_mark(enum ash_tool_format format)
     case ASH_TOOLS_DEEPSEEK_V3:
     case ASH_TOOLS_DEEPSEEK_V31:
         return ASH_DEEPSEEK_CALLS_BEGIN;
-    default:
+    case ASH_TOOLS_LLAMA3:
         return NULL;
+    default:
+        return ash_tool_tags_get(format)->open;
     }
 }
 
 /* ---- several calls ----------------------------------------------------------------------------------------------- */
 
 /* What stands between two calls, from `from` to `to`. */
-static void between(struct builder *builder, uint32_t from, uint32_t to)
+static void between(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
     switch (builder->opts->format) {
+    case ASH_TOOLS_GLM:
+        ash_pda_add_empty(builder->draft,
+                          ash_tool_draw_mark(builder, ash_tool_draw_line(builder, from), ASH_HERMES_OPEN), to);
+        break;
     case ASH_TOOLS_HERMES:
-        ash_pda_add_empty(builder->draft, mark(builder, text(builder, from, "\n"), ASH_HERMES_OPEN), to);
+    case ASH_TOOLS_QWEN3_CODER:
+        ash_pda_add_empty(builder->draft,
+                          ash_tool_draw_mark(builder, ash_tool_draw_text(builder, from, "\n"), ASH_HERMES_OPEN), to);
         break;
     case ASH_TOOLS_LLAMA3:
         ash_pda_add_text(builder->draft, from, to, "; ", 2);
@@ -182,7 +110,7 @@ static void between(struct builder *builder, uint32_t from, uint32_t to)
         ash_pda_add_text(builder->draft, from, to, ", ", 2);
         break;
     case ASH_TOOLS_MISTRAL_NAMED:
-        ash_pda_add_empty(builder->draft, mark(builder, from, ASH_MISTRAL_CALLS), to);
+        ash_pda_add_empty(builder->draft, ash_tool_draw_mark(builder, from, ASH_MISTRAL_CALLS), to);
         break;
     case ASH_TOOLS_DEEPSEEK_V3:
         ash_pda_add_text(builder->draft, from, to, "\n", 1);
@@ -194,51 +122,55 @@ static void between(struct builder *builder, uint32_t from, uint32_t to)
 }
 
 /* All calls after the first mark, up to where text could continue. */
-static uint32_t all_calls(struct builder *builder, uint32_t at)
+static uint32_t all_calls(struct ash_tool_builder *builder, uint32_t at)
 {
     enum ash_tool_format format = builder->opts->format;
     uint32_t rule = any_call(builder), start, end;
 
     if (format == ASH_TOOLS_MISTRAL) {
-        start = text(builder, at, "[");
+        start = ash_tool_draw_text(builder, at, "[");
         ash_pda_add_text(builder->draft, at, start, " [", 2);
         at = start;
     }
     start = ash_pda_add_state(builder->draft);
     ash_pda_add_empty(builder->draft, at, start);
-    end = call(builder, start, rule);
+    end = ash_tool_draw_call(builder, start, rule);
     if (builder->opts->is_parallel) between(builder, end, start);
-    if (format == ASH_TOOLS_MISTRAL) return text(builder, end, "]");
+    if (format == ASH_TOOLS_MISTRAL) return ash_tool_draw_text(builder, end, "]");
     if (format == ASH_TOOLS_DEEPSEEK_V3 || format == ASH_TOOLS_DEEPSEEK_V31)
-        return mark(builder, end, ASH_DEEPSEEK_CALLS_END);
+        return ash_tool_draw_mark(builder, end, ASH_DEEPSEEK_CALLS_END);
+    if (format == ASH_TOOLS_DEEPSEEK_V32 || format == ASH_TOOLS_DEEPSEEK_V4)
+        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, end, "\n"), ash_tool_tags_get(format)->close);
     return end;
 }
 
 /* Thoughts come first, where the model has them. Returns the state after them. */
-static uint32_t thoughts(struct builder *builder, uint32_t from)
+static uint32_t thoughts(struct ash_tool_builder *builder, uint32_t from)
 {
     const struct ash_thought_tags *tags = &builder->opts->tags;
     uint32_t inside, after;
 
     if (tags->open == NULL) return from;
     if (builder->opts->is_thinking)
-        return space(builder, free_until(builder, text(builder, from, ""), tags->close, ASH_PDA_UNBOUNDED));
+        return ash_tool_draw_space(builder, ash_tool_draw_until(builder, ash_tool_draw_text(builder, from, ""),
+                                                                tags->close, ASH_PDA_UNBOUNDED));
     after = ash_pda_add_state(builder->draft);
-    inside = mark(builder, from, tags->open);
-    ash_pda_add_empty(builder->draft, space(builder, free_until(builder, inside, tags->close, ASH_PDA_UNBOUNDED)),
-                      after);
+    inside = ash_tool_draw_mark(builder, from, tags->open);
+    ash_pda_add_empty(
+        builder->draft,
+        ash_tool_draw_space(builder, ash_tool_draw_until(builder, inside, tags->close, ASH_PDA_UNBOUNDED)), after);
     ash_pda_add_empty(builder->draft, from, after);
     return after;
 }
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 
-static void draw_required(struct builder *builder, uint32_t from, uint32_t to)
+static void draw_required(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
     const char *first = first_mark(builder->opts->format);
     uint32_t at = thoughts(builder, from);
 
-    if (first != NULL) at = mark(builder, at, first);
+    if (first != NULL) at = ash_tool_draw_mark(builder, at, first);
     ash_pda_add_empty(builder->draft, all_calls(builder, at), to);
 }
 
@@ -253,7 +185,7 @@ struct tree {
 };
 
 /* Add the text of one tool; its arguments and what follows them lead to `after`. */
-static void add_beginning(struct builder *builder, struct tree *tree, size_t tool, uint32_t after)
+static void add_beginning(struct ash_tool_builder *builder, struct tree *tree, size_t tool, uint32_t after)
 {
     const char *parts[] = {"{\"name\": \"", builder->opts->tools[tool].name, "\", \"parameters\": "};
     uint32_t at = 0;
@@ -263,17 +195,19 @@ static void add_beginning(struct builder *builder, struct tree *tree, size_t too
             uint32_t *next = &tree->nodes[at].next[(uint8_t)*c];
             if (*next == 0) {
                 *next = (uint32_t)tree->count;
-                tree->nodes[tree->count++].state = text(builder, tree->nodes[at].state, (const char[]){*c, '\0'});
+                tree->nodes[tree->count++].state =
+                    ash_tool_draw_text(builder, tree->nodes[at].state, (const char[]){*c, '\0'});
             }
             at = *next;
         }
     if (tree->nodes[at].is_last) return; /* the same name again */
     tree->nodes[at].is_last = true;
-    ash_pda_add_text(builder->draft, call(builder, tree->nodes[at].state, builder->arguments[tool]), after, "}", 1);
+    ash_pda_add_text(builder->draft, ash_tool_draw_call(builder, tree->nodes[at].state, builder->arguments[tool]),
+                     after, "}", 1);
 }
 
 /* Llama 3 has no mark: an answer that begins like a call of a known tool must continue as one. Any other is free. */
-static int draw_auto_llama(struct builder *builder, uint32_t from, uint32_t to)
+static int draw_auto_llama(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
     struct tree tree = {.count = 1, .capacity = 1};
     uint32_t after = ash_pda_add_state(builder->draft), other = ash_pda_add_state(builder->draft);
@@ -282,7 +216,7 @@ static int draw_auto_llama(struct builder *builder, uint32_t from, uint32_t to)
         tree.capacity += strlen(builder->opts->tools[i].name) + 40;
     tree.nodes = calloc(tree.capacity, sizeof(*tree.nodes));
     if (tree.nodes == NULL) return ash_err_set(builder->err, -ENOMEM, "out of memory for a grammar");
-    tree.nodes[0].state = text(builder, from, "");
+    tree.nodes[0].state = ash_tool_draw_text(builder, from, "");
     for (size_t i = 0; i < builder->opts->count; i++)
         add_beginning(builder, &tree, i, after);
     for (size_t n = 0; n < tree.count; n++) {
@@ -297,13 +231,13 @@ static int draw_auto_llama(struct builder *builder, uint32_t from, uint32_t to)
     ash_pda_add_empty(builder->draft, other, to);
     ash_pda_add_empty(builder->draft, after, to);
     if (builder->opts->is_parallel) {
-        uint32_t next = text(builder, after, "; ");
+        uint32_t next = ash_tool_draw_text(builder, after, "; ");
         ash_pda_add_call(builder->draft, next, after, any_call(builder));
     }
     return 0;
 }
 
-static int draw_auto(struct builder *builder, uint32_t from, uint32_t to)
+static int draw_auto(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
     const char *first = first_mark(builder->opts->format);
     uint32_t before = ash_pda_add_state(builder->draft), calls;
@@ -311,14 +245,14 @@ static int draw_auto(struct builder *builder, uint32_t from, uint32_t to)
     if (builder->opts->tags.open != NULL) from = thoughts(builder, from);
     if (first == NULL) return draw_auto_llama(builder, from, to);
     ash_pda_add_empty(builder->draft, from, before);
-    calls = all_calls(builder, free_until(builder, before, first, to));
+    calls = all_calls(builder, ash_tool_draw_until(builder, before, first, to));
     ash_pda_add_empty(builder->draft, calls, builder->opts->is_parallel ? before : to);
     return 0;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int check_name(const struct builder *builder, const char *name)
+static int check_name(const struct ash_tool_builder *builder, const char *name)
 {
     size_t size = strlen(name);
 
@@ -329,27 +263,31 @@ static int check_name(const struct builder *builder, const char *name)
     return 0;
 }
 
-/* The rule of each tool's arguments. */
-static int draw_arguments(struct builder *builder)
+/* The rule of each tool's arguments. A tool without a schema has no parameters. */
+static int draw_arguments(struct ash_tool_builder *builder)
 {
-    json_t *any = json_pack("{s:s}", "type", "object");
-    int rc = any == NULL ? ash_err_set(builder->err, -ENOMEM, "out of memory for a grammar") : 0;
+    json_t *empty = json_pack("{s:s, s:{}}", "type", "object", "properties");
+    bool is_tagged = ash_tool_tags_get(builder->opts->format) != NULL;
+    int rc = empty == NULL ? ash_err_set(builder->err, -ENOMEM, "out of memory for a grammar") : 0;
 
     for (size_t i = 0; i < builder->opts->count && rc == 0; i++) {
         const struct ash_tool *tool = &builder->opts->tools[i];
         uint32_t rule = builder->arguments[i] = ash_pda_add_rule(builder->draft);
         rc = check_name(builder, tool->name);
         if (rc < 0) break;
-        rc = ash_schema_draw(tool->parameters != NULL ? tool->parameters : any, &builder->grammar, builder->draft,
-                             ash_pda_rule_start(builder->draft, rule), ash_pda_rule_end(builder->draft, rule),
-                             builder->err);
+        if (is_tagged)
+            rc = ash_tool_draw_parameters(builder, tool->parameters != NULL ? tool->parameters : empty, rule);
+        else
+            rc = ash_schema_draw(tool->parameters != NULL ? tool->parameters : empty, &builder->grammar, builder->draft,
+                                 ash_pda_rule_start(builder->draft, rule), ash_pda_rule_end(builder->draft, rule),
+                                 builder->err);
         if (rc < 0) ash_err_prefix(builder->err, rc, "tool '%.64s'", tool->name);
     }
-    json_decref(any);
+    json_decref(empty);
     return rc;
 }
 
-static int draw_all(struct builder *builder, struct ash_pda **pda_out)
+static int draw_all(struct ash_tool_builder *builder, struct ash_pda **pda_out)
 {
     uint32_t root = ash_pda_add_rule(builder->draft), from = ash_pda_rule_start(builder->draft, root);
     uint32_t to = ash_pda_rule_end(builder->draft, root);
@@ -367,7 +305,7 @@ static int draw_all(struct builder *builder, struct ash_pda **pda_out)
 int ash_tool_grammar(const struct ash_tool_grammar_opts *opts, const struct ash_grammar_opts *grammar_opts,
                      struct ash_grammar **grammar_out, struct ash_err *err)
 {
-    struct builder builder = {
+    struct ash_tool_builder builder = {
         .opts = opts, .grammar = grammar_opts != NULL ? *grammar_opts : ash_grammar_default_opts(), .err = err};
     struct ash_pda *pda = NULL;
     int rc = 0;

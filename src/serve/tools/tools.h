@@ -19,12 +19,17 @@ enum ash_tool_format {
     ASH_TOOLS_MISTRAL_NAMED, /* [TOOL_CALLS]name[ARGS]{...} */
     ASH_TOOLS_DEEPSEEK_V3,   /* <|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>name and ```json: V3, R1 */
     ASH_TOOLS_DEEPSEEK_V31,  /* the same without "function" and fences: V3.1 */
+    ASH_TOOLS_QWEN3_CODER,   /* <tool_call><function=name><parameter=key>value</parameter>...: also Qwen 3.5 */
+    ASH_TOOLS_DEEPSEEK_V32,  /* <DSML|function_calls><DSML|invoke name="..."><DSML|parameter name="..." string=...> */
+    ASH_TOOLS_DEEPSEEK_V4,   /* the same in <DSML|tool_calls> */
+    ASH_TOOLS_GLM,           /* <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value>...: GLM 4.5 on */
     ASH_TOOL_FORMATS
 };
 
-/* The format by its name ("hermes", "llama3_json", "mistral", "mistral_named", "deepseek_v3", "deepseek_v31", "none"),
- * or -1. */
+/* The format by its name, or -1. */
 int ash_tool_format_find(const char *name);
+/* Its name. */
+const char *ash_tool_format_name(enum ash_tool_format format);
 /* The format that a chat template speaks of. */
 enum ash_tool_format ash_tool_format_detect(const char *template);
 
@@ -37,13 +42,19 @@ struct ash_thought_tags ash_thought_tags_detect(const char *template);
 /* Does a prompt end inside of a thought that it opened itself? */
 bool ash_thought_is_open(struct ash_thought_tags tags, const char *prompt, size_t size_bytes);
 
+/* A tool; borrowed wherever it is given. */
+struct ash_tool {
+    const char *name;
+    const json_t *parameters; /* a schema; NULL: it has none */
+};
+
 /* ---- parsing ----------------------------------------------------------------------------------------------------- */
 
 enum ash_tool_event_kind {
     ASH_TOOL_CONTENT,    /* text: more of the answer */
     ASH_TOOL_THOUGHT,    /* text: more of the thoughts (reasoning_content) */
     ASH_TOOL_CALL_BEGIN, /* name, id */
-    ASH_TOOL_ARGUMENTS,  /* text: more of the arguments, JSON as the model wrote it */
+    ASH_TOOL_ARGUMENTS,  /* text: more of the arguments: JSON, as the model wrote it if it writes JSON */
     ASH_TOOL_CALL_END
 };
 
@@ -61,9 +72,9 @@ typedef int (*ash_tool_event_fn)(void *ctx, const struct ash_tool_event *event);
 struct ash_tool_parser_opts {
     enum ash_tool_format format;
     struct ash_thought_tags tags;
-    bool is_thinking;         /* the prompt opened a thought already */
-    const char *const *names; /* of the tools there are; borrowed until close */
-    size_t name_count;
+    bool is_thinking;             /* the prompt opened a thought already */
+    const struct ash_tool *tools; /* there are; borrowed until close */
+    size_t tool_count;
     uint64_t seed; /* of the calls' ids */
     ash_tool_event_fn take;
     void *ctx;
@@ -86,11 +97,6 @@ size_t ash_tool_parser_thought_bytes(const struct ash_tool_parser *parser);
 size_t ash_tool_parser_calls(const struct ash_tool_parser *parser);
 
 /* ---- grammars ---------------------------------------------------------------------------------------------------- */
-
-struct ash_tool {
-    const char *name;
-    const json_t *parameters; /* a schema; NULL: any object */
-};
 
 enum ash_tool_choice {
     ASH_TOOL_AUTO,    /* text, or a call: from its mark on it is constrained */

@@ -15,6 +15,8 @@
 #define ASH_MISTRAL_CALL_ID "[CALL_ID]"
 #define ASH_LLAMA_TAG "<|python_tag|>"
 #define ASH_HERMES_OPEN "<tool_call>"
+#define ASH_DSML_CALLS "<｜DSML｜function_calls>"
+#define ASH_DSML4_CALLS "<｜DSML｜tool_calls>"
 #define ASH_HERMES_CLOSE "</tool_call>"
 
 /* What a byte did to the part of a format that took it. */
@@ -45,11 +47,19 @@ struct ash_tool_object {
     int kind;         /* of the value at work */
 };
 
+/* A parameter in tags. */
+struct ash_tool_param {
+    const struct ash_tool *tool; /* whose; NULL: it is not listed */
+    size_t count;                /* parameters of the call so far, with it */
+    unsigned types;              /* ASH_TOOL_TYPE_* that it may have */
+    bool is_json;                /* its tag says that it is no string */
+    bool is_first;               /* no byte of its value came yet */
+};
+
 struct ash_tool_parser;
 
 /* A format. */
 struct ash_tool_format_ops {
-    const char *name;
     const char *mark; /* begins calls in a text; NULL: only the beginning of an answer can */
     /* Without a mark: may an answer that begins with this character be a call? */
     bool (*may_begin)(char c);
@@ -61,7 +71,7 @@ struct ash_tool_format_ops {
 };
 /* One in each format's file, by enum ash_tool_format. */
 extern const struct ash_tool_format_ops ash_tool_hermes_ops, ash_tool_llama3_ops, ash_tool_mistral_ops,
-    ash_tool_deepseek_ops;
+    ash_tool_deepseek_ops, ash_tool_qwen_ops, ash_tool_dsml_ops, ash_tool_dsml4_ops, ash_tool_glm_ops;
 /* The ops of a format; NULL for ASH_TOOLS_NONE. */
 const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format);
 
@@ -76,15 +86,16 @@ struct ash_tool_parser {
     struct ash_str space; /* perhaps the end of the text */
     struct ash_str raw;   /* of a call that has not begun: text, if it is none */
     enum ash_tool_event_kind kind;
-    struct ash_str delta;       /* of that kind, for the next event */
-    size_t calls, calls_before; /* calls_before: when these calls' mark came */
-    bool is_in_call;
-    size_t taken_bytes, thought_bytes; /* of the text; of it, up to the end of the thoughts */
+    struct ash_str delta;                   /* of that kind, for the next event */
+    size_t calls, calls_before;             /* calls_before: when these calls' mark came */
+    bool is_in_call, has_arguments, is_cut; /* cut: the answer is over */
+    size_t taken_bytes, thought_bytes;      /* of the text; of it, up to the end of the thoughts */
     /* the formats' own */
     int state;
     struct ash_str word; /* a name, or perhaps a mark */
     struct ash_tool_value value;
     struct ash_tool_object object;
+    struct ash_tool_param param;
 };
 
 /* One byte of calls. 0 or a negative errno. */
@@ -93,10 +104,10 @@ int ash_tool_take_call(struct ash_tool_parser *parser, char c);
 int ash_tool_begin(struct ash_tool_parser *parser, const char *name);
 /* More arguments of the call. */
 int ash_tool_argue(struct ash_tool_parser *parser, const char *text, size_t size_bytes);
-/* The end of the call; a no-op when none has begun. */
+/* The end of the call, whose arguments are {} if none came; a no-op when none has begun. */
 int ash_tool_end(struct ash_tool_parser *parser);
-/* Is there a tool of this name? True where no tools are listed. */
-bool ash_tool_is_known(const struct ash_tool_parser *parser, const char *name);
+/* The listed tool of this name, or NULL. */
+const struct ash_tool *ash_tool_find(const struct ash_tool_parser *parser, const char *name);
 
 /* Make an object empty, its memory is kept. */
 void ash_tool_object_reset(struct ash_tool_object *object, bool wants_known);

@@ -79,7 +79,8 @@ static enum ash_tool_step begin(struct ash_tool_parser *parser, struct ash_tool_
     if (object->is_begun || !object->has_name || (object->wants_known && !object->has_arguments)) return ASH_TOOL_MORE;
     name = json_loadb(object->name.data, object->name.size_bytes, JSON_DECODE_ANY, NULL);
     if (!json_is_string(name) || json_string_length(name) == 0 ||
-        (object->wants_known && !ash_tool_is_known(parser, json_string_value(name)))) {
+        (object->wants_known && parser->opts.tool_count > 0 &&
+         ash_tool_find(parser, json_string_value(name)) == NULL)) {
         json_decref(name);
         return ASH_TOOL_NOT_ONE;
     }

@@ -125,6 +125,35 @@ static void required_calls(void **state)
           BEGIN ONE "add" SEP "{}" ONE_END END);
 }
 
+static void required_calls_in_tags(void **state)
+{
+    (void)state;
+    CHECK(OPTS(.format = ASH_TOOLS_QWEN3_CODER, .choice = ASH_TOOL_REQUIRED),
+          "<tool_call>\n<function=add>\n<parameter=a>\n-3\n</parameter>\n</function>\n</tool_call>",
+          "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx\n</parameter>\n</function>\n"
+          "</tool_call>",
+          "<tool_call>\n<function=look_up>\n</function>\n</tool_call>", NULL, "hello",
+          "<tool_call>\n<function=add>\n</function>\n</tool_call>",
+          "<tool_call>\n<function=add>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>",
+          "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\ny\n</parameter>\n</function>\n"
+          "</tool_call>",
+          "<tool_call>\n<function=look_up>\n<parameter=q>\n1\n</parameter>\n</function>\n</tool_call>");
+    CHECK(
+        OPTS(.format = ASH_TOOLS_DEEPSEEK_V32, .choice = ASH_TOOL_REQUIRED, .is_parallel = true),
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter name=\"a\" string=\"false\">1"
+        "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" string=\"true\">x</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+        "<｜DSML｜invoke name=\"look_up\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        NULL,
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter name=\"a\" string=\"true\">1"
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "<｜DSML｜function_calls>\n</｜DSML｜function_calls>");
+    CHECK(
+        OPTS(.format = ASH_TOOLS_GLM, .choice = ASH_TOOL_REQUIRED, .is_parallel = true),
+        "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>look_up\n</tool_call>",
+        "<tool_call>add<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", NULL, "<tool_call>add\n</tool_call>",
+        "<tool_call>other\n</tool_call>");
+}
+
 static void free_text_until_a_call(void **state)
 {
     (void)state;
@@ -205,8 +234,6 @@ static void walk(struct ash_grammar *grammar, uint64_t seed, struct ash_str *tex
 
 static void walks_are_calls(void **state)
 {
-    static const char *const names[] = {"add", "look_up"};
-
     (void)state;
     for (int format = ASH_TOOLS_HERMES; format < ASH_TOOL_FORMATS; format++) {
         struct ash_grammar *grammar = build((struct ash_tool_grammar_opts){
@@ -215,7 +242,7 @@ static void walks_are_calls(void **state)
             struct ash_str text = {0};
             struct seen seen = {0};
             struct ash_tool_parser_opts opts = {
-                .format = (enum ash_tool_format)format, .names = names, .name_count = 2, .take = take, .ctx = &seen};
+                .format = (enum ash_tool_format)format, .tools = tools, .tool_count = 2, .take = take, .ctx = &seen};
             struct ash_tool_parser *parser = NULL;
             struct ash_err err = {0};
             walk(grammar, seed, &text);
@@ -282,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(required_calls),
+        cmocka_unit_test(required_calls_in_tags),
         cmocka_unit_test(free_text_until_a_call),
         cmocka_unit_test(walks_are_calls),
         cmocka_unit_test(bad_tools_are_refused),

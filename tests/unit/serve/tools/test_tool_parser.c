@@ -14,7 +14,25 @@
 #include "base/str.h"
 #include "serve/tools/tools.h"
 
-static const char *const known[] = {"get_weather", "add"};
+static struct ash_tool known[] = {{"get_weather", NULL}, {"add", NULL}, {"write", NULL}};
+
+static int set_up(void **state)
+{
+    (void)state;
+    known[2].parameters = json_loads(
+        "{\"$defs\": {\"zip\": {\"type\": [\"string\", \"null\"]}}, \"properties\": {\"text\": {\"type\": "
+        "\"string\"}, \"on\": {\"type\": \"boolean\"}, \"code\": {\"type\": [\"string\", \"null\"]}, \"zip\": "
+        "{\"anyOf\": [{\"$ref\": \"#/$defs/zip\"}]}}}",
+        0, NULL);
+    return known[2].parameters != NULL ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    json_decref((json_t *)(uintptr_t)known[2].parameters);
+    return 0;
+}
 static const struct ash_thought_tags think = {"<think>", "</think>"};
 
 /* Events as text: T[thought] C[content] B[name] A[arguments] E, neighbours of a kind joined. */
@@ -62,8 +80,8 @@ static void feed(struct ash_tool_parser_opts opts, const char *text, uint64_t se
     *transcript = (struct transcript){.last = -1};
     opts.take = take;
     opts.ctx = transcript;
-    opts.names = known;
-    opts.name_count = ASH_COUNT(known);
+    opts.tools = known;
+    opts.tool_count = ASH_COUNT(known);
     opts.seed = 7;
     assert_int_equal(ash_tool_parser_open(&opts, &parser, &err), 0);
     for (size_t at = 0, bytes; at < size; at += bytes) {
@@ -107,7 +125,7 @@ static void hermes_calls(void **state)
           "Let me see.\n\n<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>\n<tool_call>\n{\"arguments\": "
           "{\"x\": 1}, \"name\": \"b\\u0063\"}\n</tool_call>\nDone.",
           "C[Let me see.]B[a]A[{}]EB[bc]A[{\"x\": 1}]EC[Done.]");
-    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": \"a\"}</tool_call>", "B[a]E");
+    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": \"a\"}</tool_call>", "B[a]A[{}]E");
     check(ASH_TOOLS_HERMES, "<tool_call>nonsense</tool_call> x", "C[<tool_call>nonsense</tool_call> x]");
     check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": 5, \"arguments\": {}}",
           "C[<tool_call>{\"name\": 5, \"arguments\": {}}]");
@@ -171,6 +189,48 @@ static void deepseek_calls(void **state)
     check(ASH_TOOLS_DEEPSEEK_V3, "<｜tool", "C[<｜tool]");
 }
 
+/* The texts are those that the models' own templates write for these calls. */
+static void calls_in_tags(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_QWEN3_CODER,
+          "I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nNew \"York\"\n</parameter>\n"
+          "<parameter=days>\n3\n</parameter>\n<parameter=tags>\n[\"a\", {\"b\": 1}]\n</parameter>\n</function>\n"
+          "</tool_call>",
+          "C[I look.]B[get_weather]A[{\"city\": \"New \\\"York\\\"\", \"days\": 3, \"tags\": [\"a\", {\"b\": 1}]}]E");
+    check(
+        ASH_TOOLS_QWEN3_CODER,
+        "<tool_call>\n<function=clock>\n</function>\n</tool_call>\n<tool_call>\n<function=write>\n<parameter=text>\n\n"
+        "  a <b>\n</param\n</parameter>\n<parameter=on>\nTrue\n</parameter>\n<parameter=code>\n12\n</parameter>\n"
+        "<parameter=zip>\nnull\n</parameter>\n</function>\n</tool_call> ok",
+        "B[clock]A[{}]EB[write]A[{\"text\": \"\\n  a <b>\\n</param\", \"on\": true, \"code\": \"12\", \"zip\": null}]"
+        "EC[ok]");
+    check(ASH_TOOLS_QWEN3_CODER, "<tool_call>\n{\"name\": 1}", "C[<tool_call>\n{\"name\": 1}]");
+    check(ASH_TOOLS_QWEN3_CODER, "<tool_call>\n<function=write>\n<parameter=text>\nab", "B[write]A[{\"text\": \"ab]E");
+    check(
+        ASH_TOOLS_DEEPSEEK_V32,
+        "Sure.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
+        "string=\"true\">12</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"clock\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "C[Sure.]B[get_weather]A[{\"city\": \"12\", \"days\": 3}]EB[clock]A[{}]E");
+    check(
+        ASH_TOOLS_DEEPSEEK_V4,
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"write\">\n<｜DSML｜parameter name=\"text\">é\n</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "B[write]A[{\"text\": \"é\\n\"}]E");
+    check(
+        ASH_TOOLS_GLM,
+        "\nOn it.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>3</arg_value>\n</tool_call>\n<tool_call>clock\n</tool_call>",
+        "C[\nOn it.]B[get_weather]A[{\"city\": \"Bern\", \"days\": 3}]EB[clock]A[{}]E");
+    check(
+        ASH_TOOLS_GLM,
+        "<tool_call>write<arg_key>text</arg_key><arg_value>a</arg_key></arg_value><arg_key>on</arg_key><arg_value>false"
+        "</arg_value></tool_call>",
+        "B[write]A[{\"text\": \"a</arg_key>\", \"on\": false}]E");
+    check(ASH_TOOLS_GLM, "<tool_call>{\"name\": 1}</tool_call>", "C[<tool_call>{\"name\": 1}</tool_call>]");
+}
+
 static void thoughts(void **state)
 {
     struct ash_tool_parser_opts opts = {.format = ASH_TOOLS_HERMES, .tags = think}, open = opts, plain = opts;
@@ -204,6 +264,10 @@ static void templates_say_the_format(void **state)
         {"<|start_header_id|> {\"name\": function name, \"parameters\": dictionary", ASH_TOOLS_LLAMA3, false},
         {"<|im_start|>", ASH_TOOLS_NONE, false},
         {"<tool_call>\n<function=", ASH_TOOLS_NONE, false},
+        {"<tool_call>\n<function=x>\n<parameter=y>", ASH_TOOLS_QWEN3_CODER, false},
+        {"set dsml = '｜DSML｜' ... dsml + 'function_calls>'", ASH_TOOLS_DEEPSEEK_V32, false},
+        {"set dsml = '｜DSML｜' ... dsml + 'tool_calls>' <think>", ASH_TOOLS_DEEPSEEK_V4, true},
+        {"<tool_call>{name}\n<arg_key>{key}</arg_key>", ASH_TOOLS_GLM, false},
     };
 
     (void)state;
@@ -260,11 +324,12 @@ int main(void)
         cmocka_unit_test(llama3_calls),
         cmocka_unit_test(mistral_calls),
         cmocka_unit_test(deepseek_calls),
+        cmocka_unit_test(calls_in_tags),
         cmocka_unit_test(thoughts),
         cmocka_unit_test(templates_say_the_format),
         cmocka_unit_test(ids_differ_and_come_back),
         cmocka_unit_test(an_error_of_the_taker_ends_it),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }
