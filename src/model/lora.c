@@ -181,9 +181,6 @@ int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_
     size_t rank = 0, bytes;
 
     if (model->adapters == NULL) return 0;
-    if (!exec->memory->host_visible)
-        return ash_err_set(err, -ENOTSUP, "adapters compute on the CPU: runtime.backend=%s cannot hold their base",
-                           exec->ops->name);
     for (size_t i = 0; i < model->config.lora->count; i++)
         rank = ash_max(rank, model->config.lora->modules[i].rank);
     bytes = ASH_ADAPTER_SLOTS * max_rows * rank * sizeof(float);
@@ -197,6 +194,11 @@ int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exe
     size_t cols = 0, bytes;
 
     if (model->config.lora->dropout <= 0.0) return 0;
+    if (!exec->memory->host_visible)
+        return ash_err_set(err, -ENOTSUP,
+                           "inputs of adapters are dropped on the CPU: set lora.dropout=0, or leave out "
+                           "runtime.backend=%s",
+                           exec->ops->name);
     for (size_t i = 0; i < model->base_count; i++)
         if (model->adapters[i].rank > 0) cols = ash_max(cols, model->params[model->adapters[i].a].dims[1]);
     bytes = max_rows * cols * sizeof(float);

@@ -1,5 +1,6 @@
 /* lora_dense: quantised matrices of a base for passes that train. Products of the forward pass read them packed; those
  * of the backward pass, which only needs the gradient of the input, read them written out, one matrix at a time. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -29,6 +30,11 @@ int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec,
     }
     bytes = most * (model->round_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES;
     if (most == 0 || bytes <= model->dense_scratch.size_bytes) return 0;
+    if (!exec->memory->host_visible)
+        return ash_err_set(err, -ENOTSUP,
+                           "adapters over a quantised base train on the CPU: leave out model.quant, or "
+                           "runtime.backend=%s",
+                           exec->ops->name);
     ash_buffer_fini(&model->dense_scratch);
     rc = ash_buffer_init(&model->dense_scratch, exec->memory, bytes, "a matrix written out", err);
     if (rc == 0) ((struct dense *)model->dense_scratch.data)->weight = ASH_NO_PARAM;

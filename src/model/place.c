@@ -128,12 +128,55 @@ static int copy_mapped(struct ash_model *model, struct ash_exec *exec, struct as
     return rc;
 }
 
+/* Bytes that a parameter of the frozen base of adapters takes; none where another model has it. */
+static size_t base_bytes(const struct ash_model *model, size_t index)
+{
+    const struct ash_param *param = &model->params[model->param_count + index];
+
+    return param->data == NULL ? 0 : ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
+}
+
+static size_t all_base_bytes(const struct ash_model *model)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < model->base_count; i++)
+        total += base_bytes(model, i);
+    return total;
+}
+
+/* Copy the frozen base of adapters, as its files have it. */
+static int copy_base(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+{
+    size_t total = all_base_bytes(model);
+    char *at;
+    int rc;
+
+    if (total == 0) return 0;
+    rc = ash_buffer_init(&model->placed, exec->memory, total, "the adapters' base", err);
+    if (rc < 0) return rc;
+    at = model->placed.data;
+    for (size_t i = 0; i < model->base_count; i++) {
+        struct ash_param *param = &model->params[model->param_count + i];
+        size_t bytes = base_bytes(model, i);
+
+        if (bytes == 0) continue;
+        rc = exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count));
+        if (rc < 0)
+            return ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", param->name, exec->memory->name);
+        param->mapped = param->data;
+        param->data = at;
+        at += bytes;
+    }
+    return 0;
+}
+
 size_t ash_model_unplaced_bytes(const struct ash_model *model, const struct ash_exec *exec)
 {
     size_t total = model->vectors.size_bytes;
 
     if (model->exec != NULL) return 0;
-    if (model->values.data != NULL) return total + model->values.size_bytes;
+    if (model->values.data != NULL) return total + model->values.size_bytes + all_base_bytes(model);
     for (size_t i = 0; i < model->param_count; i++)
         total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
     return total + piece_bytes(model, exec);
@@ -154,6 +197,7 @@ int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_e
     rc = model->values.data == NULL ? ash_model_bring(model, err) : 0;
     if (rc < 0) return rc;
     rc = model->values.data != NULL ? move_buffer(&model->values, exec, "weights", err) : copy_mapped(model, exec, err);
+    if (rc == 0) rc = copy_base(model, exec, err);
     if (rc < 0) return rc;
     model->exec = exec;
     if (model->values.data != NULL) ash_model_bind_owned(model);

@@ -20,13 +20,13 @@ struct entry {
 
 struct ash_adapters {
     struct ash_model *model;
-    const struct ash_exec *exec;
+    struct ash_exec *exec;
     size_t max_rows;
     pthread_mutex_t lock;
     struct entry *first;
 };
 
-int ash_adapters_open(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max_rows,
                       struct ash_adapters **adapters_out, struct ash_err *err)
 {
     struct ash_adapters *adapters = calloc(1, sizeof(*adapters));

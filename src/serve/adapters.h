@@ -21,7 +21,7 @@ struct ash_served_adapter {
 };
 
 /* None so far. Borrows model and exec until close; max_rows: of a batch. Returns 0 or -ENOMEM. */
-int ash_adapters_open(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max_rows,
                       struct ash_adapters **adapters_out, struct ash_err *err);
 /* No adapter may be in use. NULL is a no-op. */
 void ash_adapters_close(struct ash_adapters *adapters);

@@ -35,13 +35,12 @@ static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts 
     return 0;
 }
 
-/* The backend asked for, or a GPU if there is one. Adapters have their base on the CPU. */
+/* The backend asked for, or a GPU if there is one. */
 static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
 {
     struct ash_backend_wish wish = {.asked = opts->backend};
     struct ash_backend_choice choice;
 
-    if (opts->lora != NULL || ash_lora_exists(engine->dir)) wish.cpu_reason = "adapters compute on the CPU";
     ash_backend_choose(&wish, &choice);
     return ash_backend_start(&engine->exec, &choice, opts->threads, err);
 }

@@ -75,10 +75,12 @@ rclone copy r:bucket/tokens by_rclone && diff -r -x state.json tokens by_rclone 
 [ ! -e "$ASHLAR_CACHE_DIR"/staging/* ] || fail "the staging folder is left: $(find "$ASHLAR_CACHE_DIR/staging")"
 try "$ASHLAR" data tokenize --out s3://bucket/tokens "${words[@]}"
 expect_error 1 "a place with finished data" "--overwrite"
-for round in $(seq 20); do # killed again and again, with a limit of two shards; the last time it may take as long as it likes
+# Killed again and again, with a limit of two shards; the last time it may take as long as it likes. In the foreground
+# `timeout` outlives it, so the folder's lock is free when the next one begins.
+for round in $(seq 20); do
     limit="0.$((10 + 2 * round))"
     [ $round -lt 20 ] || limit=0
-    ASHLAR_CACHE_BYTES=500000 timeout -s KILL $limit "$ASHLAR" data tokenize --out s3://bucket/killed "${words[@]}" > out 2> err
+    ASHLAR_CACHE_BYTES=500000 timeout --foreground -s KILL $limit "$ASHLAR" data tokenize --out s3://bucket/killed "${words[@]}" > out 2> err
     code=$?
     [ $code -eq 137 ] || break
 done

@@ -19,7 +19,7 @@ static int refuse_whole(const struct ash_model *adapters, struct ash_err *err)
     return 0;
 }
 
-int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+int ash_lora_attach(const char *dir, const struct ash_model *model, struct ash_exec *exec, size_t max_rows,
                     struct ash_lora_set *set_out, struct ash_err *err)
 {
     struct ash_lora_set set = {0};
@@ -37,8 +37,9 @@ int ash_lora_attach(const char *dir, const struct ash_model *model, const struct
     if (rc == 0) rc = ash_lora_follow_rows(set.adapters, model, err);
     if (rc == 0) {
         ash_model_round_bf16(set.adapters, model->round_bf16);
-        rc = ash_lora_reserve(set.adapters, exec, max_rows, err);
+        rc = ash_model_place(set.adapters, exec, err);
     }
+    if (rc == 0) rc = ash_lora_reserve(set.adapters, exec, max_rows, err);
     if (rc < 0) {
         ash_lora_detach(&set);
         return rc;

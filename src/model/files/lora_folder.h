@@ -52,7 +52,7 @@ struct ash_lora_set {
 /* Those of a PEFT folder for passes of exec over model, which stays as it is, with batches of max_rows rows at most.
  * Borrows model until detached. -ENOTSUP if modules or biases were trained whole; else as ash_lora_load and
  * ash_lora_read. Any thread. */
-int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+int ash_lora_attach(const char *dir, const struct ash_model *model, struct ash_exec *exec, size_t max_rows,
                     struct ash_lora_set *set_out, struct ash_err *err);
 /* Free them; no batch has them any more. A zeroed set is a no-op. */
 void ash_lora_detach(struct ash_lora_set *set);
