@@ -24,7 +24,7 @@ struct flags {
 
 static const char *const recomputes[] = {"none", "selective", "full", "fit", NULL};
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
-static const char *const stacks[] = {"fused", "captured", "deepseek", "eager", "compiled", "early", NULL};
+static const char *const stacks[] = {"fused", "captured", "deepseek", "eager", "compiled", "early", "llama3", NULL};
 static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
 static const unsigned schedule_bits[] = {0, 1u << ASH_PLAN_ZB_H1, 1u << ASH_PLAN_DUALPIPE,
                                          1u << ASH_PLAN_ZB_H1 | 1u << ASH_PLAN_DUALPIPE};

@@ -15,6 +15,7 @@ static const char *const eager_names[] = {
     "Transformers", "nanotron",    "OLMo",    "Lightning",  "Colossal",      "PyTorch",   "torchtune",
     "LitGPT",       "llm-foundry", "Axolotl", "TRL",        "Unsloth",       "llm.c",     NULL};
 static const char *const compiled_names[] = {"compiled", "MaxText", "Pax", "JAX", "XLA", "T5X", "Levanter", NULL};
+static const char *const llama3_names[] = {"llama3", "Llama 3", NULL};
 static const char *const early_names[] = {"early", "Megatron-LM v2", "Megatron-DeepSpeed", "metaseq", "GPT-NeoX", NULL};
 
 /* From which release on a framework of the fused kind records its launches. */
@@ -24,7 +25,7 @@ static const struct {
 } captured_since[] = {{"Megatron-Bridge ", 26.06}, {"NeMo ", 26.06}};
 
 /* In the order in which names are matched. */
-enum { EARLY, CAPTURED, DEEPSEEK, FUSED, COMPILED, EAGER };
+enum { EARLY, CAPTURED, DEEPSEEK, FUSED, COMPILED, LLAMA3, EAGER };
 
 static const struct ash_stack stacks[] = {
     [EARLY] = {.name = "early",
@@ -79,6 +80,16 @@ static const struct ash_stack stacks[] = {
                .like = eager_names,
                .flash = true,
                .overlap_dp = true},
+    [LLAMA3] = {.name = "llama3",
+                .meaning =
+                    "PyTorch of early 2024 with tp and pp (Llama 3, arXiv 2407.21783): before asynchronous tensor "
+                    "parallelism and FlashAttention 3, gradients are summed in float32",
+                .like = llama3_names,
+                .flash = true,
+                .overlap_dp = true,
+                .sequence_parallel = true,
+                .wide_gradients = true,
+                .fused = true},
 };
 
 static bool records_launches(const char *text)

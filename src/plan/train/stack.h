@@ -7,13 +7,14 @@
 #include "infra/catalog.h"
 
 struct ash_stack {
-    const char *name;        /* "captured", "deepseek", "fused", "eager", "compiled", "early" */
+    const char *name;        /* "captured", "deepseek", "fused", "eager", "compiled", "early", "llama3" */
     const char *meaning;     /* one line */
     const char *const *like; /* substrings of framework names that belong here, NULL-terminated */
     bool flash;              /* attention never writes its scores; else they go through memory */
     bool new_attention;      /* attention kernels made for Hopper and later (cuDNN, FlashAttention 3) */
     bool overlap_dp;         /* gradient reduction and parameter gathers overlap with compute */
     bool overlap_tp;         /* tensor-parallel collectives are split and overlap with matrix products */
+    bool wide_gradients;     /* gradients are kept and summed over ranks in float32, else in the weights' dtype */
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
     bool overlap_dispatch;   /* expert traffic overlaps with another micro-batch's compute */
     bool fp8_dispatch;       /* in fp8: tokens are quantised before they travel to their experts */

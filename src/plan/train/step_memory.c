@@ -94,7 +94,8 @@ static double in_flight(const struct ash_plan_job *job, const struct ash_layout 
 static void state_bytes(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_memory *memory)
 {
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
-    double gradient = stack->fused ? BF16_BYTES : FP32_BYTES, weight = l->precision == ASH_GPU_BF16 ? 2 : 3;
+    double gradient = stack->fused && !stack->wide_gradients ? BF16_BYTES : FP32_BYTES,
+           weight = l->precision == ASH_GPU_BF16 ? 2 : 3;
     struct ash_step_params p;
     double own, sharded;
 

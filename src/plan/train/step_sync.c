@@ -39,6 +39,12 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
         time->nvlink += seconds;
 }
 
+/* Bytes of a gradient that travels. */
+static double gradient_bytes(const struct ash_step_context *ctx)
+{
+    return ctx->stack->wide_gradients ? 4 : 2;
+}
+
 /* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, during the first forward pass.
  * Gradients go once during the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
  * during every one. Overlapped traffic slows the compute that hides it. */
@@ -46,17 +52,20 @@ static void add_data_parallel(const struct ash_step_context *ctx, double forward
                               int micro_batches, struct ash_plan_step *step)
 {
     double dense = ctx->params.layers + ctx->params.edge, times = ctx->layout->zero == 2 ? micro_batches : 1;
-    struct ash_comm comm = sweep(ctx, ash_step_copies(ctx->layout), dense, ctx->params.experts, 2);
-    double hidden_f = 0, hidden_b = 0, tail = comm.total_s / ctx->job->shape.layers;
+    struct ash_comm weights = sweep(ctx, ash_step_copies(ctx->layout), dense, ctx->params.experts, 2), gradients;
+    double hidden_f = 0, hidden_b = 0,
+           but_one = 1 - 1 / ctx->job->shape.layers; /* one layer's has nothing to hide in */
 
-    if (ctx->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
+    if (ctx->job->tuning == ASH_TUNING_LORA || weights.total_s <= 0) return;
+    gradients = sweep(ctx, ash_step_copies(ctx->layout), dense, ctx->params.experts, gradient_bytes(ctx));
     if (ctx->stack->overlap_dp) {
-        hidden_b = fmin(ash_larger(0, comm.total_s - tail), backward_s);
-        hidden_f = fmin(ash_larger(0, comm.total_s - tail), forward_s);
+        hidden_b = fmin(gradients.total_s * but_one, backward_s);
+        hidden_f = fmin(weights.total_s * but_one, forward_s);
     }
-    step->traffic.dp += (1 + times) * comm.network_bytes;
-    charge(&step->time, &comm,
-           (1 + times) * comm.total_s - (hidden_f + times * hidden_b) * (1 - ctx->consts->interference));
+    step->traffic.dp += weights.network_bytes + times * gradients.network_bytes;
+    charge(&step->time, &weights,
+           weights.total_s + times * gradients.total_s -
+               (hidden_f + times * hidden_b) * (1 - ctx->consts->interference));
 }
 
 /* Ranks that share one copy of the state. */
@@ -106,7 +115,7 @@ static void add_replicas(const struct ash_step_context *ctx, struct ash_plan_ste
 
     if (replicas <= 1) return;
     place.net_share = ctx->job->net.dp;
-    comm = ash_comm_reduce(ctx->consts, &ctx->job->cluster, place, own * 2);
+    comm = ash_comm_reduce(ctx->consts, &ctx->job->cluster, place, own * gradient_bytes(ctx));
     step->traffic.dp += comm.network_bytes;
     charge(&step->time, &comm, comm.total_s * 0.5);
 }

@@ -67,6 +67,45 @@ static void edges_may_be_pieces(void **state)
     assert_true(pieces.fits && pieces.time.bubble < fewer.time.bubble && pieces.tokens_s > fewer.tokens_s);
 }
 
+/* Table 4 of arXiv 2407.21783 has TFLOP/s and does not say whether it counts attention in full: tokens/s are between. */
+static void llama_3_ran_as_fast_as_its_software_says(void **state)
+{
+    static const struct {
+        const char *cluster;
+        double tflops;
+    } runs[] = {{"1024xp5.48xlarge", 430e12}, {"2048xp5.48xlarge", 400e12}};
+    const double causal = 2524e9, full = 2625e9; /* FLOPs of a token */
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ash_plan_job job = job_of("llama-3.1-405b", runs[i].cluster, 2048, 8192);
+        double megatron = step_of(&job, "tp=8,pp=16,vpp=8").tokens_s_gpu, own;
+
+        job.stack = ash_stack_find("Meta internal (Llama 3)");
+        assert_string_equal(job.stack->name, "llama3");
+        own = step_of(&job, "tp=8,pp=16,vpp=8").tokens_s_gpu;
+        assert_true(own > 0.95 * runs[i].tflops / full && own < 1.05 * runs[i].tflops / causal);
+        assert_true(megatron > 1.1 * own);
+    }
+    assert_string_equal(ash_stack_find("Meta internal")->name, "eager");
+}
+
+/* Gradients in float32 are kept and travel twice as large. */
+static void wide_gradients_travel_and_stay(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-70b", "64xp5.48xlarge", 512, 8192);
+    struct ash_stack wide = *ash_stack_find("fused");
+    struct ash_plan_step half = step_of(&job, "tp=8,pp=4"), whole;
+
+    (void)state;
+    wide.wide_gradients = true;
+    job.stack = &wide;
+    whole = step_of(&job, "tp=8,pp=4");
+    assert_float_equal(whole.memory.gradients, 2 * half.memory.gradients, 1);
+    assert_float_equal(whole.traffic.dp, 1.5 * half.traffic.dp, 1e-3 * half.traffic.dp); /* weights stay as they were */
+    assert_true(whole.time.network > half.time.network);
+}
+
 static void layouts_read_back(void **state)
 {
     struct ash_plan_job job = job_of("deepseek-v3", "128xp5.48xlarge", 8192, 4096);
@@ -359,6 +398,8 @@ int main(void)
         cmocka_unit_test(deepseek_fits_as_published),
         cmocka_unit_test(printed_layouts_are_read),
         cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(llama_3_ran_as_fast_as_its_software_says),
+        cmocka_unit_test(wide_gradients_travel_and_stay),
         cmocka_unit_test(the_closed_form_is_near),
         cmocka_unit_test(more_of_anything_is_not_slower),
         cmocka_unit_test(experts_like_wide_domains),
