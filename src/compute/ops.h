@@ -291,6 +291,9 @@ struct ash_ops {
     const char *name;
     const struct ash_ops *reference; /* the plain table that computes the same bits; a reference names itself */
     bool takes_bf16;                 /* may activations be rounded to bf16 where they are stored (x_bf16, ...)? */
+    /* Give a buffer of exec other memory, of size_bytes (above 0), once no op uses what it has; contents undefined.
+     * Never NULL: where the memory is full, the next wait says so. NULL if ops are done when they return. */
+    void *(*grow)(struct ash_exec *exec, struct ash_buffer *buffer, size_t size_bytes);
     const struct ash_matrix_ops *matrix;
     const struct ash_embed_ops *embed;
     const struct ash_norm_ops *norm;

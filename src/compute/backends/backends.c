@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "compute/cpu.h"
+#include "compute/cpu/detect.h"
 
 const struct ash_backend ash_backends[] = {
 #if defined(__aarch64__)

@@ -11,15 +11,10 @@
 #include "compute/apart/apart.h"
 #include "compute/backends/backends.h"
 #include "compute/cuda/backend.h"
-#include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/replay.h"
 #include "infra/device/cuda.h"
 
-#define ZERO_BYTES ((size_t)256 << 10)      /* of a unit of ash_exec_zero */
-#define BROADCAST_SLOT_BYTES ((size_t)4096) /* slots are multiples of it */
-#define BROADCAST_BYTES ((size_t)3 << 20)   /* of the ring, for each thread: more than its own caches hold */
-#define BROADCAST_BYTES_MAX ((size_t)96 << 20)
-#define BROADCAST_THREADS_MIN 8 /* with fewer there is one slot: little is gained, and the caches have it already */
+#define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
 #define BACKEND_TEXT_BYTES 128
 #define GPUS_MAX 256 /* that a name may count to */
 
@@ -140,23 +135,6 @@ void ash_exec_fini(struct ash_exec *exec)
     memset(exec, 0, sizeof(*exec));
 }
 
-static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size_bytes)
-{
-    int rc;
-
-    if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
-    if (size_bytes > ASH_MEMORY_HUGE / 2) /* packed lines are walked again and again: whole huge pages */
-        size_bytes = ash_round_up(size_bytes, ASH_MEMORY_HUGE);
-    if (exec->cuda != NULL) {
-        ash_exec_wait(exec, NULL); /* a kernel may still use what it is now */
-        return ash_cuda_backend_grow(exec->cuda, buffer, ash_max(size_bytes, 1));
-    }
-    ash_buffer_fini(buffer);
-    rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
-    ash_assert(rc == 0);
-    return buffer->data;
-}
-
 int ash_exec_upload(struct ash_exec *exec, void *dst, const void *src, size_t size_bytes)
 {
     if (exec->cuda == NULL) return exec->memory->copy(dst, src, size_bytes);
@@ -203,36 +181,6 @@ enum ash_step_way ash_exec_batch_begin(struct ash_exec *exec, const struct ash_e
 bool ash_exec_step_end(struct ash_exec *exec, enum ash_step_way way)
 {
     return exec->cuda == NULL || ash_cuda_step_end(exec, way);
-}
-
-void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
-{
-    ash_assert(worker >= 0 && worker < ash_workers_count(exec->workers));
-    return grown(exec, &exec->scratch[worker], size_bytes);
-}
-
-void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
-{
-    return grown(exec, &exec->shared, size_bytes);
-}
-
-size_t ash_exec_broadcast_bytes(const struct ash_exec *exec)
-{
-    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * BROADCAST_BYTES;
-
-    if (threads < BROADCAST_THREADS_MIN) return 0;
-    return ash_min(bytes, BROADCAST_BYTES_MAX);
-}
-
-void *ash_exec_broadcast(struct ash_exec *exec, size_t size_bytes)
-{
-    size_t slot_bytes = ash_round_up(size_bytes, BROADCAST_SLOT_BYTES), all = ash_exec_broadcast_bytes(exec);
-    unsigned char *data = grown(exec, &exec->broadcast, ash_max(all, slot_bytes));
-
-    if (all == 0 || exec->broadcast_at + slot_bytes > exec->broadcast.size_bytes) exec->broadcast_at = 0;
-    data += exec->broadcast_at;
-    exec->broadcast_at += slot_bytes;
-    return data;
 }
 
 struct zero {

@@ -1,5 +1,5 @@
 /* Which kernels this processor can run, asked at run time: one build runs on every machine of its architecture. */
-#include "compute/cpu.h"
+#include "compute/cpu/detect.h"
 
 #include "infra/cpu.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/math.h"
 #include "compute/cpu/vec/vec_avx512.h"
+#include "compute/cpu/gemm/gemm_bf16.h"
 #include "compute/cpu/ops_body.h"
 
 const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matrix);

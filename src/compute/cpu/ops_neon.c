@@ -7,6 +7,7 @@
 
 #define VEC_TILE tile_fmla
 #define VEC_CHAIN_TILE chain_fmla
+#include "compute/cpu/gemm/gemm_bf16.h"
 #include "compute/cpu/ops_body.h"
 
 _Static_assert(TILE_FMLA_SLACK_BYTES <= GEMM_SLACK_BYTES, "a tile reads so far after a panel");

@@ -1,11 +1,12 @@
 /* Sampling on the CPU: a pass or two over the vocabulary plus the work on what is kept. top-k keeps a heap of k, top-p
  * takes tokens off a heap until they are enough, and with neither of them nothing is sorted at all. */
-#include "compute/sample.h"
+#include "compute/cpu/sample.h"
 
 #include <math.h>
 
 #include "base/assert.h"
 #include "compute/cpu.h"
+#include "compute/sample.h"
 
 size_t ash_sample_scratch_bytes(size_t vocab)
 {

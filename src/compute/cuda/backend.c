@@ -132,6 +132,7 @@ const struct ash_ops ash_ops_cuda = {
     .name = "cuda",
     .reference = &ash_ops_ref_wgmma,
     .takes_bf16 = true,
+    .grow = ash_cuda_grow,
     .matrix = &ash_cuda_matrix,
     .embed = &ash_cuda_embed,
     .norm = &ash_cuda_norm,

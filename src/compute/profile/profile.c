@@ -133,6 +133,7 @@ int ash_profile_start(struct ash_exec *exec, struct ash_profile **profile_out, s
     profile->ops = (struct ash_ops){.name = exec->ops->name,
                                     .reference = exec->ops->reference,
                                     .takes_bf16 = exec->ops->takes_bf16,
+                                    .grow = exec->ops->grow,
                                     ASH_WRAPPED_TABLES};
     profile->matrix = matrix_ops;
     profile->matrix.packed_bytes = exec->ops->matrix->packed_bytes;

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "compute/sample.h"
+#include "compute/cpu/sample.h"
 
 #define SAMPLER_STREAM 0x73616d706c657221ull /* keeps these draws apart from every other use of the same seed */
 

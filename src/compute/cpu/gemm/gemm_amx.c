@@ -2,7 +2,7 @@
  * one for small M. Compiled for machines with the instructions. */
 #if defined(__x86_64__)
 
-#include "compute/cpu.h"
+#include "compute/cpu/gemm/gemm_bf16.h"
 
 #include <string.h>
 #include "base/math.h"

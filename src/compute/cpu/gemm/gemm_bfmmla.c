@@ -3,7 +3,7 @@
  * builds those as half floats. */
 #if defined(__aarch64__)
 
-#include "compute/cpu.h"
+#include "compute/cpu/gemm/gemm_bf16.h"
 
 #include "base/math.h"
 #include "base/assert.h"

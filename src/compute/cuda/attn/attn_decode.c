@@ -173,8 +173,7 @@ static void grow_parts(struct ash_exec *exec, struct ash_cuda_tables *tables)
     size_t bytes = counters + tables->span_count * tables->part_floats * sizeof(float);
 
     if (tables->span_count == 0 || tables->parts.size_bytes >= bytes) return;
-    ash_cuda_wait(exec->cuda->cuda, NULL);
-    ash_cuda_backend_grow(exec->cuda, &tables->parts, ash_max(2 * bytes, 2 * counters));
+    ash_cuda_grow(exec, &tables->parts, ash_max(2 * bytes, 2 * counters));
     if (tables->parts.data != NULL) ash_cuda_zero(exec->cuda->cuda, tables->parts.data, counters);
 }
 
@@ -187,10 +186,7 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
     struct ash_cuda_attn_seq *seqs;
     unsigned char *block, *place;
 
-    if (tables->place.size_bytes < at.bytes) {
-        ash_cuda_wait(exec->cuda->cuda, NULL);
-        ash_cuda_backend_grow(exec->cuda, &tables->place, ash_max(2 * at.bytes, PLACE_BYTES));
-    }
+    if (tables->place.size_bytes < at.bytes) ash_cuda_grow(exec, &tables->place, ash_max(2 * at.bytes, PLACE_BYTES));
     place = tables->place.data;
     block = calloc(1, at.bytes);
     ash_assert(block != NULL);

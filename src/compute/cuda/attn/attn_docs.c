@@ -108,8 +108,7 @@ static bool put_block(struct ash_exec *exec, struct ash_cuda_docs *docs, char *b
     bool is_there = bytes == docs->block_bytes && memcmp(block, docs->block, bytes) == 0;
 
     if (docs->place.size_bytes < all) {
-        ash_cuda_wait(cuda, NULL); /* what it held may still be read */
-        ash_cuda_backend_grow(exec->cuda, &docs->place, 2 * all);
+        ash_cuda_grow(exec, &docs->place, 2 * all);
         is_there = false;
     }
     free(docs->block);

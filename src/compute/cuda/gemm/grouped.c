@@ -1,4 +1,6 @@
 /* Products of rows in groups: one launch, whatever rows each group has. */
+#include "compute/cuda/gemm/grouped.h"
+
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/host/backend_priv.h"

@@ -43,19 +43,6 @@ extern const struct ash_route_ops ash_cuda_route;
 extern const struct ash_optim_ops ash_cuda_optim;
 extern const struct ash_sample_ops ash_cuda_sample;
 
-/* grouped.c: ash_route_ops.grouped. */
-void ash_cuda_grouped(struct ash_exec *exec, const struct ash_grouped_args *args);
-/* ash_route_ops.grouped_grad. */
-void ash_cuda_grouped_grad(struct ash_exec *exec, const struct ash_grouped_grad_args *args);
-/* quant/few_quant.c: ash_matrix_ops.packed_bytes. */
-size_t ash_cuda_packed_bytes(enum ash_dtype dtype, size_t N, size_t K);
-/* ash_matrix_ops.pack. */
-void ash_cuda_pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
-                   void *packed);
-/* ash_matrix_ops.project with packed weights, of any number of rows. */
-void ash_cuda_project_packed(struct ash_exec *exec, const struct ash_project_args *args);
-/* rows/norm.c: enqueue that sums over blocks of rows are added to gradients. */
-void ash_cuda_run_add_blocks(struct ash_exec *exec, const struct ash_cuda_add_blocks *op);
 /* Enqueue a kernel with the struct at args as its parameter. */
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args);
 /* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and
@@ -70,10 +57,8 @@ struct ash_cuda_grid ash_cuda_grid_chains(size_t cols);
 /* GPU memory of at least size_bytes that work enqueued before the next call may use. Where the GPU is full, nothing
  * runs from here on, and the next wait says so. */
 void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes);
-
-/* Give buffer other memory of the GPU, of size_bytes; contents undefined. Where the GPU is full, that becomes the
- * failure that the next wait reports, and nothing runs from here on: what is returned is then an address all the
- * same. */
-void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes);
+/* ash_ops.grow: where the GPU is full, that becomes the failure that the next wait reports, and nothing runs from here
+ * on; what is returned is then an address all the same. */
+void *ash_cuda_grow(struct ash_exec *exec, struct ash_buffer *buffer, size_t size_bytes);
 
 #endif

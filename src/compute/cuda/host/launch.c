@@ -44,15 +44,15 @@ void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)
 {
     struct ash_buffer *scratch = &exec->cuda->scratch;
 
-    if (scratch->size_bytes >= size_bytes) return scratch->data;
-    ash_cuda_wait(exec->cuda->cuda, NULL); /* what it held may still be read; a failure stays until it is asked for */
-    return ash_cuda_backend_grow(exec->cuda, scratch, size_bytes);
+    return scratch->size_bytes >= size_bytes ? scratch->data : ash_cuda_grow(exec, scratch, size_bytes);
 }
 
-void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes)
+void *ash_cuda_grow(struct ash_exec *exec, struct ash_buffer *buffer, size_t size_bytes)
 {
+    struct ash_cuda_backend *backend = exec->cuda;
     struct ash_err err = {0};
 
+    ash_cuda_wait(backend->cuda, NULL); /* kernels may still read it; a failure stays until it is asked for */
     ash_buffer_fini(buffer);
     if (ash_buffer_init(buffer, &ash_memory_cuda, size_bytes, "compute scratch", &err) == 0) return buffer->data;
     ash_cuda_fail(backend->cuda, &err);

@@ -1,4 +1,6 @@
 /* Quantised weights: packing them, and products with packed ones, of which each launch takes a few rows of x. */
+#include "compute/cuda/quant/few_quant.h"
+
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/gemm/few.h"

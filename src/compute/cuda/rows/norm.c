@@ -3,6 +3,7 @@
 #include "base/math.h"
 #include "compute/blocks.h"
 #include "compute/cuda/host/backend_priv.h"
+#include "compute/cuda/rows/column_sum.h"
 
 /* ---- of float32 models ------------------------------------------------------------------------------------------- */
 
@@ -64,15 +65,6 @@ static void forward_blocks(struct ash_exec *exec, const struct ash_norm_args *ar
                      (struct ash_cuda_grid){.x = units, .y = 1, .threads = (unsigned)shared * 32}, args);
     else
         ash_cuda_run(exec, ASH_KERNEL_norm_rows_any, grid, &op);
-}
-
-void ash_cuda_run_add_blocks(struct ash_exec *exec, const struct ash_cuda_add_blocks *op)
-{
-    ash_cuda_run(exec, ASH_KERNEL_add_blocks,
-                 (struct ash_cuda_grid){.x = ash_div_up(op->cols, 32),
-                                        .y = op->second != NULL ? 2 : 1,
-                                        .threads = ASH_CUDA_ADD_BLOCKS_THREADS},
-                 op);
 }
 
 /* A thread block for each block of rows, whose sums are added to the gradients after that. */

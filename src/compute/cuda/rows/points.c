@@ -1,11 +1,11 @@
 /* What the GPU does element by element or row by row: embedding, activations, row arithmetic, routing,
  * the optimizer. Each op fills its kernel's arguments and launches it. */
-#include "compute/cuda/host/backend_priv.h"
-
 #include <math.h>
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/gemm/grouped.h"
+#include "compute/cuda/host/backend_priv.h"
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* What changes logits before a token is chosen: biases, penalties, lists, masks; in this order. */
+#include "compute/sample.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "compute/sample.h"
 
 static bool is_known(size_t vocab, int32_t id)
 {

@@ -1,8 +1,17 @@
 /* Sums of columns: by blocks of rows (norm_bf16.cu), or as one chain. */
-#include "compute/cuda/gemm/column_sum.h"
+#include "compute/cuda/rows/column_sum.h"
 
 #include "base/math.h"
 #include "compute/blocks.h"
+
+void ash_cuda_run_add_blocks(struct ash_exec *exec, const struct ash_cuda_add_blocks *op)
+{
+    ash_cuda_run(exec, ASH_KERNEL_add_blocks,
+                 (struct ash_cuda_grid){.x = ash_div_up(op->cols, 32),
+                                        .y = op->second != NULL ? 2 : 1,
+                                        .threads = ASH_CUDA_ADD_BLOCKS_THREADS},
+                 op);
+}
 
 void ash_cuda_column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args)
 {

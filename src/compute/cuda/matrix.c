@@ -1,12 +1,12 @@
 /* Matrix products on the GPU: which kernel takes a shape. */
-#include "compute/cuda/host/backend_priv.h"
-
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/cuda/gemm/column_sum.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
+#include "compute/cuda/host/backend_priv.h"
+#include "compute/cuda/quant/few_quant.h"
+#include "compute/cuda/rows/column_sum.h"
 #include "compute/gemm_parts.h"
 #include "compute/quant.h"
 
