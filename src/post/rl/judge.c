@@ -3,9 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "post/objective/advantages.h"
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"
+
+bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    const struct ash_answer_row *group = &rollout->answers[prompt * samples];
+
+    ash_assert(prompt < rl->prompt_count);
+    for (size_t s = 1; s < samples; s++)
+        if (group[s].reward != group[0].reward) return false;
+    return true;
+}
 
 /* A divergence in the reward is the answer's whole. It is no part of the record: a run that resumes computes it. */
 static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_row *row)

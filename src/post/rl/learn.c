@@ -35,11 +35,6 @@ static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minib
     return (struct ash_range){minibatch * count, count};
 }
 
-bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
-{
-    return row->count > 0 && (row->has_ended || !rl->job->rl.mask_truncated);
-}
-
 /* ---- sequences --------------------------------------------------------------------------------------------------- */
 
 /* Rows of an answer with its prompt: nothing follows the last token, so it needs no row. */

@@ -5,96 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "model/files/lora_folder.h"
 #include "model/files/open.h"
 #include "model/lora.h"
-#include "model/pass/pass.h"
 #include "post/rl/rl_priv.h"
 #include "train/data/tokenize_eos.h"
 
 #define REPORT_STEPS 20
 
-/* ---- the reference ----------------------------------------------------------------------------------------------- */
-
-static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
-{
-    const struct ash_job *job = rl->job;
-    const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
-    struct ash_pass_opts opts = {.max_rows = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens)};
-    bool is_held = job->rl.reference == NULL && rl->lora != NULL && rl->lora->quant != ASH_F32; /* as the policy's */
-    int rc;
-
-    if (rl->frozen != NULL) return 0;
-    rc = is_held ? ash_lora_open_base(rl->lora, &rl->frozen, err) : ash_model_open(dir, &rl->frozen, err);
-    if (rc < 0) return ash_err_prefix(err, rc, "the reference");
-    ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
-    return ash_pass_open(rl->frozen, rl->exec, &opts, &rl->frozen_pass, err);
-}
-
-static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
-                         struct ash_err *err)
-{
-    const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
-    size_t rows = prompt->count + row->count - 1, longest = rl->max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
-    int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
-    float *losses = calloc(longest, sizeof(*losses));
-    struct ash_kept *kept = calloc(longest, sizeof(*kept));
-    struct ash_doc doc = {.count = rows};
-    struct ash_batch batch = {.rows = rows,
-                              .ids = ids,
-                              .targets = targets,
-                              .docs = &doc,
-                              .doc_count = 1,
-                              .kept = kept,
-                              .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
-    int rc = ids == NULL || losses == NULL || kept == NULL
-                 ? ash_err_set(err, -ENOMEM, "out of memory for the reference")
-                 : 0;
-
-    ash_assert(rows <= longest);
-    for (size_t i = 0; rc == 0 && i < rows; i++) {
-        ids[i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
-        targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
-        if (targets[i] >= 0) kept[i] = ash_rl_kept_get(row, i + 1 - prompt->count);
-    }
-    if (rc == 0) rc = ash_pass_eval(rl->frozen_pass, &batch, losses, err);
-    for (size_t t = 0; rc == 0 && t < row->count; t++)
-        row->reference[t] = -(double)losses[prompt->count - 1 + t];
-    free(ids);
-    free(losses);
-    free(kept);
-    return rc;
-}
-
-/* Ranks share the answers. */
-static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
-    int rc;
-
-    if (!rl->has_reference) return 0;
-    rc = open_frozen(rl, err);
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
-        if (a % size == rank && rollout->answers[a].count > 0)
-            rc = reference_row(rl, rollout, &rollout->answers[a], err);
-    }
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
-        rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
-                                  rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
-    return rc;
-}
-
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* A critic values the sequences of all answers, from which advantages follow. Without one, advantages decide which
  * answers are put into sequences. */
-static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, bool is_new, struct ash_err *err)
+static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     int rc = rl->has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
 
-    if (rc == 0 && rl->has_critic && is_new) rc = ash_critic_values(rl, rollout, err);
+    if (rc == 0 && rl->has_critic) rc = ash_critic_values(rl, rollout, err);
     if (rc < 0) return rc;
     return rl->has_critic ? ash_rl_judge(rl, rollout, err) : ash_rl_arrange(rl, rollout, err);
 }
@@ -106,30 +32,10 @@ static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     int rc = ash_rl_sample(rl, trainer, number, version, err);
 
-    if (rc == 0) rc = run_reference(rl, rollout, err);
-    if (rc == 0) rc = judge(rl, rollout, true, err);
+    if (rc == 0) rc = ash_rl_run_reference(rl, rollout, err);
+    if (rc == 0) rc = judge(rl, rollout, err);
     if (rc == 0) ash_rl_record(rl, rollout);
     return rc < 0 ? rc : ash_rl_guard(rl, rollout, err);
-}
-
-int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
-{
-    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    uint64_t seed = (uint64_t)rl->job->train.seed;
-    int rc = ash_rl_reread(rl, number, rollout, err);
-
-    for (size_t p = 0; rc > 0 && p < rl->prompt_count; p++) {
-        int got;
-
-        ash_prompt_fini(&rollout->prompts[p]);
-        got = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
-        if (got < 0) rc = got;
-    }
-    if (rc == 0)
-        return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
-                           (unsigned long long)number);
-    if (rc > 0) rc = run_reference(rl, rollout, err);
-    return rc < 0 ? rc : judge(rl, rollout, false, err);
 }
 
 static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, double *share_out,
@@ -376,10 +282,7 @@ static void end(void *ctx)
     rl->sampled = NULL;
     ash_model_close(rl->copy);
     rl->copy = NULL;
-    ash_pass_close(rl->frozen_pass);
-    rl->frozen_pass = NULL;
-    ash_model_close(rl->frozen);
-    rl->frozen = NULL;
+    ash_rl_close_reference(rl);
 }
 
 struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)

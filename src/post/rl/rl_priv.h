@@ -121,8 +121,6 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
                              const struct ash_sampler_opts *sampler, uint64_t salt);
 /* rollout.c: free a request; NULL is a no-op. */
 void ash_rl_unask(struct ash_asked *asked);
-/* rollout.c: no tokens yet. */
-void ash_rl_clear(struct ash_answer_row *row);
 /* rollout.c: run submitted requests to their ends. */
 int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_t count, struct ash_err *err);
 /* rollout.c: the reward of an answer, into row->reward. */
@@ -130,11 +128,7 @@ int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, st
                   struct ash_err *err);
 /* share.c: give all ranks all answers. is_own [answers]: this rank's, which no other's are. All ranks call it. */
 int ash_rl_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err);
-/* rollout.c: append an answer's text from token `first` on, without its end. Ids that no token has (a padded
- * vocabulary) are nothing. */
-int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
-                  struct ash_err *err);
-/* rollout.c: are the rewards of a prompt's group all equal? */
+/* judge.c: are the rewards of a prompt's group all equal? */
 bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
 /* evaluate.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
@@ -160,6 +154,29 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
  * that no reward is computed twice. Only if every answer is the same, and nothing was sampled again (round 0 of one).
  * Returns whether it did. */
 bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
+
+/* ---- answer.c ---------------------------------------------------------------------------------------------------- */
+
+/* No tokens yet. */
+void ash_rl_clear(struct ash_answer_row *row);
+/* Did the environment write this token? */
+bool ash_rl_is_given(const struct ash_answer_row *row, size_t token);
+/* Tokens of an answer that the policy wrote. */
+size_t ash_rl_own_count(const struct ash_answer_row *row);
+/* Does an answer count? */
+bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row);
+/* Append an answer's text from token `first` on, without its end. Ids that no token has (a padded
+ * vocabulary) are nothing. */
+int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
+                  struct ash_err *err);
+
+/* ---- frozen.c: without a reference they do nothing --------------------------------------------------------------- */
+
+/* Log-probabilities of a rollout's tokens, into row->reference; ranks share the answers. All ranks call it. */
+int ash_rl_run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* With the epoch of the policy's ranks. */
+void ash_rl_close_reference(struct ash_policy_run *rl);
+
 /* ---- kept.c: with has_kept only ---------------------------------------------------------------------------------- */
 
 /* Forget the ids of an answer. */
@@ -178,10 +195,6 @@ int ash_rl_kept_read(const json_t *all, struct ash_answer_row *row);
 
 /* ---- turns.c ----------------------------------------------------------------------------------------------------- */
 
-/* Did the environment write this token? */
-bool ash_rl_is_given(const struct ash_answer_row *row, size_t token);
-/* Tokens of an answer that the policy wrote. */
-size_t ash_rl_own_count(const struct ash_answer_row *row);
 /* Has the environment had the last word, so that the policy continues? */
 bool ash_rl_goes_on(const struct ash_answer_row *row);
 /* The first token of the policy's last turn. */
@@ -200,13 +213,11 @@ int ash_rl_given_read(const json_t *list, struct ash_answer_row *row);
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* judge.c: its advantages and statistics. */
 int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
-/* learn.c: does an answer count? */
-bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row);
 /* learn.c: the sequence of a slot of a step: grains get sequences in turn. */
 size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot);
 /* learn.c: sequence `bin` of a step's training data; no documents if there is none. */
 void ash_rl_read_bin(struct ash_policy_run *rl, uint64_t step, size_t bin, struct ash_sample *sample);
-/* rl.c: read a rollout that was recorded. All ranks call it. */
+/* find.c: read a rollout that was recorded, and judge and arrange it again. All ranks call it. */
 int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err);
 
 /* ---- critic.c: all of them do nothing without one ---------------------------------------------------------------- */

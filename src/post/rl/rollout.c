@@ -77,13 +77,6 @@ int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
     return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
 }
 
-void ash_rl_clear(struct ash_answer_row *row)
-{
-    row->count = 0;
-    row->has_ended = false;
-    ash_rl_kept_clear(row);
-}
-
 void ash_rl_unask(struct ash_asked *asked)
 {
     if (asked != NULL) free(asked->ids);
@@ -137,25 +130,6 @@ static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
     double buffer = (double)rl->job->rl.overlong_buffer, beyond = (double)tokens - ((double)rl->max_tokens - buffer);
 
     return buffer > 0 && beyond > 0 ? rl->job->rl.overlong_penalty * beyond / buffer : 0.0;
-}
-
-int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
-                  struct ash_err *err)
-{
-    size_t count = row->count - row->has_ended, vocab = ash_tokenizer_vocab_size(rl->tokenizer), known = 0;
-    int32_t *ids = calloc(count + 1, sizeof(*ids));
-    int rc = ids != NULL ? ash_str_adds(text, "") : -ENOMEM;
-
-    ash_assert(first <= row->count && row->count >= row->has_ended);
-    if (rc < 0) {
-        free(ids);
-        return ash_err_set(err, rc, "out of memory for an answer");
-    }
-    for (size_t t = first; t < count; t++)
-        if ((size_t)row->ids[t] < vocab) ids[known++] = row->ids[t];
-    rc = ash_tokenizer_decode(rl->tokenizer, ids, known, true, text, err);
-    free(ids);
-    return rc;
 }
 
 int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
@@ -380,17 +354,6 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
     rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
     rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
     return rc;
-}
-
-bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt)
-{
-    size_t samples = (size_t)rl->job->rl.samples;
-    const struct ash_answer_row *group = &rollout->answers[prompt * samples];
-
-    ash_assert(prompt < rl->prompt_count);
-    for (size_t s = 1; s < samples; s++)
-        if (group[s].reward != group[0].reward) return false;
-    return true;
 }
 
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,

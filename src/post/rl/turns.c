@@ -12,21 +12,6 @@
 
 #define MARK "\x02answer\x03" /* stands for an answer while a template renders the text after one */
 
-bool ash_rl_is_given(const struct ash_answer_row *row, size_t token)
-{
-    ash_assert(row->given == NULL || token < row->count);
-    return row->given != NULL && row->given[token] != 0;
-}
-
-size_t ash_rl_own_count(const struct ash_answer_row *row)
-{
-    size_t count = 0;
-
-    for (size_t t = 0; t < row->count; t++)
-        count += !ash_rl_is_given(row, t);
-    return count;
-}
-
 bool ash_rl_goes_on(const struct ash_answer_row *row)
 {
     return row->count > 0 && ash_rl_is_given(row, row->count - 1);

@@ -1,0 +1,25 @@
+/* find: a rollout that earlier weights sampled, from its record. */
+#include <errno.h>
+
+#include "post/rl/rl_priv.h"
+
+int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
+{
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    uint64_t seed = (uint64_t)rl->job->train.seed;
+    int rc = ash_rl_reread(rl, number, rollout, err);
+
+    for (size_t p = 0; rc > 0 && p < rl->prompt_count; p++) {
+        int got;
+
+        ash_prompt_fini(&rollout->prompts[p]);
+        got = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
+        if (got < 0) rc = got;
+    }
+    if (rc == 0)
+        return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
+                           (unsigned long long)number);
+    if (rc > 0) rc = ash_rl_run_reference(rl, rollout, err);
+    if (rc == 0) rc = ash_rl_judge(rl, rollout, err);
+    return rc < 0 ? rc : ash_rl_arrange(rl, rollout, err);
+}

@@ -1,0 +1,86 @@
+/* frozen: the reference of a run, a model that does not learn, and what it says of answers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "model/files/lora_folder.h"
+#include "model/files/open.h"
+#include "model/lora.h"
+#include "post/rl/rl_priv.h"
+
+static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
+{
+    const struct ash_job *job = rl->job;
+    const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
+    struct ash_pass_opts opts = {.max_rows = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens)};
+    bool is_held = job->rl.reference == NULL && rl->lora != NULL && rl->lora->quant != ASH_F32; /* as the policy's */
+    int rc;
+
+    if (rl->frozen != NULL) return 0;
+    rc = is_held ? ash_lora_open_base(rl->lora, &rl->frozen, err) : ash_model_open(dir, &rl->frozen, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "the reference");
+    ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
+    return ash_pass_open(rl->frozen, rl->exec, &opts, &rl->frozen_pass, err);
+}
+
+static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
+                         struct ash_err *err)
+{
+    const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
+    size_t rows = prompt->count + row->count - 1, longest = rl->max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
+    int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
+    float *losses = calloc(longest, sizeof(*losses));
+    struct ash_kept *kept = calloc(longest, sizeof(*kept));
+    struct ash_doc doc = {.count = rows};
+    struct ash_batch batch = {.rows = rows,
+                              .ids = ids,
+                              .targets = targets,
+                              .docs = &doc,
+                              .doc_count = 1,
+                              .kept = kept,
+                              .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
+    int rc = ids == NULL || losses == NULL || kept == NULL
+                 ? ash_err_set(err, -ENOMEM, "out of memory for the reference")
+                 : 0;
+
+    ash_assert(rows <= longest);
+    for (size_t i = 0; rc == 0 && i < rows; i++) {
+        ids[i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
+        targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
+        if (targets[i] >= 0) kept[i] = ash_rl_kept_get(row, i + 1 - prompt->count);
+    }
+    if (rc == 0) rc = ash_pass_eval(rl->frozen_pass, &batch, losses, err);
+    for (size_t t = 0; rc == 0 && t < row->count; t++)
+        row->reference[t] = -(double)losses[prompt->count - 1 + t];
+    free(ids);
+    free(losses);
+    free(kept);
+    return rc;
+}
+
+int ash_rl_run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
+    int rc;
+
+    if (!rl->has_reference) return 0;
+    rc = open_frozen(rl, err);
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
+        if (a % size == rank && rollout->answers[a].count > 0)
+            rc = reference_row(rl, rollout, &rollout->answers[a], err);
+    }
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+        rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
+                                  rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
+    return rc;
+}
+
+void ash_rl_close_reference(struct ash_policy_run *rl)
+{
+    ash_pass_close(rl->frozen_pass);
+    rl->frozen_pass = NULL;
+    ash_model_close(rl->frozen);
+    rl->frozen = NULL;
+}
