@@ -66,12 +66,10 @@ static void add_right(const struct ash_opt_slot *slot, struct ash_str *text)
         !(opt->type == ASH_OPT_BOOL && strcmp(opt->default_text, "false") == 0 && slot->table->section[0] == '\0'))
         ash_str_addf(text, "default %s", opt->default_text);
     add_limits(opt, text->size_bytes > before ? ", " : "", text);
-    if (text->size_bytes > before) {
+    if (text->size_bytes > before)
         ash_str_adds(text, ")");
-    } else { /* nothing to say in brackets */
-        text->size_bytes = before - 2;
-        text->data[text->size_bytes] = '\0';
-    }
+    else
+        ash_str_cut(text, before - 2); /* nothing to say in brackets */
 }
 
 /* Print text from the given column on, going to new lines between words. */

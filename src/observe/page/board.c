@@ -191,7 +191,8 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
         json = json_pack("{s:O, s:O, s:O, s:O}", "nodes", nodes, "ranks", ranks, "runs", runs, "servers", servers);
         text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
         json_decref(json);
-        if (text != NULL) body = (struct ash_str){text, strlen(text), strlen(text) + 1};
+        if (text != NULL)
+            body = (struct ash_str){.data = text, .size_bytes = strlen(text), .capacity_bytes = strlen(text) + 1};
     } else {
         ash_str_add(&body, board->frozen, board->frozen_bytes);
     }

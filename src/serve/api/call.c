@@ -150,12 +150,10 @@ static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, s
 
 static int write_error(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc = 0;
-
-    if (strncmp(ash_http_path(call->exchange), "/v1/messages", 12) == 0) rc = ash_str_adds(out, "event: error\n");
-    if (rc == 0) rc = ash_event_begin(out);
-    if (rc == 0) rc = ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
-    return rc == 0 ? ash_event_end(out) : rc;
+    if (strncmp(ash_http_path(call->exchange), "/v1/messages", 12) == 0) ash_str_adds(out, "event: error\n");
+    ash_event_begin(out);
+    ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
+    return ash_event_end(out);
 }
 
 /* What libmicrohttpd's thread pulls. */

@@ -5,104 +5,84 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_put.h"
 #include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
 #include "serve/api/openai.h"
 #include "serve/api/strategy.h"
-#include "serve/api/write.h"
 
 #define CHUNK "chat.completion.chunk"
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* {"id":…,"type":"function","function":{"name":…,"arguments":…}} */
-static int write_call(const struct ash_tool_call *tool, size_t i, struct ash_str *out)
+static void write_call(const struct ash_tool_call *tool, struct ash_str *out)
 {
-    int rc =
-        ash_str_addf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", i > 0 ? "," : "", tool->id);
-
-    if (rc == 0) rc = ash_write_text(out, tool->name);
-    if (rc == 0) rc = ash_str_adds(out, ",\"arguments\":");
-    if (rc == 0)
-        rc =
-            ash_write_string(out, tool->arguments.data != NULL ? tool->arguments.data : "", tool->arguments.size_bytes);
-    return rc == 0 ? ash_str_adds(out, "}}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_text(out, "id", tool->id);
+    ash_json_put_text(out, "type", "function");
+    ash_json_put_begin(out, "function", '{');
+    ash_json_put_text(out, "name", tool->name);
+    ash_json_put_string(out, "arguments", tool->arguments.data, tool->arguments.size_bytes);
+    ash_str_adds(out, "}}");
 }
 
-static int write_content(const struct ash_message_parts *message, struct ash_str *out)
+static void write_message(const struct ash_message_parts *message, struct ash_str *out)
 {
-    const struct ash_str *content = &message->content;
-    bool has_others = message->call_count > 0 || message->reasoning.size_bytes > 0;
+    const struct ash_str *content = &message->content, *reasoning = &message->reasoning;
 
-    if (content->size_bytes == 0 && has_others) return ash_str_adds(out, "null");
-    return ash_write_string(out, content->data != NULL ? content->data : "", content->size_bytes);
-}
-
-static int write_message(const struct ash_message_parts *message, struct ash_str *out)
-{
-    int rc = ash_str_adds(out, "{\"role\":\"assistant\",\"content\":");
-
-    if (rc == 0) rc = write_content(message, out);
-    if (rc == 0) rc = ash_str_adds(out, ",\"refusal\":null");
-    if (rc == 0 && message->reasoning.size_bytes > 0) {
-        rc = ash_str_adds(out, ",\"reasoning_content\":");
-        if (rc == 0) rc = ash_write_string(out, message->reasoning.data, message->reasoning.size_bytes);
+    ash_json_put_begin(out, "message", '{');
+    ash_json_put_text(out, "role", "assistant");
+    if (content->size_bytes == 0 && (message->call_count > 0 || reasoning->size_bytes > 0))
+        ash_json_put_null(out, "content");
+    else
+        ash_json_put_string(out, "content", content->data, content->size_bytes);
+    ash_json_put_null(out, "refusal");
+    if (reasoning->size_bytes > 0)
+        ash_json_put_string(out, "reasoning_content", reasoning->data, reasoning->size_bytes);
+    if (message->call_count > 0) {
+        ash_json_put_begin(out, "tool_calls", '[');
+        for (size_t i = 0; i < message->call_count; i++)
+            write_call(&message->calls[i], out);
+        ash_json_put_end(out, ']');
     }
-    if (rc < 0 || message->call_count == 0) return rc == 0 ? ash_str_adds(out, "}") : rc;
-    rc = ash_str_adds(out, ",\"tool_calls\":[");
-    for (size_t i = 0; i < message->call_count && rc == 0; i++)
-        rc = write_call(&message->calls[i], i, out);
-    return rc == 0 ? ash_str_adds(out, "]}") : rc;
+    ash_json_put_end(out, '}');
 }
 
-/* ,"logprobs":…,"token_ids":…: of these tokens. */
-static int write_tokens(struct ash_api_call *call, const struct ash_token *tokens, size_t count, struct ash_str *out)
+/* "logprobs":…,"token_ids":…: of these tokens. */
+static void write_tokens(struct ash_api_call *call, const struct ash_token *tokens, size_t count, struct ash_str *out)
 {
     const struct ash_chat_call *chat = call->state;
-    int rc = ash_str_adds(out, ",\"logprobs\":");
 
-    if (rc == 0 && chat->has_logprobs && count > 0)
-        rc = ash_openai_write_logprobs(call->api, tokens, count, (size_t)call->sampling.top_logprobs, out);
-    else if (rc == 0)
-        rc = ash_str_adds(out, "null");
-    if (rc == 0 && call->sampling.returns_ids) {
-        rc = ash_str_adds(out, ",\"token_ids\":");
-        if (rc == 0) rc = ash_openai_write_token_ids(tokens, count, out);
-    }
-    return rc;
+    if (chat->has_logprobs && count > 0)
+        ash_openai_write_logprobs(call->api, tokens, count, (size_t)call->sampling.top_logprobs, out);
+    else
+        ash_json_put_null(out, "logprobs");
+    if (call->sampling.returns_ids) ash_openai_write_token_ids("token_ids", tokens, count, out);
 }
 
 /* index: in the response. */
-static int write_choice(struct ash_api_call *call, struct ash_api_choice *choice, size_t index, struct ash_str *out)
+static void write_choice(struct ash_api_call *call, struct ash_api_choice *choice, size_t index, struct ash_str *out)
 {
     struct ash_message_parts message = {0};
-    int rc = ash_chat_call_read(call, choice, &message);
 
-    if (rc == 0) rc = ash_str_addf(out, "%s{\"index\":%zu,\"message\":", index > 0 ? "," : "", index);
-    if (rc == 0) rc = write_message(&message, out);
-    if (rc == 0) rc = write_tokens(call, ash_token_list_view(&choice->tokens), choice->tokens.count, out);
-    if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
-    if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, message.call_count));
-    if (rc == 0) rc = ash_openai_write_stop_reason(call, choice, out);
-    if (rc == 0) rc = ash_str_adds(out, "}");
+    ash_str_fail(out, ash_chat_call_read(call, choice, &message));
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_int(out, "index", (int64_t)index);
+    write_message(&message, out);
+    write_tokens(call, ash_token_list_view(&choice->tokens), choice->tokens.count, out);
+    ash_json_put_text(out, "finish_reason", ash_chat_call_reason(choice, message.call_count));
+    ash_openai_write_stop_reason(call, choice, out);
+    ash_json_put_end(out, '}');
     ash_message_fini(&message);
-    return rc;
 }
 
-static int write_prompt_fields(struct ash_api_call *call, struct ash_str *out)
+static void write_prompt_fields(struct ash_api_call *call, struct ash_str *out)
 {
     const struct ash_ids *prompt = &call->prompts.items[0];
-    int rc = 0;
 
-    if (call->sampling.prompt_logprobs >= 0) {
-        rc = ash_str_adds(out, ",\"prompt_logprobs\":");
-        if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, &call->choices[0], out);
-    }
-    if (rc == 0 && call->sampling.returns_ids) {
-        rc = ash_str_adds(out, ",\"prompt_token_ids\":");
-        if (rc == 0) rc = ash_openai_write_ids(prompt->data, prompt->count, out);
-    }
-    return rc;
+    if (call->sampling.prompt_logprobs >= 0) ash_openai_write_prompt_logprobs(call->api, &call->choices[0], out);
+    if (call->sampling.returns_ids) ash_openai_write_ids("prompt_token_ids", prompt->data, prompt->count, out);
 }
 
 /* What the answers say, without thoughts; one that only calls tools votes with its whole text. */
@@ -120,7 +100,7 @@ static int read_contents(struct ash_api_call *call, struct ash_message_parts *me
 }
 
 /* The one that counts. */
-static int write_chosen(struct ash_api_call *call, struct ash_str *out)
+static void write_chosen(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_message_parts *messages = calloc(call->choice_count, sizeof(*messages));
     const char **texts = calloc(call->choice_count, sizeof(*texts));
@@ -132,43 +112,41 @@ static int write_chosen(struct ash_api_call *call, struct ash_str *out)
         ash_message_fini(&messages[i]);
     free(messages);
     free(texts);
-    return rc == 0 ? write_choice(call, &call->choices[chosen], 0, out) : rc;
+    if (ash_str_fail(out, rc) == 0) write_choice(call, &call->choices[chosen], 0, out);
 }
 
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc = ash_openai_write_head(call, "chat.completion", out);
-
-    if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
-    if (rc == 0 && call->sampling.strategy != ASH_STRATEGY_GREEDY) {
-        rc = write_chosen(call, out);
-    } else {
-        for (size_t i = 0; i < call->choice_count && rc == 0; i++)
-            rc = write_choice(call, &call->choices[i], i, out);
-    }
-    if (rc == 0) rc = ash_str_adds(out, "]");
-    if (rc == 0) rc = write_prompt_fields(call, out);
-    if (rc == 0) rc = ash_openai_write_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_openai_write_head(call, "chat.completion", out);
+    ash_json_put_begin(out, "choices", '[');
+    if (call->sampling.strategy != ASH_STRATEGY_GREEDY)
+        write_chosen(call, out);
+    else
+        for (size_t i = 0; i < call->choice_count; i++)
+            write_choice(call, &call->choices[i], i, out);
+    ash_json_put_end(out, ']');
+    write_prompt_fields(call, out);
+    ash_openai_write_usage(call, out);
+    ash_json_put_end(out, '}');
+    return out->rc;
 }
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */
 
 /* The event up to its delta, and from there on. */
-static int begin_event(struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
+static void begin_event(struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
 {
-    int rc = ash_event_begin(out);
-
-    if (rc == 0) rc = ash_openai_write_head(call, CHUNK, out);
-    return rc == 0 ? ash_str_addf(out, ",\"choices\":[{\"index\":%zu,\"delta\":", choice->index) : rc;
+    ash_event_begin(out);
+    ash_openai_write_head(call, CHUNK, out);
+    ash_str_addf(out, ",\"choices\":[{\"index\":%zu,\"delta\":{", choice->index);
 }
 
 static int end_event(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc = ash_str_adds(out, "}]");
-
-    if (rc == 0) rc = ash_openai_write_running_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+    ash_str_adds(out, "}]");
+    ash_openai_write_running_usage(call, out);
+    ash_json_put_end(out, '}');
+    return ash_event_end(out);
 }
 
 /* Where the parts of one delta go: tokens are told with the first event of it. */
@@ -181,58 +159,53 @@ struct sink {
 
 static int end_sink_event(struct sink *sink)
 {
-    int rc = write_tokens(sink->call, sink->delta != NULL ? sink->delta->tokens : NULL,
-                          sink->delta != NULL ? sink->delta->token_count : 0, sink->out);
+    const struct ash_delta *delta = sink->delta;
 
+    ash_json_put_end(sink->out, '}');
+    write_tokens(sink->call, delta != NULL ? delta->tokens : NULL, delta != NULL ? delta->token_count : 0, sink->out);
     sink->delta = NULL;
-    if (rc == 0) rc = ash_str_adds(sink->out, ",\"finish_reason\":null");
-    return rc == 0 ? end_event(sink->call, sink->out) : rc;
+    ash_json_put_null(sink->out, "finish_reason");
+    return end_event(sink->call, sink->out);
 }
 
-static int write_call_part(struct sink *sink, const struct ash_part *part)
+static void write_call_part(struct sink *sink, const struct ash_part *part)
 {
     struct ash_str *out = sink->out;
-    int rc = ash_str_addf(out, "{\"tool_calls\":[{\"index\":%zu,", part->call);
 
-    if (rc == 0 && part->kind == ASH_PART_CALL) {
-        rc = ash_str_addf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", part->id);
-        if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
-        if (rc == 0) rc = ash_str_adds(out, ",\"arguments\":\"\"}}]}");
-    } else if (rc == 0) {
-        rc = ash_str_adds(out, "\"function\":{\"arguments\":");
-        if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
-        if (rc == 0) rc = ash_str_adds(out, "}}]}");
+    ash_json_put_begin(out, "tool_calls", '[');
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_int(out, "index", (int64_t)part->call);
+    if (part->kind == ASH_PART_CALL) {
+        ash_json_put_text(out, "id", part->id);
+        ash_json_put_text(out, "type", "function");
     }
-    return rc;
+    ash_json_put_begin(out, "function", '{');
+    ash_json_put_string(out, part->kind == ASH_PART_CALL ? "name" : "arguments", part->text, part->size_bytes);
+    if (part->kind == ASH_PART_CALL) ash_json_put_text(out, "arguments", "");
+    ash_str_adds(out, "}}]");
 }
 
 static int see_part(void *ctx, const struct ash_part *part)
 {
     struct sink *sink = ctx;
-    int rc = begin_event(sink->call, sink->choice, sink->out);
 
-    if (rc == 0 && (part->kind == ASH_PART_CALL || part->kind == ASH_PART_ARGUMENTS)) {
-        rc = write_call_part(sink, part);
-    } else if (rc == 0) {
-        rc = ash_str_adds(sink->out, part->kind == ASH_PART_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
-        if (rc == 0) rc = ash_write_string(sink->out, part->text, part->size_bytes);
-        if (rc == 0) rc = ash_str_adds(sink->out, "}");
-    }
-    return rc == 0 ? end_sink_event(sink) : rc;
+    begin_event(sink->call, sink->choice, sink->out);
+    if (part->kind == ASH_PART_CALL || part->kind == ASH_PART_ARGUMENTS)
+        write_call_part(sink, part);
+    else
+        ash_json_put_string(sink->out, part->kind == ASH_PART_REASONING ? "reasoning_content" : "content", part->text,
+                            part->size_bytes);
+    return end_sink_event(sink);
 }
 
 static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc = 0;
-
-    for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
-        rc = begin_event(call, &call->choices[i], out);
-        if (rc == 0)
-            rc =
-                ash_str_adds(out, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
-        if (rc == 0) rc = end_event(call, out);
+    for (size_t i = 0; i < call->choice_count; i++) {
+        begin_event(call, &call->choices[i], out);
+        ash_str_adds(out, "\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
+        end_event(call, out);
     }
-    return rc;
+    return out->rc;
 }
 
 static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
@@ -243,27 +216,27 @@ static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice,
     int rc = ash_chat_call_push(choice, delta, see_part, &sink);
 
     if (rc < 0 || sink.delta == NULL || !(chat->has_logprobs || call->sampling.returns_ids)) return rc;
-    rc = begin_event(call, choice, out); /* the parser holds the text back, but the tokens are known */
-    if (rc == 0) rc = ash_str_adds(out, "{}");
-    return rc == 0 ? end_sink_event(&sink) : rc;
+    begin_event(call, choice, out); /* the parser holds the text back, but the tokens are known */
+    return end_sink_event(&sink);
 }
 
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct sink sink = {call, choice, NULL, out};
     size_t call_count = 0;
-    int rc = ash_chat_call_finish(choice, see_part, &sink, &call_count);
 
-    if (rc == 0) rc = begin_event(call, choice, out);
-    if (rc == 0) rc = ash_str_adds(out, "{},\"logprobs\":null,\"finish_reason\":");
-    if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, call_count));
-    if (rc == 0) rc = ash_openai_write_stop_reason(call, choice, out);
-    return rc == 0 ? end_event(call, out) : rc;
+    ash_str_fail(out, ash_chat_call_finish(choice, see_part, &sink, &call_count));
+    begin_event(call, choice, out);
+    ash_str_adds(out, "},\"logprobs\":null");
+    ash_json_put_text(out, "finish_reason", ash_chat_call_reason(choice, call_count));
+    ash_openai_write_stop_reason(call, choice, out);
+    return end_event(call, out);
 }
 
 static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
-    return ash_openai_write_end(call, CHUNK, out);
+    ash_openai_write_end(call, CHUNK, out);
+    return out->rc;
 }
 
 static const struct ash_form form = {.write = write_all,

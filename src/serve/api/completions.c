@@ -56,35 +56,24 @@ static struct ash_token run_token(const struct run *run, size_t i, bool *has_log
     return (struct ash_token){.id = run->prompt->data[i]};
 }
 
-static int write_token_text(const struct run *run, int32_t id, struct ash_str *out)
+static void write_top_entry(const struct run *run, int32_t id, float logprob, struct ash_str *out)
 {
-    struct ash_str text = {0};
-    int rc = ash_openai_token_text(run->api, id, &text);
-
-    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
-    ash_str_fini(&text);
-    return rc;
+    ash_openai_write_token(run->api, NULL, id, out); /* a key */
+    ash_str_adds(out, ":");
+    ash_write_float(out, NULL, logprob);
 }
 
-static int write_top(const struct run *run, const struct ash_token *token, struct ash_str *out)
+static void write_top(const struct run *run, const struct ash_token *token, struct ash_str *out)
 {
     bool is_shown = false;
-    int rc = ash_str_adds(out, "{");
 
-    for (size_t t = 0; t < ash_min(token->top_count, run->top) && rc == 0; t++) {
-        if (t > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = write_token_text(run, token->top[t].id, out);
-        if (rc == 0) rc = ash_str_adds(out, ":");
-        if (rc == 0) rc = ash_write_float(out, token->top[t].logprob);
+    ash_json_put_begin(out, NULL, '{');
+    for (size_t t = 0; t < ash_min(token->top_count, run->top); t++) {
+        write_top_entry(run, token->top[t].id, token->top[t].logprob, out);
         is_shown = is_shown || token->top[t].id == token->id;
     }
-    if (rc == 0 && !is_shown) { /* the chosen one is always there */
-        if (ash_min(token->top_count, run->top) > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = write_token_text(run, token->id, out);
-        if (rc == 0) rc = ash_str_adds(out, ":");
-        if (rc == 0) rc = ash_write_float(out, token->logprob);
-    }
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    if (!is_shown) write_top_entry(run, token->id, token->logprob, out); /* the chosen one is always there */
+    ash_json_put_end(out, '}');
 }
 
 enum column { COLUMN_TOKENS, COLUMN_LOGPROBS, COLUMN_TOPS, COLUMN_OFFSETS, COLUMN_COUNT };
@@ -99,42 +88,45 @@ static size_t count_points(const struct ash_str *text)
     return count;
 }
 
-static int write_offset(const struct run *run, int32_t id, struct ash_str *out)
+static void write_offset(const struct run *run, int32_t id, struct ash_str *out)
 {
     struct ash_str text = {0};
-    int rc = ash_str_addf(out, "%zu", *run->offset);
 
-    if (rc == 0) rc = ash_openai_token_text(run->api, id, &text);
+    ash_json_put_int(out, NULL, (int64_t)*run->offset);
+    ash_str_fail(out, ash_tokenizer_add_bytes(run->api->engine.tokenizer, id, &text));
     *run->offset += count_points(&text);
     ash_str_fini(&text);
-    return rc;
 }
 
-static int write_cell(const struct run *run, enum column column, size_t i, struct ash_str *out)
+static void write_cell(const struct run *run, enum column column, size_t i, struct ash_str *out)
 {
     bool has_logprob = false;
     struct ash_token token = run_token(run, i, &has_logprob);
 
-    if (column == COLUMN_TOKENS) return write_token_text(run, token.id, out);
-    if (column == COLUMN_OFFSETS) return write_offset(run, token.id, out);
-    if (!has_logprob) return ash_str_adds(out, "null");
-    return column == COLUMN_LOGPROBS ? ash_write_float(out, token.logprob) : write_top(run, &token, out);
+    if (column == COLUMN_TOKENS)
+        ash_openai_write_token(run->api, NULL, token.id, out);
+    else if (column == COLUMN_OFFSETS)
+        write_offset(run, token.id, out);
+    else if (!has_logprob)
+        ash_json_put_null(out, NULL);
+    else if (column == COLUMN_LOGPROBS)
+        ash_write_float(out, NULL, token.logprob);
+    else
+        write_top(run, &token, out);
 }
 
-static int write_logprobs(const struct run *run, struct ash_str *out)
+static void write_logprobs(const struct run *run, struct ash_str *out)
 {
-    static const char *const heads[] = {"{\"tokens\":[", "],\"token_logprobs\":[", "],\"top_logprobs\":[",
-                                        "],\"text_offset\":["};
-    int rc = 0;
+    static const char *const columns[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
 
-    for (int column = 0; column < COLUMN_COUNT && rc == 0; column++) {
-        rc = ash_str_adds(out, heads[column]);
-        for (size_t i = 0; i < run_count(run) && rc == 0; i++) {
-            if (i > 0) rc = ash_str_adds(out, ",");
-            if (rc == 0) rc = write_cell(run, (enum column)column, i, out);
-        }
+    ash_json_put_begin(out, "logprobs", '{');
+    for (int column = 0; column < COLUMN_COUNT; column++) {
+        ash_json_put_begin(out, columns[column], '[');
+        for (size_t i = 0; i < run_count(run); i++)
+            write_cell(run, (enum column)column, i, out);
+        ash_json_put_end(out, ']');
     }
-    return rc == 0 ? ash_str_adds(out, "]}") : rc;
+    ash_json_put_end(out, '}');
 }
 
 /* ---- a choice ---------------------------------------------------------------------------------------------------- */
@@ -157,23 +149,20 @@ struct part {
     size_t index;
 };
 
-static int write_text(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
-                      struct ash_str *out)
+static void write_text(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                       struct ash_str *out)
 {
     const struct completion *completion = call->state;
     struct ash_str text = {0};
-    int rc = 0;
 
-    if (part->is_first && completion->has_echo) rc = add_prompt_text(call, choice, &text);
-    if (rc == 0) rc = ash_str_add(&text, part->delta->text, part->delta->size_bytes);
-    if (rc == 0) rc = ash_str_addf(out, "{\"index\":%zu,\"text\":", part->index);
-    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
+    if (part->is_first && completion->has_echo) ash_str_fail(out, add_prompt_text(call, choice, &text));
+    ash_str_fail(out, ash_str_add(&text, part->delta->text, part->delta->size_bytes));
+    ash_json_put_string(out, "text", text.data, text.size_bytes);
     ash_str_fini(&text);
-    return rc;
 }
 
-static int write_run(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
-                     struct ash_str *out)
+static void write_run(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                      struct ash_str *out)
 {
     const struct completion *completion = call->state;
     struct run run = {.api = call->api,
@@ -182,45 +171,40 @@ static int write_run(struct ash_api_call *call, struct ash_api_choice *choice, c
                       .top = call->sampling.top_logprobs > 0 ? (size_t)call->sampling.top_logprobs : 0,
                       .offset = &completion->offsets[choice->index]};
 
-    if (!completion->has_logprobs) return ash_str_adds(out, "null");
+    if (!completion->has_logprobs) {
+        ash_json_put_null(out, "logprobs");
+        return;
+    }
     if (part->is_first && completion->has_echo) {
         run.prompt = &call->prompts.items[choice->prompt_index];
         run.prompt_tokens = ash_token_list_view(&choice->prompt_tokens);
     }
-    return write_logprobs(&run, out);
+    write_logprobs(&run, out);
 }
 
 /* vLLM's extra fields, if requested: log-probabilities of the prompt, and ids. */
-static int write_extras(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
-                        struct ash_str *out)
+static void write_extras(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                         struct ash_str *out)
 {
     const struct ash_ids *prompt = &call->prompts.items[choice->prompt_index];
-    int rc = 0;
 
-    if (part->is_first && call->sampling.prompt_logprobs >= 0) {
-        rc = ash_str_adds(out, ",\"prompt_logprobs\":");
-        if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, choice, out);
-    }
-    if (rc < 0 || !call->sampling.returns_ids) return rc;
-    rc = ash_str_adds(out, ",\"token_ids\":");
-    if (rc == 0) rc = ash_openai_write_token_ids(part->delta->tokens, part->delta->token_count, out);
-    if (rc < 0 || !part->is_first) return rc;
-    rc = ash_str_adds(out, ",\"prompt_token_ids\":");
-    return rc == 0 ? ash_openai_write_ids(prompt->data, prompt->count, out) : rc;
+    if (part->is_first && call->sampling.prompt_logprobs >= 0) ash_openai_write_prompt_logprobs(call->api, choice, out);
+    if (!call->sampling.returns_ids) return;
+    ash_openai_write_token_ids("token_ids", part->delta->tokens, part->delta->token_count, out);
+    if (part->is_first) ash_openai_write_ids("prompt_token_ids", prompt->data, prompt->count, out);
 }
 
-static int write_part(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
-                      struct ash_str *out)
+static void write_part(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                       struct ash_str *out)
 {
-    int rc = write_text(call, choice, part, out);
-
-    if (rc == 0) rc = ash_str_adds(out, ",\"logprobs\":");
-    if (rc == 0) rc = write_run(call, choice, part, out);
-    if (rc == 0) rc = write_extras(call, choice, part, out);
-    if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
-    if (rc == 0) rc = part->reason != NULL ? ash_write_text(out, part->reason) : ash_str_adds(out, "null");
-    if (rc == 0 && part->reason != NULL) rc = ash_openai_write_stop_reason(call, choice, out);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_int(out, "index", (int64_t)part->index);
+    write_text(call, choice, part, out);
+    write_run(call, choice, part, out);
+    write_extras(call, choice, part, out);
+    ash_json_put_text(out, "finish_reason", part->reason);
+    if (part->reason != NULL) ash_openai_write_stop_reason(call, choice, out);
+    ash_json_put_end(out, '}');
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -252,7 +236,7 @@ static int put_chosen_first(struct ash_api_call *call, size_t prompt, struct ash
 
 /* The n best of the best_of answers to a prompt, by log-probability if there are more than n; or the one that a
  * strategy chooses. */
-static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
+static void write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
 {
     size_t n = call->sampling.n, most = call->sampling.best_of;
     struct ash_api_choice **order = calloc(most, sizeof(*order));
@@ -269,25 +253,22 @@ static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *
         struct ash_delta delta = {choice->text.data != NULL ? choice->text.data : "", choice->text.size_bytes,
                                   ash_token_list_view(&choice->tokens), choice->tokens.count, 0};
 
-        if (prompt + i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0)
-            rc = write_part(call, choice, &(struct part){&delta, ash_api_choice_reason(choice), true, prompt * n + i},
-                            out);
+        write_part(call, choice, &(struct part){&delta, ash_api_choice_reason(choice), true, prompt * n + i}, out);
     }
     free(order);
-    return rc;
+    ash_str_fail(out, rc);
 }
 
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc = ash_openai_write_head(call, OBJECT, out);
-
-    if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
-    for (size_t i = 0; i < call->prompts.count && rc == 0; i++)
-        rc = write_best(call, i, out);
-    if (rc == 0) rc = ash_str_adds(out, "]");
-    if (rc == 0) rc = ash_openai_write_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_openai_write_head(call, OBJECT, out);
+    ash_json_put_begin(out, "choices", '[');
+    for (size_t i = 0; i < call->prompts.count; i++)
+        write_best(call, i, out);
+    ash_json_put_end(out, ']');
+    ash_openai_write_usage(call, out);
+    ash_json_put_end(out, '}');
+    return out->rc;
 }
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */
@@ -295,14 +276,14 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
 static int write_event(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
                        struct ash_str *out)
 {
-    int rc = ash_event_begin(out);
-
-    if (rc == 0) rc = ash_openai_write_head(call, OBJECT, out);
-    if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
-    if (rc == 0) rc = write_part(call, choice, part, out);
-    if (rc == 0) rc = ash_str_adds(out, "]");
-    if (rc == 0) rc = ash_openai_write_running_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+    ash_event_begin(out);
+    ash_openai_write_head(call, OBJECT, out);
+    ash_json_put_begin(out, "choices", '[');
+    write_part(call, choice, part, out);
+    ash_json_put_end(out, ']');
+    ash_openai_write_running_usage(call, out);
+    ash_json_put_end(out, '}');
+    return ash_event_end(out);
 }
 
 static int write_start(struct ash_api_call *call, struct ash_str *out)
@@ -336,7 +317,8 @@ static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice
 
 static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
-    return ash_openai_write_end(call, OBJECT, out);
+    ash_openai_write_end(call, OBJECT, out);
+    return out->rc;
 }
 
 static const struct ash_form form = {.write = write_all,

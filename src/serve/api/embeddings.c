@@ -32,35 +32,34 @@ static void finish_vector(const struct embedding *embedding, float *vector)
         vector[i] *= scale;
 }
 
-static int write_vector(const struct embedding *embedding, const float *vector, struct ash_str *out)
+static void write_vector(const struct embedding *embedding, const float *vector, struct ash_str *out)
 {
-    int rc = ash_str_adds(out, embedding->is_base64 ? "\"" : "[");
-
-    if (rc == 0 && embedding->is_base64) rc = ash_write_base64(out, vector, embedding->dimensions * sizeof(*vector));
-    for (size_t i = 0; rc == 0 && !embedding->is_base64 && i < embedding->dimensions; i++) {
-        if (i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = ash_write_float(out, vector[i]);
-    }
-    return rc == 0 ? ash_str_adds(out, embedding->is_base64 ? "\"" : "]") : rc;
+    ash_json_put_key(out, "embedding");
+    ash_str_adds(out, embedding->is_base64 ? "\"" : "[");
+    if (embedding->is_base64) ash_write_base64(out, vector, embedding->dimensions * sizeof(*vector));
+    for (size_t i = 0; !embedding->is_base64 && i < embedding->dimensions; i++)
+        ash_write_float(out, NULL, vector[i]);
+    ash_str_adds(out, embedding->is_base64 ? "\"" : "]");
 }
 
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     const struct embedding *embedding = call->state;
     struct ash_usage usage = ash_call_usage(call);
-    int rc = ash_str_adds(out, "{\"object\":\"list\",\"data\":[");
 
-    for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
+    ash_str_adds(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < call->choice_count; i++) {
         finish_vector(embedding, call->choices[i].hidden);
-        rc = ash_str_addf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
-        if (rc == 0) rc = write_vector(embedding, call->choices[i].hidden, out);
-        if (rc == 0) rc = ash_str_adds(out, "}");
+        ash_json_put_begin(out, NULL, '{');
+        ash_json_put_text(out, "object", "embedding");
+        ash_json_put_int(out, "index", (int64_t)i);
+        write_vector(embedding, call->choices[i].hidden, out);
+        ash_json_put_end(out, '}');
     }
-    if (rc == 0) rc = ash_str_adds(out, "],\"model\":");
-    if (rc == 0) rc = ash_write_text(out, call->model);
-    return rc == 0 ? ash_str_addf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", usage.prompt_tokens,
-                                  usage.prompt_tokens)
-                   : rc;
+    ash_json_put_end(out, ']');
+    ash_json_put_text(out, "model", call->model);
+    return ash_str_addf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", usage.prompt_tokens,
+                        usage.prompt_tokens);
 }
 
 static const struct ash_form form = {.write = write_all, .free_state = free_state};

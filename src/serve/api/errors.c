@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/api/write.h"
+#include "base/json_put.h"
 
 void ash_api_param_set(char param[ASH_API_PARAM_BYTES], const char *fmt, ...)
 {
@@ -68,27 +68,31 @@ static const char *anthropic_type(unsigned status)
     }
 }
 
-static int write_anthropic(const struct ash_api_err *err, const char *id, struct ash_str *out)
+static void write_anthropic(const struct ash_api_err *err, const char *id, struct ash_str *out)
 {
-    int rc =
-        ash_str_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(err->status));
-
-    if (rc == 0) rc = ash_write_text(out, err->text);
-    if (rc == 0) rc = ash_str_adds(out, "},\"request_id\":");
-    if (rc == 0) rc = ash_write_text(out, id);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_text(out, "type", "error");
+    ash_json_put_begin(out, "error", '{');
+    ash_json_put_text(out, "type", anthropic_type(err->status));
+    ash_json_put_text(out, "message", err->text);
+    ash_json_put_end(out, '}');
+    ash_json_put_text(out, "request_id", id);
+    ash_json_put_end(out, '}');
 }
 
 int ash_api_err_write(const struct ash_api_err *err, const char *path, const char *id, struct ash_str *out)
 {
-    int rc;
-
-    if (strncmp(path, "/v1/messages", 12) == 0) return write_anthropic(err, id, out);
-    rc = ash_str_adds(out, "{\"error\":{\"message\":");
-    if (rc == 0) rc = ash_write_text(out, err->text);
-    if (rc == 0) rc = ash_str_addf(out, ",\"type\":\"%s\",\"param\":", openai_type(err->status));
-    if (rc == 0) rc = err->param[0] != '\0' ? ash_write_text(out, err->param) : ash_str_adds(out, "null");
-    return rc == 0 ? ash_str_addf(out, ",\"code\":\"%s\"}}", err->code) : rc;
+    if (strncmp(path, "/v1/messages", 12) == 0) {
+        write_anthropic(err, id, out);
+        return out->rc;
+    }
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_begin(out, "error", '{');
+    ash_json_put_text(out, "message", err->text);
+    ash_json_put_text(out, "type", openai_type(err->status));
+    ash_json_put_text(out, "param", err->param[0] != '\0' ? err->param : NULL);
+    ash_json_put_text(out, "code", err->code);
+    return ash_str_adds(out, "}}");
 }
 
 void ash_api_respond_err(struct ash_http_exchange *exchange, const struct ash_api_err *err)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/api/write.h"
+#include "base/json_put.h"
 #include "serve/grammar/grammar.h"
 #include "serve/tools/tools.h"
 
@@ -104,7 +104,7 @@ void ash_api_grammars_set_schema(struct ash_api_call *call, struct ash_api_reque
     }
     if (!json_is_object(schema) && !json_is_boolean(schema))
         ash_api_err_set(&request->err, 400, "invalid_type", param, "'%s' must be a JSON schema", param);
-    else if (ash_write_json(&text, schema) < 0)
+    else if (ash_json_put_json(&text, NULL, schema) < 0)
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the schema");
     else
         set_source(call, request, param,
@@ -138,7 +138,7 @@ static void compile_choice(struct ash_api_call *call, struct ash_api_request *re
     struct ash_err err = {0};
     int rc = ash_str_adds(&key, "choice ");
 
-    if (rc == 0) rc = ash_write_json(&key, list);
+    if (rc == 0) rc = ash_json_put_json(&key, NULL, list);
     if (rc == 0)
         rc = ash_grammar_cache_make(request->api->grammars->cache,
                                     &(struct ash_grammar_maker){compile_choices, choices, &key}, &opts, &call->grammar,
@@ -273,7 +273,7 @@ static int make_tools(struct ash_api_call *call, struct ash_api_request *request
     int rc = ash_str_addf(&key, "tools %d %d %d %d %s ", (int)tools->format, (int)tools->choice, tools->is_parallel,
                           tools->is_thinking, chat->policy.mode == ASH_TOOL_MODE_NAMED ? chat->policy.name : "");
 
-    if (rc == 0) rc = ash_write_json(&key, chat->conversation.tools);
+    if (rc == 0) rc = ash_json_put_json(&key, NULL, chat->conversation.tools);
     if (rc == 0)
         rc =
             ash_grammar_cache_make(request->api->grammars->cache,

@@ -19,56 +19,46 @@ static void free_state(struct ash_api_call *call)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* "completion_probabilities":[{id, token, bytes, logprob, top_logprobs}]: as llama.cpp writes them. */
-static int write_entry(const struct ash_api *api, int32_t id, float logprob, struct ash_str *out)
+/* {"id":…,"token":…,"bytes":[…],"logprob":… — without the closing brace. */
+static void write_entry(const struct ash_api *api, int32_t id, float logprob, struct ash_str *out)
 {
-    struct ash_str text = {0};
-    int rc = ash_openai_token_text(api, id, &text);
-
-    if (rc == 0) rc = ash_str_addf(out, "{\"id\":%d,\"token\":", id);
-    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
-    if (rc == 0) rc = ash_str_adds(out, ",\"bytes\":[");
-    for (size_t i = 0; i < text.size_bytes && rc == 0; i++)
-        rc = ash_str_addf(out, "%s%d", i > 0 ? "," : "", (unsigned char)text.data[i]);
-    if (rc == 0) rc = ash_str_adds(out, "],\"logprob\":");
-    if (rc == 0) rc = ash_write_float(out, logprob);
-    ash_str_fini(&text);
-    return rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_int(out, "id", id);
+    ash_openai_write_token(api, "token", id, out);
+    ash_openai_write_bytes(api, id, out);
+    ash_write_float(out, "logprob", logprob);
 }
 
-static int write_probs(const struct ash_api_call *call, const struct ash_delta *delta, struct ash_str *out)
+/* "completion_probabilities":[{id, token, bytes, logprob, top_logprobs}]: as llama.cpp writes them. */
+static void write_probs(const struct ash_api_call *call, const struct ash_delta *delta, struct ash_str *out)
 {
     const struct ash_llama_call *llama = call->state;
-    int rc = ash_str_adds(out, ",\"completion_probabilities\":[");
 
-    for (size_t i = 0; i < delta->token_count && rc == 0; i++) {
+    ash_json_put_begin(out, "completion_probabilities", '[');
+    for (size_t i = 0; i < delta->token_count; i++) {
         const struct ash_token *token = &delta->tokens[i];
 
-        if (i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = write_entry(call->api, token->id, token->logprob, out);
-        if (rc == 0) rc = ash_str_adds(out, ",\"top_logprobs\":[");
-        for (size_t t = 0; t < token->top_count && t < llama->probs && rc == 0; t++) {
-            if (t > 0) rc = ash_str_adds(out, ",");
-            if (rc == 0) rc = write_entry(call->api, token->top[t].id, token->top[t].logprob, out);
-            if (rc == 0) rc = ash_str_adds(out, "}");
+        write_entry(call->api, token->id, token->logprob, out);
+        ash_json_put_begin(out, "top_logprobs", '[');
+        for (size_t t = 0; t < token->top_count && t < llama->probs; t++) {
+            write_entry(call->api, token->top[t].id, token->top[t].logprob, out);
+            ash_json_put_end(out, '}');
         }
-        if (rc == 0) rc = ash_str_adds(out, "]}");
+        ash_str_adds(out, "]}");
     }
-    return rc == 0 ? ash_str_adds(out, "]") : rc;
+    ash_json_put_end(out, ']');
 }
 
 /* "content":…,"tokens":…: of the new text. */
-static int write_content(const struct ash_api_call *call, const struct ash_delta *delta, bool is_stream,
-                         struct ash_str *out)
+static void write_content(const struct ash_api_call *call, const struct ash_delta *delta, bool is_stream,
+                          struct ash_str *out)
 {
     const struct ash_llama_call *llama = call->state;
     bool has_ids = llama->returns_tokens || is_stream;
-    int rc = ash_str_adds(out, "\"content\":");
 
-    if (rc == 0) rc = ash_write_string(out, delta->text, delta->size_bytes);
-    if (rc == 0) rc = ash_str_adds(out, ",\"tokens\":");
-    if (rc == 0) rc = ash_openai_write_token_ids(delta->tokens, has_ids ? delta->token_count : 0, out);
-    return rc == 0 && llama->probs > 0 ? write_probs(call, delta, out) : rc;
+    ash_json_put_string(out, "content", delta->text, delta->size_bytes);
+    ash_openai_write_token_ids("tokens", delta->tokens, has_ids ? delta->token_count : 0, out);
+    if (llama->probs > 0) write_probs(call, delta, out);
 }
 
 static double per_second(size_t count, double seconds)
@@ -76,67 +66,67 @@ static double per_second(size_t count, double seconds)
     return seconds > 0 ? (double)count / seconds : 0;
 }
 
-static int write_timings(const struct ash_request_end *end, struct ash_str *out)
+static void write_timings(const struct ash_request_end *end, struct ash_str *out)
 {
     size_t computed = end->prompt_tokens - end->cached_tokens;
 
-    return ash_str_addf(
-        out,
-        ",\"timings\":{\"cache_n\":%zu,\"prompt_n\":%zu,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.3f,"
-        "\"prompt_per_second\":%.3f,\"predicted_n\":%zu,\"predicted_ms\":%.3f,"
-        "\"predicted_per_token_ms\":%.3f,\"predicted_per_second\":%.3f}",
-        end->cached_tokens, computed, end->prefill_s * 1e3, computed > 0 ? end->prefill_s * 1e3 / (double)computed : 0,
-        per_second(computed, end->prefill_s), end->answer_tokens, end->decode_s * 1e3,
-        end->answer_tokens > 0 ? end->decode_s * 1e3 / (double)end->answer_tokens : 0,
-        per_second(end->answer_tokens, end->decode_s));
+    ash_str_addf(out,
+                 ",\"timings\":{\"cache_n\":%zu,\"prompt_n\":%zu,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.3f,"
+                 "\"prompt_per_second\":%.3f,\"predicted_n\":%zu,\"predicted_ms\":%.3f,"
+                 "\"predicted_per_token_ms\":%.3f,\"predicted_per_second\":%.3f}",
+                 end->cached_tokens, computed, end->prefill_s * 1e3,
+                 computed > 0 ? end->prefill_s * 1e3 / (double)computed : 0, per_second(computed, end->prefill_s),
+                 end->answer_tokens, end->decode_s * 1e3,
+                 end->answer_tokens > 0 ? end->decode_s * 1e3 / (double)end->answer_tokens : 0,
+                 per_second(end->answer_tokens, end->decode_s));
 }
 
-static int write_settings(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
+static void write_settings(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
 {
     const struct ash_sampler_opts *sampler = &choice->request.sampler;
 
-    return ash_str_addf(out,
-                        ",\"generation_settings\":{\"seed\":%lld,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
-                        "\"min_p\":%.9g,\"typical_p\":%.9g,\"repeat_last_n\":%zu,\"repeat_penalty\":%.9g,"
-                        "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"ignore_eos\":%s,"
-                        "\"stream\":%s}",
-                        (long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p, sampler->min_p,
-                        sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty,
-                        sampler->presence_penalty, sampler->frequency_penalty, choice->request.max_tokens,
-                        call->sampling.ignores_eos ? "true" : "false", call->is_stream ? "true" : "false");
+    ash_str_addf(out,
+                 ",\"generation_settings\":{\"seed\":%lld,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
+                 "\"min_p\":%.9g,\"typical_p\":%.9g,\"repeat_last_n\":%zu,\"repeat_penalty\":%.9g,"
+                 "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"ignore_eos\":%s,"
+                 "\"stream\":%s}",
+                 (long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p, sampler->min_p,
+                 sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty, sampler->presence_penalty,
+                 sampler->frequency_penalty, choice->request.max_tokens, call->sampling.ignores_eos ? "true" : "false",
+                 call->is_stream ? "true" : "false");
 }
 
-static int write_ending(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static void write_ending(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     const struct ash_llama_call *llama = call->state;
     const char *type = choice->has_stopped ? "word" : choice->end.finish == ASH_FINISH_EOS ? "eos" : "limit";
-    int rc =
-        ash_str_addf(out,
-                     ",\"stop\":true,\"id_slot\":%d,\"index\":%zu,\"tokens_predicted\":%zu,"
-                     "\"tokens_evaluated\":%zu,\"tokens_cached\":%zu,\"has_new_line\":%s,\"truncated\":false,"
-                     "\"stop_type\":\"%s\",\"stopping_word\":",
-                     llama->slot, choice->index, choice->tokens.count, choice->end.prompt_tokens,
-                     choice->end.prompt_tokens + choice->tokens.count,
-                     choice->text.data != NULL && strchr(choice->text.data, '\n') != NULL ? "true" : "false", type);
 
-    if (rc == 0) rc = ash_write_text(out, choice->has_stopped ? call->sampling.stops.items[choice->stop_index] : "");
-    if (rc == 0) rc = ash_str_adds(out, ",\"model\":");
-    if (rc == 0) rc = ash_write_text(out, call->model);
-    if (rc == 0) rc = write_settings(call, choice, out);
-    return rc == 0 && llama->has_timings ? write_timings(&choice->end, out) : rc;
+    ash_str_addf(out,
+                 ",\"stop\":true,\"id_slot\":%d,\"index\":%zu,\"tokens_predicted\":%zu,"
+                 "\"tokens_evaluated\":%zu,\"tokens_cached\":%zu,\"has_new_line\":%s,\"truncated\":false,"
+                 "\"stop_type\":\"%s\"",
+                 llama->slot, choice->index, choice->tokens.count, choice->end.prompt_tokens,
+                 choice->end.prompt_tokens + choice->tokens.count,
+                 choice->text.data != NULL && strchr(choice->text.data, '\n') != NULL ? "true" : "false", type);
+
+    ash_json_put_text(out, "stopping_word", choice->has_stopped ? call->sampling.stops.items[choice->stop_index] : "");
+    ash_json_put_text(out, "model", call->model);
+    write_settings(call, choice, out);
+    if (llama->has_timings) write_timings(&choice->end, out);
 }
 
 /* The answer as an object. */
-static int write_object(struct ash_api_call *call, struct ash_api_choice *choice, bool has_content, struct ash_str *out)
+static void write_object(struct ash_api_call *call, struct ash_api_choice *choice, bool has_content,
+                         struct ash_str *out)
 {
     struct ash_delta delta = {
         choice->text.data != NULL && has_content ? choice->text.data : "", has_content ? choice->text.size_bytes : 0,
         has_content ? ash_token_list_view(&choice->tokens) : NULL, has_content ? choice->tokens.count : 0, 0};
-    int rc = ash_str_adds(out, "{");
 
-    if (rc == 0) rc = write_content(call, &delta, false, out);
-    if (rc == 0) rc = write_ending(call, choice, out);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    write_content(call, &delta, false, out);
+    write_ending(call, choice, out);
+    ash_json_put_end(out, '}');
 }
 
 /* The value at a path of keys with slashes between them, or NULL. Borrowed. */
@@ -153,47 +143,46 @@ static json_t *find_path(json_t *json, const char *path)
 }
 
 /* Only what response_fields names, each under its whole path, as llama.cpp does. */
-static int write_fields(const json_t *fields, const struct ash_str *object, struct ash_str *out)
+static void write_fields(const json_t *fields, const struct ash_str *object, struct ash_str *out)
 {
     json_t *json = json_loadb(object->data, object->size_bytes, JSON_DECODE_ANY, NULL), *kept = json_object();
-    int rc = json != NULL && kept != NULL ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < json_array_size(fields) && rc == 0; i++) {
+    if (json == NULL || kept == NULL) ash_str_fail(out, -ENOMEM);
+    for (size_t i = 0; i < json_array_size(fields); i++) {
         const char *path = json_string_value(json_array_get(fields, i));
         json_t *value = find_path(json, path);
 
-        if (value != NULL && json_object_set(kept, path, value) < 0) rc = -ENOMEM;
+        if (value != NULL && json_object_set(kept, path, value) < 0) ash_str_fail(out, -ENOMEM);
     }
-    if (rc == 0) rc = ash_write_json(out, kept);
+    ash_json_put_json(out, NULL, kept);
     json_decref(kept);
     json_decref(json);
-    return rc;
 }
 
 /* The last word on a choice: all of it, or without the content that was streamed. */
-static int write_final(struct ash_api_call *call, struct ash_api_choice *choice, bool has_content, struct ash_str *out)
+static void write_final(struct ash_api_call *call, struct ash_api_choice *choice, bool has_content, struct ash_str *out)
 {
     const struct ash_llama_call *llama = call->state;
     struct ash_str object = {0};
-    int rc;
 
-    if (llama->response_fields == NULL) return write_object(call, choice, has_content, out);
-    rc = write_object(call, choice, has_content, &object);
-    if (rc == 0) rc = write_fields(llama->response_fields, &object, out);
+    if (llama->response_fields == NULL) {
+        write_object(call, choice, has_content, out);
+        return;
+    }
+    write_object(call, choice, has_content, &object);
+    if (ash_str_fail(out, object.rc) == 0) write_fields(llama->response_fields, &object, out);
     ash_str_fini(&object);
-    return rc;
 }
 
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     bool has_many = call->choice_count > 1;
-    int rc = has_many ? ash_str_adds(out, "[") : 0;
 
-    for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
-        if (i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = write_final(call, &call->choices[i], true, out);
-    }
-    return rc == 0 && has_many ? ash_str_adds(out, "]") : rc;
+    if (has_many) ash_json_put_begin(out, NULL, '[');
+    for (size_t i = 0; i < call->choice_count; i++)
+        write_final(call, &call->choices[i], true, out);
+    if (has_many) ash_json_put_end(out, ']');
+    return out->rc;
 }
 
 static int write_start(struct ash_api_call *call, struct ash_str *out)
@@ -206,22 +195,18 @@ static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice,
                        struct ash_str *out)
 {
     const struct ash_llama_call *llama = call->state;
-    int rc = ash_str_addf(out, "data: {\"index\":%zu,", choice->index);
 
-    if (rc == 0) rc = write_content(call, delta, true, out);
-    return rc == 0
-               ? ash_str_addf(out,
-                              ",\"stop\":false,\"id_slot\":%d,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu}\n\n",
-                              llama->slot, delta->first_token + delta->token_count, choice->request.prompt_count)
-               : rc;
+    ash_str_addf(out, "data: {\"index\":%zu", choice->index);
+    write_content(call, delta, true, out);
+    return ash_str_addf(out, ",\"stop\":false,\"id_slot\":%d,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu}\n\n",
+                        llama->slot, delta->first_token + delta->token_count, choice->request.prompt_count);
 }
 
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
-    int rc = ash_event_begin(out);
-
-    if (rc == 0) rc = write_final(call, choice, false, out);
-    return rc == 0 ? ash_event_end(out) : rc;
+    ash_event_begin(out);
+    write_final(call, choice, false, out);
+    return ash_event_end(out);
 }
 
 static int write_end(struct ash_api_call *call, struct ash_str *out)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_put.h"
 #include "serve/api/handlers.h"
-#include "serve/api/write.h"
 
 /* A stream is a list of blocks, one after the other. */
 struct message_call {
@@ -25,170 +25,155 @@ static const char *stop_reason(const struct ash_api_choice *choice, size_t call_
     return call_count > 0 ? "tool_use" : "end_turn";
 }
 
-static int write_stop(const struct ash_api_call *call, const struct ash_api_choice *choice, size_t call_count,
-                      struct ash_str *out)
+static void write_stop(const struct ash_api_call *call, const struct ash_api_choice *choice, size_t call_count,
+                       struct ash_str *out)
 {
-    int rc = ash_str_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(choice, call_count));
-
-    if (rc < 0) return rc;
-    if (!choice->has_stopped) return ash_str_adds(out, "null");
-    return ash_write_text(out, call->sampling.stops.items[choice->stop_index]);
+    ash_json_put_text(out, "stop_reason", stop_reason(choice, call_count));
+    ash_json_put_text(out, "stop_sequence",
+                      choice->has_stopped ? call->sampling.stops.items[choice->stop_index] : NULL);
 }
 
-/* {"input_tokens":…}: without those from the cache, which stand apart. */
-static int write_usage(struct ash_api_call *call, struct ash_str *out)
+/* "usage":{"input_tokens":…}: without those from the cache, which stand apart. */
+static void write_usage(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_usage usage = ash_call_usage(call);
 
-    return ash_str_addf(out,
-                        "{\"input_tokens\":%zu,\"output_tokens\":%zu,\"cache_read_input_tokens\":%zu,"
-                        "\"cache_creation_input_tokens\":0}",
-                        usage.prompt_tokens - usage.cached_tokens, usage.answer_tokens, usage.cached_tokens);
+    ash_str_addf(out,
+                 ",\"usage\":{\"input_tokens\":%zu,\"output_tokens\":%zu,\"cache_read_input_tokens\":%zu,"
+                 "\"cache_creation_input_tokens\":0}",
+                 usage.prompt_tokens - usage.cached_tokens, usage.answer_tokens, usage.cached_tokens);
 }
 
-static int write_head(const struct ash_api_call *call, struct ash_str *out)
+static void write_head(const struct ash_api_call *call, const char *key, struct ash_str *out)
 {
-    int rc = ash_str_addf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", call->id);
-
-    if (rc == 0) rc = ash_write_text(out, call->model);
-    return rc == 0 ? ash_str_adds(out, ",\"content\":[") : rc;
+    ash_json_put_begin(out, key, '{');
+    ash_json_put_text(out, "id", call->id);
+    ash_json_put_text(out, "type", "message");
+    ash_json_put_text(out, "role", "assistant");
+    ash_json_put_text(out, "model", call->model);
+    ash_json_put_begin(out, "content", '[');
 }
 
-static const char *begin_event(const char *name, struct ash_str *out, int *rc)
+static void begin_event(const char *name, struct ash_str *out)
 {
-    *rc = ash_str_addf(out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
-    return name;
+    ash_str_addf(out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int write_texts(const struct ash_message_parts *message, struct ash_str *out)
+static void write_texts(const struct ash_message_parts *message, struct ash_str *out)
 {
-    int rc = 0;
-
     if (message->reasoning.size_bytes > 0) {
-        rc = ash_str_adds(out, "{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":");
-        if (rc == 0) rc = ash_write_string(out, message->reasoning.data, message->reasoning.size_bytes);
-        if (rc == 0) rc = ash_str_adds(out, "}");
+        ash_json_put_begin(out, NULL, '{');
+        ash_json_put_text(out, "type", "thinking");
+        ash_json_put_text(out, "signature", "");
+        ash_json_put_string(out, "thinking", message->reasoning.data, message->reasoning.size_bytes);
+        ash_json_put_end(out, '}');
     }
-    if (rc == 0 && (message->content.size_bytes > 0 || message->call_count == 0)) {
-        if (message->reasoning.size_bytes > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = ash_str_adds(out, "{\"type\":\"text\",\"text\":");
-        if (rc == 0)
-            rc = ash_write_string(out, message->content.data != NULL ? message->content.data : "",
-                                  message->content.size_bytes);
-        if (rc == 0) rc = ash_str_adds(out, "}");
+    if (message->content.size_bytes > 0 || message->call_count == 0) {
+        ash_json_put_begin(out, NULL, '{');
+        ash_json_put_text(out, "type", "text");
+        ash_json_put_string(out, "text", message->content.data, message->content.size_bytes);
+        ash_json_put_end(out, '}');
     }
-    return rc;
 }
 
 /* The arguments as an object; what the model wrote without finishing it, as a text in one. */
-static int write_input(const struct ash_str *arguments, struct ash_str *out)
+static void write_input(const struct ash_str *arguments, struct ash_str *out)
 {
     const char *text = arguments->data != NULL ? arguments->data : "{}";
     json_error_t where;
     json_t *json = json_loads(text, 0, &where);
-    int rc;
 
     if (!json_is_object(json)) {
         json_decref(json);
         json = json_pack("{s:s}", "arguments", text);
     }
-    rc = json != NULL ? ash_write_json(out, json) : -ENOMEM;
+    ash_json_put_json(out, "input", json);
     json_decref(json);
-    return rc;
 }
 
-static int write_calls(const struct ash_message_parts *message, struct ash_str *out)
+static void write_calls(const struct ash_message_parts *message, struct ash_str *out)
 {
-    bool has_texts = message->reasoning.size_bytes > 0 || message->content.size_bytes > 0;
-    int rc = 0;
-
-    for (size_t i = 0; i < message->call_count && rc == 0; i++) {
-        rc = ash_str_addf(out, "%s{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", has_texts || i > 0 ? "," : "",
-                          message->calls[i].id);
-        if (rc == 0) rc = ash_write_text(out, message->calls[i].name);
-        if (rc == 0) rc = ash_str_adds(out, ",\"input\":");
-        if (rc == 0) rc = write_input(&message->calls[i].arguments, out);
-        if (rc == 0) rc = ash_str_adds(out, "}");
+    for (size_t i = 0; i < message->call_count; i++) {
+        ash_json_put_begin(out, NULL, '{');
+        ash_json_put_text(out, "type", "tool_use");
+        ash_json_put_text(out, "id", message->calls[i].id);
+        ash_json_put_text(out, "name", message->calls[i].name);
+        write_input(&message->calls[i].arguments, out);
+        ash_json_put_end(out, '}');
     }
-    return rc;
 }
 
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_api_choice *choice = &call->choices[0];
     struct ash_message_parts message = {0};
-    int rc = ash_chat_call_read(call, choice, &message);
 
-    if (rc == 0) rc = write_head(call, out);
-    if (rc == 0) rc = write_texts(&message, out);
-    if (rc == 0) rc = write_calls(&message, out);
-    if (rc == 0) rc = ash_str_adds(out, "],");
-    if (rc == 0) rc = write_stop(call, choice, message.call_count, out);
-    if (rc == 0) rc = ash_str_adds(out, ",\"usage\":");
-    if (rc == 0) rc = write_usage(call, out);
+    ash_str_fail(out, ash_chat_call_read(call, choice, &message));
+    write_head(call, NULL, out);
+    write_texts(&message, out);
+    write_calls(&message, out);
+    ash_json_put_end(out, ']');
+    write_stop(call, choice, message.call_count, out);
+    write_usage(call, out);
     ash_message_fini(&message);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    return ash_str_adds(out, "}");
 }
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */
 
 static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc;
-
-    begin_event("message_start", out, &rc);
-    if (rc == 0) rc = ash_str_adds(out, ",\"message\":");
-    if (rc == 0) rc = write_head(call, out);
-    if (rc == 0) rc = ash_str_adds(out, "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-    if (rc == 0) rc = write_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}}\n\n") : rc;
+    begin_event("message_start", out);
+    write_head(call, "message", out);
+    ash_str_adds(out, "],\"stop_reason\":null,\"stop_sequence\":null");
+    write_usage(call, out);
+    return ash_str_adds(out, "}}\n\n");
 }
 
-static int close_block(struct message_call *message, struct ash_str *out)
+static void close_block(struct message_call *message, struct ash_str *out)
 {
-    int rc = 0;
-
-    if (!message->is_open) return 0;
+    if (!message->is_open) return;
     message->is_open = false;
-    begin_event("content_block_stop", out, &rc);
-    return rc == 0 ? ash_str_addf(out, ",\"index\":%zu}\n\n", message->blocks - 1) : rc;
+    begin_event("content_block_stop", out);
+    ash_str_addf(out, ",\"index\":%zu}\n\n", message->blocks - 1);
 }
 
-static int open_block(struct ash_api_call *call, const struct ash_part *part, struct ash_str *out)
+static void open_block(struct ash_api_call *call, const struct ash_part *part, struct ash_str *out)
 {
     struct message_call *message = call->state;
-    int rc;
 
-    begin_event("content_block_start", out, &rc);
-    if (rc == 0) rc = ash_str_addf(out, ",\"index\":%zu,\"content_block\":", message->blocks);
+    begin_event("content_block_start", out);
+    ash_str_addf(out, ",\"index\":%zu,\"content_block\":", message->blocks);
     message->blocks++;
     message->is_open = true;
     message->kind = part->kind;
-    if (rc == 0 && part->kind == ASH_PART_REASONING)
-        rc = ash_str_adds(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
-    if (rc == 0 && part->kind == ASH_PART_CONTENT) rc = ash_str_adds(out, "{\"type\":\"text\",\"text\":\"\"}");
-    if (rc == 0 && part->kind == ASH_PART_CALL) {
-        rc = ash_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"input\":{},\"name\":", part->id);
-        if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
-        if (rc == 0) rc = ash_str_adds(out, "}");
+    if (part->kind == ASH_PART_REASONING)
+        ash_str_adds(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+    if (part->kind == ASH_PART_CONTENT) ash_str_adds(out, "{\"type\":\"text\",\"text\":\"\"}");
+    if (part->kind == ASH_PART_CALL) {
+        ash_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"input\":{}", part->id);
+        ash_json_put_string(out, "name", part->text, part->size_bytes);
+        ash_json_put_end(out, '}');
     }
-    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+    ash_str_adds(out, "}\n\n");
 }
 
-static int write_block_delta(struct message_call *message, const struct ash_part *part, struct ash_str *out)
+static void write_block_delta(struct message_call *message, const struct ash_part *part, struct ash_str *out)
 {
-    static const char *const heads[] = {[ASH_PART_REASONING] = "\"thinking_delta\",\"thinking\":",
-                                        [ASH_PART_CONTENT] = "\"text_delta\",\"text\":",
-                                        [ASH_PART_ARGUMENTS] = "\"input_json_delta\",\"partial_json\":"};
-    int rc;
+    static const char *const types[] = {[ASH_PART_REASONING] = "thinking_delta",
+                                        [ASH_PART_CONTENT] = "text_delta",
+                                        [ASH_PART_ARGUMENTS] = "input_json_delta"};
+    static const char *const keys[] = {
+        [ASH_PART_REASONING] = "thinking", [ASH_PART_CONTENT] = "text", [ASH_PART_ARGUMENTS] = "partial_json"};
 
-    begin_event("content_block_delta", out, &rc);
-    if (rc == 0)
-        rc = ash_str_addf(out, ",\"index\":%zu,\"delta\":{\"type\":%s", message->blocks - 1, heads[part->kind]);
-    if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
-    return rc == 0 ? ash_str_adds(out, "}}\n\n") : rc;
+    begin_event("content_block_delta", out);
+    ash_json_put_int(out, "index", (int64_t)message->blocks - 1);
+    ash_json_put_begin(out, "delta", '{');
+    ash_json_put_text(out, "type", types[part->kind]);
+    ash_json_put_string(out, keys[part->kind], part->text, part->size_bytes);
+    ash_str_adds(out, "}}\n\n");
 }
 
 /* Where parts go. */
@@ -203,11 +188,11 @@ static int see_part(void *ctx, const struct ash_part *part)
     struct message_call *message = sink->call->state;
     bool is_new = part->kind == ASH_PART_CALL ||
                   (part->kind != ASH_PART_ARGUMENTS && (!message->is_open || message->kind != part->kind));
-    int rc = 0;
 
-    if (is_new) rc = close_block(message, sink->out);
-    if (rc == 0 && is_new) rc = open_block(sink->call, part, sink->out);
-    return rc == 0 && part->kind != ASH_PART_CALL ? write_block_delta(message, part, sink->out) : rc;
+    if (is_new) close_block(message, sink->out);
+    if (is_new) open_block(sink->call, part, sink->out);
+    if (part->kind != ASH_PART_CALL) write_block_delta(message, part, sink->out);
+    return sink->out->rc;
 }
 
 static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
@@ -219,24 +204,22 @@ static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice,
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     size_t call_count = 0;
-    int rc = ash_chat_call_finish(choice, see_part, &(struct sink){call, out}, &call_count);
 
-    if (rc == 0) rc = close_block(call->state, out);
-    if (rc == 0) begin_event("message_delta", out, &rc);
-    if (rc == 0) rc = ash_str_adds(out, ",\"delta\":{");
-    if (rc == 0) rc = write_stop(call, choice, call_count, out);
-    if (rc == 0) rc = ash_str_adds(out, "},\"usage\":");
-    if (rc == 0) rc = write_usage(call, out);
-    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+    ash_str_fail(out, ash_chat_call_finish(choice, see_part, &(struct sink){call, out}, &call_count));
+    close_block(call->state, out);
+    begin_event("message_delta", out);
+    ash_json_put_begin(out, "delta", '{');
+    write_stop(call, choice, call_count, out);
+    ash_json_put_end(out, '}');
+    write_usage(call, out);
+    return ash_str_adds(out, "}\n\n");
 }
 
 static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
-    int rc;
-
     (void)call;
-    begin_event("message_stop", out, &rc);
-    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+    begin_event("message_stop", out);
+    return ash_str_adds(out, "}\n\n");
 }
 
 static const struct ash_form form = {.write = write_all,

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/json_put.h"
 #include "base/log.h"
-#include "serve/api/write.h"
 
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange)
 {
@@ -107,12 +107,12 @@ void ash_api_respond_text(struct ash_http_exchange *exchange, int rc, struct ash
 void ash_api_respond_json(struct ash_http_exchange *exchange, unsigned status, json_t *json)
 {
     struct ash_str body = {0};
-    int rc = json != NULL ? ash_write_json(&body, json) : -ENOMEM;
 
+    ash_json_put_json(&body, NULL, json);
     json_decref(json);
-    if (rc == 0)
+    if (body.rc == 0)
         ash_http_respond(exchange, status, "application/json", &body);
     else
-        ash_api_respond_text(exchange, rc, &body);
+        ash_api_respond_text(exchange, body.rc, &body);
     ash_str_fini(&body);
 }

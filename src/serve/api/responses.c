@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_put.h"
 #include "serve/api/handlers.h"
-#include "serve/api/write.h"
 
 /* A stream is a list of items, one after the other. */
 struct response_call {
@@ -136,15 +136,14 @@ static const char *final_status(const struct ash_api_call *call)
 static int write_event(struct ash_api_call *call, const char *type, json_t *json, struct ash_str *out)
 {
     struct response_call *response = call->state;
-    int rc;
 
     if (json == NULL) return -ENOMEM;
     json_object_set_new(json, "type", json_string(type));
     json_object_set_new(json, "sequence_number", json_integer((json_int_t)response->sequence++));
-    rc = ash_str_addf(out, "event: %s\ndata: ", type);
-    if (rc == 0) rc = ash_write_json(out, json);
+    ash_str_addf(out, "event: %s\ndata: ", type);
+    ash_json_put_json(out, NULL, json);
     json_decref(json);
-    return rc == 0 ? ash_event_end(out) : rc;
+    return ash_event_end(out);
 }
 
 /* An event of the item at work: its id and place, and one more field (taken). */
@@ -280,7 +279,7 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
     ash_str_fini(&events);
     if (rc < 0) return rc;
     json = response_json(call, final_status(call));
-    rc = json != NULL ? ash_write_json(out, json) : -ENOMEM;
+    rc = ash_json_put_json(out, NULL, json);
     json_decref(json);
     return rc;
 }

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "base/json_put.h"
 #include "serve/api/conversation.h"
 #include "serve/api/handlers.h"
-#include "serve/api/write.h"
 
 /* The text as llama.cpp ("content") or vLLM ("prompt", "messages") name it. */
 static void read_text(struct ash_api_request *request, struct ash_ids *ids)
@@ -38,44 +38,43 @@ static void read_text(struct ash_api_request *request, struct ash_ids *ids)
 }
 
 /* llama.cpp's pieces: a text, or bytes if it is not UTF-8. */
-static int write_piece(const struct ash_api *api, int32_t id, struct ash_str *out)
+static void write_piece(const struct ash_api *api, int32_t id, struct ash_str *out)
 {
-    struct ash_str text = {0};
-    int rc = ash_openai_token_text(api, id, &text);
-
-    if (rc == 0) rc = ash_str_addf(out, "{\"id\":%d,\"piece\":", id);
-    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
-    ash_str_fini(&text);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_int(out, "id", id);
+    ash_openai_write_token(api, "piece", id, out);
+    ash_json_put_end(out, '}');
 }
 
-/* ,"token_strs":[…]: as the vocabulary has them. */
-static int write_contents(const struct ash_api *api, const struct ash_ids *ids, struct ash_str *out)
+/* "token_strs":[…]: as the vocabulary has them. */
+static void write_contents(const struct ash_api *api, const struct ash_ids *ids, struct ash_str *out)
 {
-    int rc = ash_str_adds(out, ",\"token_strs\":[");
-
-    for (size_t i = 0; i < ids->count && rc == 0; i++) {
+    ash_json_put_begin(out, "token_strs", '[');
+    for (size_t i = 0; i < ids->count; i++) {
         const char *content = ash_tokenizer_content(api->engine.tokenizer, ids->data[i]);
 
-        if (i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = ash_write_text(out, content != NULL ? content : "");
+        ash_json_put_text(out, NULL, content != NULL ? content : "");
     }
-    return rc == 0 ? ash_str_adds(out, "]") : rc;
+    ash_json_put_end(out, ']');
 }
 
 static int write_tokens(const struct ash_api *api, const struct ash_ids *ids, bool has_pieces, bool has_texts,
                         struct ash_str *out)
 {
-    int rc = ash_str_adds(out, "{\"tokens\":[");
-
-    for (size_t i = 0; i < ids->count && rc == 0; i++) {
-        if (i > 0) rc = ash_str_adds(out, ",");
-        if (rc == 0) rc = has_pieces ? write_piece(api, ids->data[i], out) : ash_str_addf(out, "%d", ids->data[i]);
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_begin(out, "tokens", '[');
+    for (size_t i = 0; i < ids->count; i++) {
+        if (has_pieces)
+            write_piece(api, ids->data[i], out);
+        else
+            ash_json_put_int(out, NULL, ids->data[i]);
     }
-    if (rc == 0)
-        rc = ash_str_addf(out, "],\"count\":%zu,\"max_model_len\":%zu", ids->count, api->engine.context_tokens);
-    if (rc == 0 && has_texts) rc = write_contents(api, ids, out);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_end(out, ']');
+    ash_json_put_int(out, "count", (int64_t)ids->count);
+    ash_json_put_int(out, "max_model_len", (int64_t)api->engine.context_tokens);
+    if (has_texts) write_contents(api, ids, out);
+    ash_json_put_end(out, '}');
+    return out->rc;
 }
 
 void ash_api_tokenize(void *ctx, struct ash_http_exchange *exchange)
@@ -120,13 +119,11 @@ static void read_ids(struct ash_api_request *request, struct ash_ids *ids)
 /* "content" is llama.cpp's name of the answer, "prompt" vLLM's. */
 static int write_text(const struct ash_str *text, struct ash_str *out)
 {
-    const char *data = text->data != NULL ? text->data : "";
-    int rc = ash_str_adds(out, "{\"prompt\":");
-
-    if (rc == 0) rc = ash_write_string(out, data, text->size_bytes);
-    if (rc == 0) rc = ash_str_adds(out, ",\"content\":");
-    if (rc == 0) rc = ash_write_string(out, data, text->size_bytes);
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    ash_json_put_begin(out, NULL, '{');
+    ash_json_put_string(out, "prompt", text->data, text->size_bytes);
+    ash_json_put_string(out, "content", text->data, text->size_bytes);
+    ash_json_put_end(out, '}');
+    return out->rc;
 }
 
 void ash_api_detokenize(void *ctx, struct ash_http_exchange *exchange)
@@ -155,7 +152,6 @@ void ash_api_apply_template(void *ctx, struct ash_http_exchange *exchange)
     struct ash_api_request request;
     struct ash_conversation conversation = {0};
     struct ash_str text = {0}, body = {0};
-    int rc;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     ash_api_check_model(&request);
@@ -163,10 +159,10 @@ void ash_api_apply_template(void *ctx, struct ash_http_exchange *exchange)
     ash_conversation_render(&conversation, &request, &text);
     ash_api_check_unknown(&request);
     if (!ash_api_request_failed(&request)) {
-        rc = ash_str_adds(&body, "{\"prompt\":");
-        if (rc == 0) rc = ash_write_string(&body, text.data != NULL ? text.data : "", text.size_bytes);
-        if (rc == 0) rc = ash_str_adds(&body, "}");
-        ash_api_respond_text(exchange, rc, &body);
+        ash_json_put_begin(&body, NULL, '{');
+        ash_json_put_string(&body, "prompt", text.data, text.size_bytes);
+        ash_json_put_end(&body, '}');
+        ash_api_respond_text(exchange, body.rc, &body);
     }
     ash_str_fini(&body);
     ash_str_fini(&text);

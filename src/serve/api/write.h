@@ -1,20 +1,14 @@
-/* write - JSON text, appended piece by piece: what streams are made of. Every call returns 0 or -ENOMEM. */
+/* write - values that base/json_put.h does not have, and what JSON streams hold besides JSON. */
 #ifndef ASH_SERVE_API_WRITE_H
 #define ASH_SERVE_API_WRITE_H
 
-#include <jansson.h>
 #include <stddef.h>
-#include "base/str.h"
+#include "base/json_put.h"
 
-/* A string of size_bytes in quotes, escaped. Invalid UTF-8 becomes U+FFFD. */
-int ash_write_string(struct ash_str *out, const char *text, size_t size_bytes);
-/* The same of a NUL-terminated text. */
-int ash_write_text(struct ash_str *out, const char *text);
-/* A float in the fewest digits that read back as the same float; null for what JSON has no number for. */
-int ash_write_float(struct ash_str *out, float value);
-/* A JSON value on one line, reals in the fewest digits. */
-int ash_write_json(struct ash_str *out, const json_t *json);
-/* Bytes in base64. */
-int ash_write_base64(struct ash_str *out, const void *data, size_t size_bytes);
+/* A float in the fewest digits that read back as the same float; key as in base/json_put.h. NaN is null, infinity
+ * 9999.0 with its sign, as clients of log-probabilities expect. */
+void ash_write_float(struct ash_str *out, const char *key, float value);
+/* Bytes in base64, without quotes. */
+void ash_write_base64(struct ash_str *out, const void *data, size_t size_bytes);
 
 #endif

@@ -281,8 +281,7 @@ static void reset(struct ash_decoder *decoder)
 static int settle(struct ash_decoder *decoder, size_t before, int rc)
 {
     if (rc >= 0) return 0;
-    decoder->out->size_bytes = before;
-    if (decoder->out->data != NULL) decoder->out->data[before] = '\0';
+    ash_str_cut(decoder->out, before);
     return rc == -ENOMEM ? ash_err_set(decoder->err, rc, "out of memory while decoding") : rc;
 }
 
@@ -385,9 +384,6 @@ int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *i
         rc = ash_decoder_push(decoder, ids[i], text, err);
     if (rc == 0) rc = ash_decoder_finish(decoder, text, err);
     ash_decoder_close(decoder);
-    if (rc < 0 && text->size_bytes > before) {
-        text->size_bytes = before;
-        text->data[before] = '\0';
-    }
+    if (rc < 0) ash_str_cut(text, before);
     return rc;
 }

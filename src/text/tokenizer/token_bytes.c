@@ -17,7 +17,7 @@ int ash_tok_add_level_bytes(struct ash_str *out, const char *text, size_t size_b
         char byte;
         int size = ash_utf8_decode(text + at, size_bytes - at, &point), value = ash_tok_byte_from_point(point);
         if (size == 0 || value < 0) {
-            out->size_bytes = before;
+            ash_str_cut(out, before);
             return ash_str_add(out, text, size_bytes);
         }
         byte = (char)value;

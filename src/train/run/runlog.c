@@ -1,4 +1,4 @@
-/* runlog: lines are made by hand (the fields are few and fixed) and read back with the JSON parser. */
+/* runlog: lines of JSON, each written in one piece, and read back by a run that continues. */
 #include "train/run/runlog.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_put.h"
 #include "base/str.h"
 
 #define PENDING_MAX_BYTES ((size_t)64 << 20) /* of lines that wait for disk space */
@@ -165,42 +166,33 @@ void ash_runlog_close(struct ash_runlog *log)
     free(log);
 }
 
-/* JSON has no NaN: null. */
-static int add_number(struct ash_str *line, const char *key, double value, int digits)
-{
-    if (!isfinite(value)) return ash_str_addf(line, ",\"%s\":null", key);
-    return ash_str_addf(line, ",\"%s\":%.*g", key, digits, value);
-}
-
 static int add_line(struct ash_str *line, const struct ash_log_record *record)
 {
     uint32_t loss_bits;
-    int bad = 0;
 
     memcpy(&loss_bits, &record->loss, sizeof(loss_bits));
-    bad |= ash_str_addf(line, "{\"step\":%llu", (unsigned long long)record->step);
-    bad |= add_number(line, "loss", (double)record->loss, 9);
-    bad |= ash_str_addf(line, ",\"loss_bits\":\"%08x\"", loss_bits);
-    bad |= add_number(line, "grad_norm", (double)record->grad_norm, 9);
-    bad |= add_number(line, "lr", (double)record->lr, 9);
-    bad |= ash_str_addf(line, ",\"tokens\":%llu", (unsigned long long)record->tokens);
-    bad |= add_number(line, "tokens_per_s", (double)record->tokens_per_s, 6);
-    bad |= add_number(line, "compute_s", (double)record->compute_s, 6);
-    bad |= add_number(line, "comm_s", (double)record->comm_s, 6);
-    bad |= add_number(line, "data_s", (double)record->data_s, 6);
-    bad |= add_number(line, "idle_s", (double)record->idle_s, 6);
-    bad |= add_number(line, "time_s", record->time_s, 9);
-    bad |= ash_str_addf(line, ",\"skipped\":%s", record->skipped ? "true" : "false");
-    if (!isnan(record->valid_loss)) bad |= add_number(line, "valid_loss", (double)record->valid_loss, 9);
+    ash_json_put_begin(line, NULL, '{');
+    ash_json_put_int(line, "step", (int64_t)record->step);
+    ash_json_put_number(line, "loss", (double)record->loss, 9);
+    ash_str_addf(line, ",\"loss_bits\":\"%08x\"", loss_bits);
+    ash_json_put_number(line, "grad_norm", (double)record->grad_norm, 9);
+    ash_json_put_number(line, "lr", (double)record->lr, 9);
+    ash_json_put_int(line, "tokens", (int64_t)record->tokens);
+    ash_json_put_number(line, "tokens_per_s", (double)record->tokens_per_s, 6);
+    ash_json_put_number(line, "compute_s", (double)record->compute_s, 6);
+    ash_json_put_number(line, "comm_s", (double)record->comm_s, 6);
+    ash_json_put_number(line, "data_s", (double)record->data_s, 6);
+    ash_json_put_number(line, "idle_s", (double)record->idle_s, 6);
+    ash_json_put_number(line, "time_s", record->time_s, 9);
+    ash_json_put_bool(line, "skipped", record->skipped);
+    if (!isnan(record->valid_loss)) ash_json_put_number(line, "valid_loss", (double)record->valid_loss, 9);
     if (!isnan(record->pairs.accuracy)) {
-        bad |= add_number(line, "valid_accuracy", record->pairs.accuracy, 9);
-        bad |= add_number(line, "chosen_reward", record->pairs.chosen, 9);
-        bad |= add_number(line, "rejected_reward", record->pairs.rejected, 9);
+        ash_json_put_number(line, "valid_accuracy", record->pairs.accuracy, 9);
+        ash_json_put_number(line, "chosen_reward", record->pairs.chosen, 9);
+        ash_json_put_number(line, "rejected_reward", record->pairs.rejected, 9);
     }
-    if (record->hashed)
-        bad |= ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
-    bad |= ash_str_adds(line, "}\n");
-    return bad != 0 ? -ENOMEM : 0;
+    if (record->hashed) ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
+    return ash_str_adds(line, "}\n");
 }
 
 int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err)
@@ -209,7 +201,7 @@ int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, 
 
     if (remember(log, record) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the log");
     if (before < PENDING_MAX_BYTES && add_line(&log->pending, record) < 0) {
-        log->pending.size_bytes = before; /* no half lines */
+        ash_str_cut(&log->pending, before); /* no half lines */
         return ash_err_set(err, -ENOMEM, "out of memory for the log");
     }
     return flush(log, err);

@@ -51,16 +51,24 @@ static void test_grows(void **state)
     ash_str_fini(&str);
 }
 
-static void test_too_large_leaves_it_as_it_was(void **state)
+static void test_failure_is_remembered(void **state)
 {
     struct ash_str str = {0};
     (void)state;
 
     assert_int_equal(ash_str_adds(&str, "kept"), 0);
     assert_int_equal(ash_str_add(&str, "x", SIZE_MAX), -ENOMEM);
-    assert_int_equal(ash_str_add(&str, "x", SIZE_MAX / 2), -ENOMEM);
+    assert_int_equal(ash_str_adds(&str, "later"), -ENOMEM);
+    assert_int_equal(ash_str_addf(&str, "%d", 1), -ENOMEM);
+    assert_int_equal(str.rc, -ENOMEM);
     assert_string_equal(str.data, "kept");
     assert_int_equal(str.size_bytes, 4);
+    ash_str_cut(&str, 2);
+    assert_int_equal(ash_str_adds(&str, "y"), 0);
+    assert_string_equal(str.data, "key");
+    assert_int_equal(ash_str_add(&str, "x", SIZE_MAX / 2), -ENOMEM);
+    ash_str_clear(&str);
+    assert_int_equal(str.rc, 0);
     ash_str_fini(&str);
 }
 
@@ -70,7 +78,7 @@ int main(void)
         cmocka_unit_test(test_append),
         cmocka_unit_test(test_empty_appends_terminate),
         cmocka_unit_test(test_grows),
-        cmocka_unit_test(test_too_large_leaves_it_as_it_was),
+        cmocka_unit_test(test_failure_is_remembered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
