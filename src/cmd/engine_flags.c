@@ -71,7 +71,9 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;
-    if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
+    if (rc == 0)
+        rc = ash_engine_open_rank(path.data, &engine_opts, flags->rank, flags->ranks > 0 ? flags->ranks : 1, engine_out,
+                                  err);
     ash_str_fini(&path);
     ash_str_fini(&lora);
     if (rc == 0) say_device(flags, *engine_out);

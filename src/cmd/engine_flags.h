@@ -14,7 +14,8 @@ struct ash_engine_flags {
     int64_t threads;
     int precision;
     const char *profile;
-    const char *lora; /* of a command that has --lora; else NULL */
+    const char *lora;   /* of a command that has --lora; else NULL */
+    size_t rank, ranks; /* of a command whose ranks share the model: this one of so many; else 0 */
 };
 
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */

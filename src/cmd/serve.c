@@ -19,6 +19,7 @@
 #include "cmd/publish.h"
 #include "cmd/jobs_priv.h"
 #include "cmd/serve_priv.h"
+#include "serve/engine/ranks.h"
 #include "serve/fingerprint.h"
 
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
@@ -138,21 +139,6 @@ struct server {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* A context that is shorter than requested is no error, but a warning. */
-static void report_context(const struct server *server)
-{
-    size_t most = ash_engine_context(server->model.engine), asked = (size_t)server->flags->max_model_len;
-    size_t context = server->model.api.context_tokens;
-
-    if (asked > most)
-        ash_log(ASH_LOG_WARN, "--max-model-len %zu is more than the model's %zu tokens: these are used", asked, most);
-    if (asked == 0 || asked > most) asked = most;
-    if (context < asked)
-        ash_log(ASH_LOG_WARN,
-                "the context is cut to %zu of %zu tokens: the cache holds no more; --kv-cache-memory makes it larger",
-                context, asked);
-}
-
 /* Weights are loaded while the port is open already: health checks see 503 instead of nothing. */
 static void *load(void *arg)
 {
@@ -164,7 +150,7 @@ static void *load(void *arg)
     if (rc == 0) rc = ash_api_serve(server->api, &server->model.api, &server->load_err);
     atomic_store(&server->load_state, rc < 0 ? rc : 1);
     if (rc < 0) return NULL;
-    report_context(server);
+    ash_serve_model_warn(server->flags, &server->model);
     ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
             (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->ssl_certfile != NULL ? "s" : "",
             server->flags->host, ash_http_port(server->http), server->model.api.context_tokens);
@@ -314,7 +300,19 @@ static void reload_keys(struct server *server)
         ash_log(ASH_LOG_INFO, "API keys were read again");
 }
 
-/* Wait for a signal that ends the server, or for loading to fail. Returns the signal, or 0. */
+/* Without one of its ranks the server ends; streams get the error of their step first. */
+static void check_ranks(struct server *server)
+{
+    int rc = ash_ranks_watch(server->model.ranks, &server->load_err);
+
+    if (rc == 0) return;
+    ash_log(ASH_LOG_ERROR, "the server ends: %s", server->load_err.text);
+    ash_api_drain(server->api);
+    (void)ash_http_drain(server->http, CUT_SECONDS);
+    atomic_store(&server->load_state, rc);
+}
+
+/* Wait for a signal that ends the server, for loading to fail, or for a rank to be lost. Returns the signal, or 0. */
 static int wait_for_end(struct server *server, const sigset_t *signals)
 {
     const struct timespec poll = {.tv_nsec = POLL_NS};
@@ -326,6 +324,7 @@ static int wait_for_end(struct server *server, const sigset_t *signals)
             reload_keys(server);
         else if (number > 0)
             return number;
+        if (atomic_load(&server->load_state) == 1) check_ranks(server);
         if (atomic_load(&server->load_state) < 0) return 0;
         ash_api_refresh_metrics(server->api);
     }
@@ -403,7 +402,8 @@ static int serve(const struct ash_serve_flags *flags)
 int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *err)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opt_binding bindings[] = {
+        {&serve_table, &flags}, {&ash_serve_ranks_table, &flags}, {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
 
@@ -421,7 +421,8 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
 static int run(int argc, char **argv)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opt_binding bindings[] = {
+        {&serve_table, &flags}, {&ash_serve_ranks_table, &flags}, {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t positional_count = 0;
@@ -430,6 +431,7 @@ static int run(int argc, char **argv)
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
     if (code == ASH_CMD_GO && flags.model == NULL) code = ash_cmd_misuse("serve", "--model DIR is missing");
+    if (code == ASH_CMD_GO) code = ash_serve_ranks_begin(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = serve(&flags);
     ash_opts_close(opts);
     return code;

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd/cmd.h"
 #include "model/model.h"
 #include "post/search/verifier.h"
 #include "serve/adapters.h"
+#include "serve/engine/ranks.h"
 
 /* ---- callbacks of the API ---------------------------------------------------------------------------------------- */
 
@@ -72,7 +74,8 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
                                  .has_no_prefix_cache = !flags->enable_prefix_caching,
                                  .step_seconds = flags->step_ms / 1e3,
                                  .speculate = (size_t)flags->num_speculative_tokens,
-                                 .recorder = model->recorder};
+                                 .recorder = model->recorder,
+                                 .ranks = model->ranks};
     int rc;
 
     opts.vocab = vocab < config->vocab ? vocab : config->vocab; /* ids without a text are never chosen */
@@ -149,8 +152,9 @@ static int open_verifier(const struct ash_serve_flags *flags, struct ash_serve_m
 
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
-    int rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
+    int rc = ash_serve_ranks_open(flags, model, err);
 
+    if (rc == 0) rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
     if (rc < 0) return rc;
     ash_cmd_use_kv_dtype(model->engine, flags->kv_dtype);
     rc = open_runner(flags, model, err);
@@ -174,6 +178,20 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     return 0;
 }
 
+void ash_serve_model_warn(const struct ash_serve_flags *flags, const struct ash_serve_model *model)
+{
+    size_t most = ash_engine_context(model->engine), asked = (size_t)flags->max_model_len;
+    size_t context = model->api.context_tokens;
+
+    if (asked > most)
+        ash_log(ASH_LOG_WARN, "--max-model-len %zu is more than the model's %zu tokens: these are used", asked, most);
+    if (asked == 0 || asked > most) asked = most;
+    if (context < asked)
+        ash_log(ASH_LOG_WARN,
+                "the context is cut to %zu of %zu tokens: the cache holds no more; --kv-cache-memory makes it larger",
+                context, asked);
+}
+
 void ash_serve_model_cancel(struct ash_serve_model *model)
 {
     if (model->runner != NULL) ash_runner_cancel_all(model->runner);
@@ -192,6 +210,7 @@ void ash_serve_model_close(struct ash_serve_model *model)
     if (model->has_verifier_exec) ash_exec_fini(&model->verifier_exec);
     ash_adapters_close(model->adapters);
     ash_core_close(model->core);
+    ash_ranks_close(model->ranks);
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "cmd/engine_flags.h"
+#include "collective/member/launch_env.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
 #include "serve/grammar/grammar.h"
@@ -17,6 +18,8 @@ struct ash_serve_flags {
     int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
         think_min, think_max, max_connections, max_connections_per_client, max_queued_requests, max_body_bytes,
         max_choices, threads_http;
+    int64_t tp;
+    struct ash_launch_env env; /* with --tp: which rank this is */
     int kv_dtype;
     bool enable_prefix_caching, strict, access_log;
     double step_ms, requests_per_minute, tokens_per_minute, header_seconds, body_seconds, stall_seconds,
@@ -27,6 +30,7 @@ struct ash_serve_flags {
 /* The server's model. Zero-initialise. */
 struct ash_serve_model {
     struct ash_engine *engine;
+    struct ash_ranks *ranks; /* that share it; NULL: it is whole */
     struct ash_vocab_trie *trie;
     struct ash_core *core;         /* NULL once the runner has it */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
@@ -39,8 +43,18 @@ struct ash_serve_model {
     struct ash_api_engine api;
 };
 
+/* --tp. */
+extern const struct ash_opt_table ash_serve_ranks_table;
+/* With --tp: start the ranks and wait for their end, or follow the first one. Returns ASH_CMD_GO if this process is the
+ * server, else an exit code. */
+int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv);
+/* Meet the other ranks: *model gets them. A no-op without --tp. */
+int ash_serve_ranks_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
+
 /* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
+/* Log a context that is shorter than requested: no error. */
+void ash_serve_model_warn(const struct ash_serve_flags *flags, const struct ash_serve_model *model);
 /* End all requests as cancelled; does not wait. */
 void ash_serve_model_cancel(struct ash_serve_model *model);
 /* End all requests. Those that are not answered yet hold their resources until the server releases them. */

@@ -67,6 +67,9 @@ uint32_t ash_group_epoch(const struct ash_group *group);
 /* Every rank of the root group gets `why` as the error of all its calls. Any thread. */
 void ash_group_abort(struct ash_group *group, const char *why);
 
+/* 0, or the error that has ended the group, known from a call or noticed since. Any thread. */
+int ash_group_check(struct ash_group *group, struct ash_err *err);
+
 /* A name of at most 8 bytes for the flight recorder: "tp". Without one it is "group", that of all ranks "world". */
 void ash_group_set_name(struct ash_group *group, const char *name);
 /* This rank's number in the group, from 0. */

@@ -48,6 +48,17 @@ void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, con
     pthread_mutex_unlock(&root->lock);
 }
 
+int ash_group_check(struct ash_group *group, struct ash_err *err)
+{
+    struct ash_group_root *root = group->root;
+    int rc = 0;
+
+    pthread_mutex_lock(&root->lock);
+    if (root->lost) rc = ash_err_set(err, root->code, "%s", root->why);
+    pthread_mutex_unlock(&root->lock);
+    return rc;
+}
+
 /* Runs on the agent's thread. */
 static void on_over(void *ctx, size_t rank, int code, const char *why)
 {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "model/files/lora_folder.h"
+#include "model/model.h"
 
 struct entry {
     struct ash_served_adapter adapter; /* first: what callers hold */
@@ -119,6 +120,8 @@ int ash_adapters_load(struct ash_adapters *adapters, const char *name, const cha
     bool is_taken;
     int rc;
 
+    if (ash_model_slice(adapters->model)->gathers)
+        return ash_err_set(err, -ENOTSUP, "a model over several ranks has no adapters: serve it with --tp 1");
     pthread_mutex_lock(&adapters->lock);
     is_taken = *find(adapters, name) != NULL;
     pthread_mutex_unlock(&adapters->lock);

@@ -8,6 +8,7 @@
 #include "base/cgroup.h"
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
 
 #define LOGITS_BYTES ((size_t)32 << 20) /* of rows whose logits exist at once */
 #define LOGITS_ROWS_MIN 16
@@ -123,16 +124,19 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
 
 static int open_model(struct ash_core *core, struct ash_err *err)
 {
-    struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows};
+    struct ash_ranks *ranks = core->opts.ranks;
+    struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(ranks)};
     size_t pages = 0;
-    int rc = choose_page_count(&core->opts, ash_cache_token_bytes(core->model), &pages, err);
+    int rc = choose_page_count(&core->opts, ash_ranks_size(ranks) * ash_cache_token_bytes(core->model), &pages, err);
 
     if (rc < 0) return rc;
     if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {
-        rc = ash_model_pack(core->model, core->exec, err);
+        rc = ash_core_pack_weights(core, err);
         if (rc < 0) return rc;
     }
     rc = ash_core_foresee(core, &pass_opts, &pages, err);
+    if (rc < 0) return rc;
+    rc = ash_ranks_send_open(ranks, pass_opts.max_rows, pages, err);
     if (rc < 0) return rc;
     rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
     if (rc < 0) return rc;
@@ -193,6 +197,7 @@ void ash_core_close(struct ash_core *core)
     ash_queue_fini(&core->queue);
     ash_prefix_close(core->prefix);
     ash_cache_close(core->cache);
+    ash_ranks_send_close(core->opts.ranks);
     ash_pass_close(core->pass);
     for (size_t i = 0; core->samplers != NULL && core->samplers[i] != NULL; i++)
         ash_sampler_close(core->samplers[i]);

@@ -16,6 +16,7 @@
 
 struct ash_core;
 struct ash_grammar;
+struct ash_ranks;
 struct ash_recorder;
 struct ash_think;
 struct ash_vocab_trie;
@@ -30,10 +31,10 @@ enum ash_core_pack {
 
 /* Zeroes are the defaults. */
 struct ash_core_opts {
-    size_t max_seqs;          /* sequences that run at the same time; 0: ASH_CORE_MAX_SEQS */
-    size_t max_batch_rows;    /* rows of one step, at least max_seqs; 0: ash_core_batch_rows or max_seqs */
-    size_t max_tokens;        /* prompt and answer together; 0, or more than those: the model's positions */
-    size_t kv_bytes;          /* of the pool; 0: enough for max_seqs of max_tokens, or half of the free memory */
+    size_t max_seqs;       /* sequences that run at the same time; 0: ASH_CORE_MAX_SEQS */
+    size_t max_batch_rows; /* rows of one step, at least max_seqs; 0: ash_core_batch_rows or max_seqs */
+    size_t max_tokens;     /* prompt and answer together; 0, or more than those: the model's positions */
+    size_t kv_bytes; /* of the pool, of all ranks; 0: enough for max_seqs of max_tokens, or half of the free memory */
     bool has_no_prefix_cache; /* forget a sequence's pages when it ends */
     double step_seconds;      /* a step with prefill in it should take no longer; 0: no limit */
     size_t speculate;         /* tokens drafted by prompt lookup at most; 0: none */
@@ -42,6 +43,7 @@ struct ash_core_opts {
     enum ash_core_pack pack;
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
     struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */
+    struct ash_ranks *ranks; /* those that share the model, of which this is the first; borrowed; NULL: it is whole */
 };
 
 #define ASH_CORE_MAX_SEQS 256

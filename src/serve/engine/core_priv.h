@@ -200,6 +200,8 @@ bool ash_core_take_ahead(struct ash_core *core);
 
 /* choose.c: what the choice of the sequence's token `position` depends on, beside logits and a grammar. */
 struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position);
+/* step.c: pack the weights, on all ranks. Returns as ash_model_pack. */
+int ash_core_pack_weights(struct ash_core *core, struct ash_err *err);
 /* Of the step's rows after the pass: choose tokens, tell the prompt's log-probabilities. Returns 0 or the
  * error of the head, which ends all requests. */
 int ash_core_choose(struct ash_core *core, struct ash_err *err);

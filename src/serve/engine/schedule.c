@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
 
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define LEAST_PREFILL_ROWS 16 /* of a step, whatever they cost: fewer do not use the machine */
@@ -142,7 +143,9 @@ static void copy_part(struct ash_core *core, struct ash_seq *seq, struct ash_pre
     ash_cache_ref(core->cache, part.page); /* it may be evicted to make room for its copy */
     if (make_free(core, 1)) {
         int32_t page = ash_cache_take(core->cache);
+        struct ash_err ignored = {0}; /* a group that is over ends the step */
 
+        (void)ash_ranks_send_copy(core->opts.ranks, part.page, page, &ignored);
         ash_cache_copy_page(core->cache, part.page, page);
         seq->table.pages[seq->table.count++] = page;
         seq->computed += part.tokens;

@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "compute/backends/backends.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
 
 #define PACK_TOKENS_MIN 16 /* of an answer: what packing the weights takes is won back after about as many */
 #define COST_KEEP 0.7      /* of the average cost of rows, at each step */
@@ -166,6 +167,13 @@ static void finish_seq(struct ash_core *core, struct ash_seq *seq, uint64_t now_
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
+int ash_core_pack_weights(struct ash_core *core, struct ash_err *err)
+{
+    int rc = ash_ranks_send_pack(core->opts.ranks, err);
+
+    return rc < 0 ? rc : ash_model_pack(core->model, core->exec, err);
+}
+
 /* Weights are packed once a first token is out, so that it does not wait for that, and only where enough is to come. */
 static int pack_weights(struct ash_core *core, struct ash_err *err)
 {
@@ -173,7 +181,7 @@ static int pack_weights(struct ash_core *core, struct ash_err *err)
     for (size_t i = 0; i < core->running_count; i++) {
         const struct ash_seq *seq = core->running[i];
 
-        if (seq->answer_limit >= PACK_TOKENS_MIN) return ash_model_pack(core->model, core->exec, err);
+        if (seq->answer_limit >= PACK_TOKENS_MIN) return ash_core_pack_weights(core, err);
     }
     return 0;
 }
@@ -186,12 +194,22 @@ static int run_pass(struct ash_core *core, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (core->null == NULL && !core->is_ahead) {
-        rc = ash_pass_infer_layers(core->pass, &batch, core->cache, err);
+        rc = ash_ranks_send_layers(core->opts.ranks, &batch, err);
+        if (rc == 0) rc = ash_pass_infer_layers(core->pass, &batch, core->cache, err);
         if (rc < 0) return rc;
         rc = ash_core_pool_states(core, err);
         if (rc < 0) return rc;
     }
     return ash_core_choose(core, err);
+}
+
+/* The pass, on all ranks. They are no longer alike where it fails here: then all of them end. */
+static int run_ranks(struct ash_core *core, struct ash_err *err)
+{
+    int rc = ash_backend_outcome(core->exec, run_pass(core, err), err);
+
+    if (rc < 0 && core->opts.ranks != NULL) ash_ranks_fail(core->opts.ranks, err);
+    return rc;
 }
 
 static void average(double *cost, double now)
@@ -261,7 +279,7 @@ static void run_step(struct ash_core *core)
         seq->has_missed = false;
     }
     pass_ns = core->is_ahead ? core->end_ns : ash_clock_ns(); /* the device did not wait for us */
-    rc = ash_backend_outcome(core->exec, run_pass(core, &err), &err);
+    rc = run_ranks(core, &err);
     end_ns = core->end_ns = ash_clock_ns();
     learn_costs(core, seconds(pass_ns, end_ns));
     record_pieces(core, pass_ns, end_ns);

@@ -1,0 +1,132 @@
+/* `ashlar serve --tp N`: the ranks that share the model. The first one is the server; it starts the others itself where
+ * no launcher has. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/cores.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "cmd/remote.h"
+#include "cmd/serve_priv.h"
+#include "orchestrate/local/launch.h"
+#include "serve/engine/ranks.h"
+
+#define FIELD(name) offsetof(struct ash_serve_flags, name)
+#define RANKS_MAX 64
+#define GRACE_S 3 /* between the end of the first rank that fails and that of the others by force */
+
+static const struct ash_opt opts[] = {
+    {"tp", ASH_OPT_INT, FIELD(tp), "1",
+     "processes that share the model, each with its part of every matrix and of the cache, on this machine's CPU; an "
+     "answer stays the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun",
+     1, RANKS_MAX, NULL},
+};
+
+const struct ash_opt_table ash_serve_ranks_table = {
+    .section = "", .help = "several processes", .opts = opts, .count = ASH_COUNT(opts)};
+
+/* What several ranks do not do is said before anything starts. */
+static int check_flags(const struct ash_serve_flags *flags, struct ash_err *err)
+{
+    struct ash_str path = {0};
+    int rc = 0;
+
+    if (flags->lora_modules.count > 0)
+        return ash_err_set(err, -ENOTSUP,
+                           "--tp %lld: a model over several ranks has no adapters: leave --lora-modules "
+                           "out, or give --tp 1",
+                           (long long)flags->tp);
+    rc = ash_cmd_attach(flags->model, &path, err);
+    if (rc == 0) rc = ash_engine_check_ranks(path.data, (size_t)flags->tp, err);
+    ash_str_fini(&path);
+    return rc;
+}
+
+/* No launcher: one for this machine, whose processes come back here. */
+static int launch_self(const struct ash_serve_flags *flags, int argc, char **argv, struct ash_err *err)
+{
+    char **words = calloc((size_t)argc + 2, sizeof(*words)), name[] = "ashlar";
+    struct ash_launch launch = {
+        .procs = (size_t)flags->tp, .nodes = 1, .grace_s = GRACE_S, .program = "/proc/self/exe", .argv = words};
+    int rc;
+
+    if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    words[0] = name;
+    memcpy(words + 1, argv, (size_t)argc * sizeof(*words));
+    rc = ash_launch_run(&launch, err);
+    free(words);
+    return rc;
+}
+
+/* Threads of one rank, if the flags leave them to us: its share of the cores. */
+static void share_cores(struct ash_serve_flags *flags)
+{
+    int64_t each = ash_cores_usable() / flags->tp;
+
+    if (flags->computing.threads == 0) flags->computing.threads = each > 1 ? each : 1;
+}
+
+/* A rank after the first: its part of the model, until the first one ends. It prints its own failures alone. */
+static int follow(const struct ash_serve_flags *flags, const struct ash_launch_env *env)
+{
+    struct ash_engine *engine = NULL;
+    struct ash_ranks *ranks = NULL;
+    struct ash_err err = {0};
+    bool is_own = true;
+    sigset_t signals;
+    int rc;
+
+    sigemptyset(&signals); /* for the first rank: it ends the others once its answers are out */
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    rc = ash_ranks_open(env, &ranks, &err);
+    if (rc < 0) return ash_cmd_fail(&err);
+    rc = ash_cmd_engine_open(&flags->computing, flags->model, &engine, &err);
+    if (rc < 0) {
+        ash_ranks_fail(ranks, &err);
+    } else {
+        ash_cmd_use_kv_dtype(engine, flags->kv_dtype);
+        rc = ash_ranks_follow(ranks, ash_engine_model(engine), ash_engine_exec(engine), &is_own, &err);
+    }
+    (void)ash_cmd_engine_close(&flags->computing, engine);
+    ash_ranks_close(ranks);
+    return rc < 0 ? is_own ? ash_cmd_fail(&err) : 1 : 0;
+}
+
+int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)
+{
+    struct ash_launch_env env;
+    struct ash_err err = {0};
+    int rc;
+
+    if (flags->tp == 1) return ASH_CMD_GO;
+    rc = ash_launch_env_read(&env, &err);
+    if (rc == 0 && env.rank == 0) rc = check_flags(flags, &err);
+    if (rc < 0) return ash_cmd_fail(&err);
+    if (strcmp(env.launcher, "none") == 0) {
+        rc = launch_self(flags, argc, argv, &err);
+        return rc < 0 ? ash_cmd_fail(&err) : rc;
+    }
+    if (env.size != (size_t)flags->tp) {
+        ash_err_set(&err, -EINVAL, "--tp %lld is for %lld processes, but the launcher has started %zu",
+                    (long long)flags->tp, (long long)flags->tp, env.size);
+        return env.rank == 0 ? ash_cmd_fail(&err) : 1;
+    }
+    share_cores(flags);
+    flags->computing.rank = env.rank;
+    flags->computing.ranks = env.size;
+    flags->env = env;
+    return env.rank == 0 ? ASH_CMD_GO : follow(flags, &env);
+}
+
+int ash_serve_ranks_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    if (flags->computing.ranks <= 1) return 0;
+    return ash_ranks_open(&flags->env, &model->ranks, err);
+}

@@ -1,0 +1,63 @@
+/* ranks - one model over several processes of a node (tensor parallelism of inference: model/pass/gather.h). The first
+ * rank has the core: it schedules, and before each call on its pass it sends the others one small message that says
+ * what to compute: tokens, positions, pages. The others follow: they own no queue, no prefix tree and no text, and
+ * sleep while there is no message. A rank that is lost ends the group on all of them, with a sentence that names it.
+ * One owner thread, but for ash_ranks_watch. */
+#ifndef ASH_SERVE_ENGINE_RANKS_H
+#define ASH_SERVE_ENGINE_RANKS_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "collective/member/launch_env.h"
+#include "model/axis.h"
+#include "model/model.h"
+#include "model/pass/pass.h"
+
+/* Where NULL is accepted it is the ranks of a model that is whole in this process. */
+struct ash_ranks;
+
+/* Meet the other ranks of env's job; all of them share memory. Returns 0, -ENOTSUP (they are on several nodes) or an
+ * error of the rendezvous. The caller owns *ranks_out. */
+int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_out, struct ash_err *err);
+/* The first rank tells the others to end. After all that borrowed an axis of it was closed. NULL is a no-op. */
+void ash_ranks_close(struct ash_ranks *ranks);
+
+/* This process's number, from 0; of NULL: 0. */
+size_t ash_ranks_rank(const struct ash_ranks *ranks);
+/* How many there are; of NULL: 1. */
+size_t ash_ranks_size(const struct ash_ranks *ranks);
+/* For ash_pass_opts.outs. Of NULL: all zero. */
+struct ash_axis ash_ranks_axis(struct ash_ranks *ranks);
+/* Process `rank` on its host. */
+int ash_ranks_pid(const struct ash_ranks *ranks, size_t rank);
+
+/* Is a rank gone, or stopped (by SIGSTOP) in this call and the one before? Call it every tenth of a second or so, from
+ * one thread. Returns 0, or the error that ends the group, with its rank in words. */
+int ash_ranks_watch(struct ash_ranks *ranks, struct ash_err *err);
+/* End the group on all ranks because of an error on this one. */
+void ash_ranks_fail(struct ash_ranks *ranks, const struct ash_err *why);
+
+/* ---- the first rank ----------------------------------------------------------------------------------------------
+ * Each is followed by the same call here. Of NULL they are no-ops. They return 0 or the group's error. */
+
+/* Open a pass of max_rows and a cache of page_count pages. */
+int ash_ranks_send_open(struct ash_ranks *ranks, size_t max_rows, size_t page_count, struct ash_err *err);
+/* ash_model_pack; the second time a no-op. */
+int ash_ranks_send_pack(struct ash_ranks *ranks, struct ash_err *err);
+/* ash_cache_copy_page. */
+int ash_ranks_send_copy(struct ash_ranks *ranks, int32_t from, int32_t to, struct ash_err *err);
+/* ash_pass_infer_layers over batch, whose documents have no adapters (-ENOTSUP). */
+int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch, struct ash_err *err);
+/* ash_pass_infer_logits of these rows. */
+int ash_ranks_send_logits(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err);
+/* The pass is closed: those of all ranks are. A group that has failed needs no message. */
+void ash_ranks_send_close(struct ash_ranks *ranks);
+
+/* ---- the others -------------------------------------------------------------------------------------------------- */
+
+/* Do what the first rank says with model (this rank's slice) until it ends. Returns 0, this rank's own error, which
+ * then ends the group, or -ECONNRESET and such: the group's. *is_own_out says which. */
+int ash_ranks_follow(struct ash_ranks *ranks, struct ash_model *model, struct ash_exec *exec, bool *is_own_out,
+                     struct ash_err *err);
+
+#endif

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# One model over several processes: the answers of one, to the bit, however they are started; wrong counts; the end of all ranks with the first; a killed rank.
+. "$SOURCE/tests/e2e/lib.bash"
+. "$SOURCE/tests/e2e/serve_lib.bash"
+cd "$SCRATCH" || exit 1
+
+# Wrong counts are one sentence, before anything is loaded.
+refused() { # what, word, flags...
+    local what=$1 word=$2
+    shift 2
+    try "$ASHLAR" "$@"
+    expect_error 1 "$what" "$word"
+    ! grep -q 'listening' err || fail "$what: it listened first"
+}
+refused "more ranks than heads" "key-value heads (4)" serve --model "$stories" --port 0 --tp 5
+refused "adapters" "lora-modules" serve --model "$stories" --port 0 --tp 2 --lora-modules a=b
+refused "no such model" nothing serve --model "$SCRATCH/nothing" --port 0 --tp 2
+try "$ASHLAR" launch --procs 3 serve --model "$stories" --port 0 --tp 2
+expect 1 "another count than the launcher's"
+grep -q 'the launcher has started 3' err || fail "another count than the launcher's: $(cat err)"
+
+# The same answers: greedy, sampled, several of one prompt, a schema, log-probabilities.
+cat > drive.py << 'PY'
+import http.client, json, sys
+bodies = [dict(prompt=p, max_tokens=24, temperature=t, seed=s, n=n, logprobs=3, echo=e)
+          for s, (p, t, n, e) in enumerate([("Once upon a time", 0, 1, True), ("Once upon a time", 1, 3, False), ("One day", 0.8, 2, False),
+                                            ("Once upon a time there was", 1, 1, True), ("Lily", 0, 1, False)])]
+bodies.append(dict(prompt="Tom", max_tokens=40, temperature=1, seed=4, logprobs=1, guided_regex="[A-Z][a-z]{3,9}( [a-z]{2,5}){2}"))
+for body in bodies * 2:
+    c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=120)
+    c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    answer = json.loads(c.getresponse().read())
+    print(answer["system_fingerprint"], json.dumps(answer["choices"]))
+PY
+answers() { python3 drive.py "$port" > "$1" || fail "$1: no answers"; }
+children() { pgrep -P "$1"; }
+start_server --model "$stories" || exit 1
+answers one
+stop_server
+start_server --model "$stories" --tp 2 --kv-cache-memory 1mi || exit 1
+answers two
+cmp -s one two || fail "two ranks: other answers: $(diff one two | head -c 600)"
+ranks=$(children "$server")
+[ "$(wc -w <<< "$ranks")" = 2 ] || fail "ranks: $ranks"
+stop_server
+[ "$server_code" = 0 ] || fail "SIGTERM: code $server_code: $(tail -n 3 server.log)"
+for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives the server"; done
+"$ASHLAR" launch --procs 3 serve --model "$stories" --port 0 --tp 3 > server.out 2> server.log &
+server=$!
+wait_for_line 'ready after' server.log || exit 1
+port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' server.log)
+answers three
+cmp -s one three || fail "three ranks under a launcher: other answers: $(diff one three | head -c 600)"
+stop_server INT
+
+# A rank is killed: the stream gets an error that names it, the server ends and says why, and no process is left.
+start_server --model "$stories" --tp 2 || exit 1
+ranks=$(children "$server")
+body='{"prompt": "Once", "max_tokens": 500, "ignore_eos": true, "stream": true}'
+exec 4<> "/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&4
+read -r -t 120 line <&4 # it has begun
+kill -KILL "$(tail -n 1 <<< "$ranks")"
+timeout 60 cat <&4 > stream
+exec 4>&-
+grep -q 'DONE' stream || grep -q '"error".*rank 1' stream || fail "a killed rank: the stream has no error: $(tail -c 300 stream)"
+server_code=0
+wait "$server" || server_code=$?
+[ "$server_code" != 0 ] || fail "a killed rank: the server ended well"
+server=
+grep -q 'the server ends: rank 1' server.log || fail "a killed rank: $(tail -n 3 server.log)"
+for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives a killed one"; done
