@@ -82,7 +82,7 @@ void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *re
     chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
     /* The marks of calls are special tokens in most families: the parser must see them. */
-    if (chat->parts.has_tools && request->api->tool_format != ASH_TOOLS_NONE) call->sampling.keep_special = true;
+    if (ash_api_reads_marks(request->api, chat->parts.has_tools)) call->sampling.keep_special = true;
     list_tools(chat, request);
     ash_conversation_render(&chat->conversation, request, &text);
     if (request->err.status == 0) {

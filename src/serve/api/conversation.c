@@ -163,6 +163,7 @@ void ash_conversation_add(struct ash_conversation *conversation, struct ash_api_
     copy_string(copy, message, "tool_call_id", "tool_call_id");
     copy_string(copy, message, "reasoning_content", "reasoning_content");
     copy_string(copy, message, "reasoning", "reasoning_content");
+    if (request->api->tool_format == ASH_TOOLS_HARMONY) copy_string(copy, copy, "reasoning_content", "thinking");
     read_calls(message, copy, request, param);
     if (json_array_append_new(conversation->messages, copy) < 0)
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the messages");

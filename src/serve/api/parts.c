@@ -15,6 +15,11 @@ struct ash_parts {
     size_t call_count;
 };
 
+bool ash_api_reads_marks(const struct ash_api *api, bool has_tools)
+{
+    return api->tool_format == ASH_TOOLS_HARMONY || (has_tools && api->tool_format != ASH_TOOLS_NONE);
+}
+
 static int take_event(void *ctx, const struct ash_tool_event *event)
 {
     struct ash_parts *parts = ctx;
@@ -25,7 +30,7 @@ static int take_event(void *ctx, const struct ash_tool_event *event)
         return 0;
     switch (event->kind) {
     case ASH_TOOL_THOUGHT:
-        part.kind = ASH_PART_REASONING;
+        part.kind = parts->opts.has_reasoning ? ASH_PART_REASONING : ASH_PART_CONTENT;
         break;
     case ASH_TOOL_CONTENT:
         part.kind = ASH_PART_CONTENT;
@@ -49,7 +54,8 @@ int ash_parts_open(const struct ash_api *api, const struct ash_parts_opts *opts,
                    struct ash_err *err)
 {
     struct ash_parts *parts = calloc(1, sizeof(*parts));
-    struct ash_tool_parser_opts parser = {.format = opts->has_tools ? api->tool_format : ASH_TOOLS_NONE,
+    enum ash_tool_format format = ash_api_reads_marks(api, opts->has_tools) ? api->tool_format : ASH_TOOLS_NONE;
+    struct ash_tool_parser_opts parser = {.format = format,
                                           .is_thinking = opts->has_reasoning && opts->is_thinking,
                                           .tools = opts->tools,
                                           .tool_count = opts->tool_count,

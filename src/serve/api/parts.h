@@ -36,6 +36,8 @@ struct ash_parts_opts {
     uint64_t seed;    /* of the ids of tool calls */
 };
 
+/* Does the parser look for marks in an answer, most of them special tokens? Those of Harmony are in all answers. */
+bool ash_api_reads_marks(const struct ash_api *api, bool has_tools);
 /* A parser for one answer, as the api's options and the chat template say. */
 int ash_parts_open(const struct ash_api *api, const struct ash_parts_opts *opts, struct ash_parts **parts_out,
                    struct ash_err *err);

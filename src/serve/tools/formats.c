@@ -18,6 +18,7 @@ static const struct {
     [ASH_TOOLS_DEEPSEEK_V32] = {"deepseek_v32", &ash_tool_dsml_ops},
     [ASH_TOOLS_DEEPSEEK_V4] = {"deepseek_v4", &ash_tool_dsml4_ops},
     [ASH_TOOLS_GLM] = {"glm", &ash_tool_glm_ops},
+    [ASH_TOOLS_HARMONY] = {"harmony", &ash_tool_harmony_ops},
 };
 
 const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format)
@@ -42,6 +43,8 @@ static enum ash_tool_format detect_tagged(const char *template)
 {
     if (strstr(template, "｜DSML｜") != NULL)
         return strstr(template, "function_calls>") != NULL ? ASH_TOOLS_DEEPSEEK_V32 : ASH_TOOLS_DEEPSEEK_V4;
+    if (strstr(template, ASH_HARMONY_CHANNEL) != NULL && strstr(template, ASH_HARMONY_CALL) != NULL)
+        return ASH_TOOLS_HARMONY;
     if (strstr(template, ASH_HERMES_OPEN) == NULL) return ASH_TOOLS_NONE;
     if (strstr(template, "<parameter=") != NULL) return ASH_TOOLS_QWEN3_CODER;
     if (strstr(template, "<arg_key>") != NULL) return ASH_TOOLS_GLM;
@@ -59,7 +62,8 @@ enum ash_tool_format ash_tool_format_detect(const char *template)
         return strstr(template, ASH_MISTRAL_ARGS) != NULL ? ASH_TOOLS_MISTRAL_NAMED : ASH_TOOLS_MISTRAL;
     if (strstr(template, ASH_HERMES_OPEN) != NULL && strstr(template, "<function=") == NULL) return ASH_TOOLS_HERMES;
     if (strstr(template, ASH_LLAMA_TAG) != NULL ||
-        (strstr(template, "<|start_header_id|>") != NULL && strstr(template, "\"parameters\"") != NULL))
+        ((strstr(template, "<|start_header_id|>") != NULL || strstr(template, "<|header_start|>") != NULL) &&
+         strstr(template, "\"parameters\"") != NULL))
         return ASH_TOOLS_LLAMA3;
     return ASH_TOOLS_NONE;
 }
@@ -70,6 +74,8 @@ struct ash_thought_tags ash_thought_tags_detect(const char *template)
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strstr(template, known[i].open) != NULL || strstr(template, known[i].close) != NULL) return known[i];
+    if (strstr(template, ASH_HARMONY_ANALYSIS) != NULL)
+        return (struct ash_thought_tags){ASH_HARMONY_ANALYSIS, ASH_HARMONY_END};
     return (struct ash_thought_tags){NULL, NULL};
 }
 

@@ -19,7 +19,7 @@ static void start(struct ash_tool_parser *parser)
 
 static enum ash_tool_step take_tag(struct ash_tool_parser *parser, char c)
 {
-    static const char *const marks[] = {ASH_LLAMA_TAG, NULL};
+    static const char *const marks[] = {ASH_LLAMA_TAG, "<|python_start|>", NULL};
     int found;
 
     if (parser->word.size_bytes == 0 && ash_tool_is_space(c)) return ASH_TOOL_MORE;

@@ -67,6 +67,11 @@ int ash_tool_begin(struct ash_tool_parser *parser, const char *name)
                             .kind = ASH_TOOL_CALL_BEGIN, .call = parser->calls - 1, .name = name, .id = id});
 }
 
+int ash_tool_say(struct ash_tool_parser *parser, enum ash_tool_event_kind kind, const char *text, size_t size_bytes)
+{
+    return add_text(parser, kind, text, size_bytes);
+}
+
 int ash_tool_argue(struct ash_tool_parser *parser, const char *text, size_t size_bytes)
 {
     parser->has_arguments = true;
@@ -333,21 +338,28 @@ int ash_tool_parser_push(struct ash_tool_parser *parser, const char *text, size_
     return rc;
 }
 
+/* Text that was held back, perhaps for a mark, is text; also calls that never began. */
+static int finish_held(struct ash_tool_parser *parser)
+{
+    int rc = 0;
+
+    if (parser->held.size_bytes > 0)
+        rc = (parser->phase == THOUGHT ? think : show)(parser, parser->held.data, parser->held.size_bytes);
+    if (rc < 0 || parser->phase != CALLS) return rc;
+    if (parser->calls == parser->calls_before) rc = show(parser, parser->raw.data, parser->raw.size_bytes);
+    return rc == 0 && parser->ops->finish != NULL ? parser->ops->finish(parser) : rc;
+}
+
 int ash_tool_parser_finish(struct ash_tool_parser *parser)
 {
-    bool is_thought = parser->phase == THOUGHT;
     int rc = parser->rc;
 
-    if (rc == 0 && parser->held.size_bytes > 0)
-        rc = (is_thought ? think : show)(parser, parser->held.data, parser->held.size_bytes);
-    if (rc == 0 && parser->phase == CALLS && parser->calls == parser->calls_before)
-        rc = show(parser, parser->raw.data, parser->raw.size_bytes);
-    if (rc == 0 && !is_thought && parser->calls == 0 && !parser->is_in_call)
+    if (rc == 0) rc = finish_held(parser);
+    if (rc == 0 && parser->phase != THOUGHT && parser->calls == 0 && !parser->is_in_call)
         rc = add_text(parser, ASH_TOOL_CONTENT, parser->space.data, parser->space.size_bytes);
     parser->is_cut = true;
     if (rc == 0) rc = ash_tool_end(parser);
-    if (rc == 0) rc = flush(parser);
-    return rc;
+    return rc == 0 ? flush(parser) : rc;
 }
 
 size_t ash_tool_parser_thought_bytes(const struct ash_tool_parser *parser)

@@ -160,20 +160,3 @@ int ash_tool_draw_parameters(struct ash_tool_builder *builder, const json_t *sch
     ash_pda_add_empty(builder->draft, at, ash_pda_rule_end(builder->draft, rule));
     return rc;
 }
-
-uint32_t ash_tool_draw_tagged(struct ash_tool_builder *builder, const char *name, uint32_t parameters, uint32_t from)
-{
-    const struct ash_tool_tags *tags = ash_tool_tags_get(builder->opts->format);
-    uint32_t at = from;
-
-    if (tags->call_open != NULL)
-        at = ash_tool_draw_mark(builder, ash_tool_draw_text(builder, at, "\n"), tags->call_open);
-    at = ash_tool_draw_text(builder, at, name);
-    if (tags->name_close != NULL)
-        at = ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, tags->name_close), "\n");
-    else
-        at = ash_tool_draw_line(builder, at);
-    at = ash_tool_draw_mark(builder, ash_tool_draw_call(builder, at, parameters), tags->call_close);
-    if (tags->line_close == NULL) return at;
-    return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, at, "\n"), tags->close);
-}

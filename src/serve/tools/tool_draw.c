@@ -5,23 +5,22 @@
 
 #include "base/assert.h"
 
-/* The length of the special token that text begins with; 0: none. */
+#define BAR_FIRST 0xef /* of the bytes of DeepSeek's bar */
+#define BAR_LAST 0x9c
+
+/* The length of the special token that text begins with; 0: none. Those of marks stand in angles, brackets or bars. */
 static size_t special_bytes(const struct ash_tool_builder *builder, const char *text)
 {
     char piece[ASH_TOOL_MARK_BYTES];
 
+    if (*text != '<' && *text != '[' && (uint8_t)*text != BAR_FIRST) return 0;
     for (size_t size = strlen(text); size > 2; size--) {
+        if (text[size - 1] != '>' && text[size - 1] != ']' && (uint8_t)text[size - 1] != BAR_LAST) continue;
         memcpy(piece, text, size);
         piece[size] = '\0';
         if (ash_vocab_trie_has_special(builder->opts->trie, piece)) return size;
     }
     return 0;
-}
-
-/* May a special token begin with this byte? Those of marks do. */
-static bool may_begin_special(char c)
-{
-    return c == '<' || c == '[' || (uint8_t)c == 0xef;
 }
 
 /* The bytes by which automata know a mark, in buf; their count. */
@@ -31,7 +30,7 @@ static size_t mark_bytes(const struct ash_tool_builder *builder, const char *mar
 
     ash_assert(strlen(mark) < ASH_TOOL_MARK_BYTES);
     while (*mark != '\0') {
-        size_t special = may_begin_special(*mark) ? special_bytes(builder, mark) : 0;
+        size_t special = special_bytes(builder, mark);
 
         if (special > 0) buf[at++] = (char)ASH_VOCAB_SPECIAL_BYTE;
         if (special == 0) special = 1;

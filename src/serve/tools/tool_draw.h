@@ -35,7 +35,4 @@ uint32_t ash_tool_draw_line(struct ash_tool_builder *builder, uint32_t from);
 /* tagged_grammar.c: draw the parameters that a schema allows in the tags of the format, as a rule. 0, or an error of
  * schemas. */
 int ash_tool_draw_parameters(struct ash_tool_builder *builder, const json_t *schema, uint32_t rule);
-/* A call of a tool with these parameters, from after the mark that begins all calls. Returns the state after it. */
-uint32_t ash_tool_draw_tagged(struct ash_tool_builder *builder, const char *name, uint32_t parameters, uint32_t from);
-
 #endif

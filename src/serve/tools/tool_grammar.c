@@ -14,120 +14,64 @@
 #include "serve/tools/tool_draw.h"
 #include "serve/tools/tools_priv.h"
 
-/* ---- one call ---------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* A call of tool `i` in its format, from after the marks that begin calls. */
-static uint32_t one_call(struct ash_tool_builder *builder, size_t i, uint32_t at)
+/* How a format writes calls: first, then for each call `before`, its name, `middle`, its arguments and `after`, with
+ * `between` from one to the next, and last. */
+static const struct form {
+    const char *first, *before, *middle, *after, *between, *last; /* between NULL: there is one call */
+} forms[ASH_TOOL_FORMATS] = {
+    [ASH_TOOLS_HERMES] = {ASH_HERMES_OPEN, "\n{\"name\": \"", "\", \"arguments\": ", "}\n" ASH_HERMES_CLOSE,
+                          "\n" ASH_HERMES_OPEN, ""},
+    [ASH_TOOLS_LLAMA3] = {NULL, "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""},
+    [ASH_TOOLS_MISTRAL] = {ASH_MISTRAL_CALLS, "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"},
+    [ASH_TOOLS_MISTRAL_NAMED] = {ASH_MISTRAL_CALLS, "", ASH_MISTRAL_ARGS, "", ASH_MISTRAL_CALLS, ""},
+    [ASH_TOOLS_DEEPSEEK_V3] = {ASH_DEEPSEEK_CALLS_BEGIN, ASH_DEEPSEEK_CALL_BEGIN "function" ASH_DEEPSEEK_SEP,
+                               "\n```json\n", "\n```" ASH_DEEPSEEK_CALL_END, "\n", ASH_DEEPSEEK_CALLS_END},
+    [ASH_TOOLS_DEEPSEEK_V31] = {ASH_DEEPSEEK_CALLS_BEGIN, ASH_DEEPSEEK_CALL_BEGIN, ASH_DEEPSEEK_SEP,
+                                ASH_DEEPSEEK_CALL_END, "", ASH_DEEPSEEK_CALLS_END},
+    [ASH_TOOLS_QWEN3_CODER] = {ASH_HERMES_OPEN, "\n<function=", ">\n", "</function>\n" ASH_HERMES_CLOSE,
+                               "\n" ASH_HERMES_OPEN, ""},
+    [ASH_TOOLS_DEEPSEEK_V32] = {ASH_DSML_CALLS, "\n<｜DSML｜invoke name=\"", "\">\n", "</｜DSML｜invoke>", "",
+                                "\n</｜DSML｜function_calls>"},
+    [ASH_TOOLS_DEEPSEEK_V4] = {ASH_DSML4_CALLS, "\n<｜DSML｜invoke name=\"", "\">\n", "</｜DSML｜invoke>", "",
+                               "\n</｜DSML｜tool_calls>"},
+    [ASH_TOOLS_GLM] = {ASH_HERMES_OPEN, "", "\n", ASH_HERMES_CLOSE, "\n" ASH_HERMES_OPEN, ""},
+    [ASH_TOOLS_HARMONY] = {ASH_HARMONY_CHANNEL "commentary to=functions.", "", " <|constrain|>json" ASH_HARMONY_MESSAGE,
+                           "", NULL, ""},
+};
+
+/* A piece of a form. GLM's newer models write no newlines. */
+static uint32_t draw_piece(struct ash_tool_builder *builder, uint32_t at, const char *piece)
 {
-    const char *name = builder->opts->tools[i].name;
-    uint32_t rule = builder->arguments[i];
-
-    switch (builder->opts->format) {
-    case ASH_TOOLS_HERMES:
-        at = ash_tool_draw_text(builder,
-                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "\n{\"name\": \""), name),
-                                "\", \"arguments\": ");
-        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}\n"),
-                                  ASH_HERMES_CLOSE);
-    case ASH_TOOLS_LLAMA3:
-        at = ash_tool_draw_text(builder,
-                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "{\"name\": \""), name),
-                                "\", \"parameters\": ");
-        return ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}");
-    case ASH_TOOLS_MISTRAL:
-        at = ash_tool_draw_text(builder,
-                                ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, "{\"name\": \""), name),
-                                "\", \"arguments\": ");
-        return ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "}");
-    case ASH_TOOLS_MISTRAL_NAMED:
-        return ash_tool_draw_call(
-            builder, ash_tool_draw_mark(builder, ash_tool_draw_text(builder, at, name), ASH_MISTRAL_ARGS), rule);
-    case ASH_TOOLS_DEEPSEEK_V3:
-        at = ash_tool_draw_mark(
-            builder, ash_tool_draw_text(builder, ash_tool_draw_mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), "function"),
-            ASH_DEEPSEEK_SEP);
-        at = ash_tool_draw_text(builder, ash_tool_draw_text(builder, at, name), "\n```json\n");
-        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, ash_tool_draw_call(builder, at, rule), "\n```"),
-                                  ASH_DEEPSEEK_CALL_END);
-    case ASH_TOOLS_DEEPSEEK_V31:
-        at = ash_tool_draw_mark(
-            builder, ash_tool_draw_text(builder, ash_tool_draw_mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), name),
-            ASH_DEEPSEEK_SEP);
-        return ash_tool_draw_mark(builder, ash_tool_draw_call(builder, at, rule), ASH_DEEPSEEK_CALL_END);
-    default:
-        return ash_tool_draw_tagged(builder, name, rule, at);
-    }
+    if (builder->opts->format == ASH_TOOLS_GLM && piece[0] == '\n')
+        return ash_tool_draw_mark(builder, ash_tool_draw_line(builder, at), piece + 1);
+    return ash_tool_draw_mark(builder, at, piece);
 }
 
 /* A call of any of the tools, as a rule. */
 static uint32_t any_call(struct ash_tool_builder *builder)
 {
+    const struct form *form = &forms[builder->opts->format];
     uint32_t rule = ash_pda_add_rule(builder->draft);
 
-    for (size_t i = 0; i < builder->opts->count; i++)
-        ash_pda_add_empty(builder->draft, one_call(builder, i, ash_pda_rule_start(builder->draft, rule)),
-                          ash_pda_rule_end(builder->draft, rule));
+    for (size_t i = 0; i < builder->opts->count; i++) {
+        uint32_t at = draw_piece(builder, ash_pda_rule_start(builder->draft, rule), form->before);
+
+        at = draw_piece(builder, ash_tool_draw_text(builder, at, builder->opts->tools[i].name), form->middle);
+        at = draw_piece(builder, ash_tool_draw_call(builder, at, builder->arguments[i]), form->after);
+        ash_pda_add_empty(builder->draft, at, ash_pda_rule_end(builder->draft, rule));
+    }
     return rule;
-}
-
-static const char *first_mark(enum ash_tool_format format)
-{
-    switch (format) {
-    case ASH_TOOLS_HERMES:
-        return ASH_HERMES_OPEN;
-    case ASH_TOOLS_MISTRAL:
-    case ASH_TOOLS_MISTRAL_NAMED:
-        return ASH_MISTRAL_CALLS;
-    case ASH_TOOLS_DEEPSEEK_V3:
-    case ASH_TOOLS_DEEPSEEK_V31:
-        return ASH_DEEPSEEK_CALLS_BEGIN;
-    case ASH_TOOLS_LLAMA3:
-        return NULL;
-    default:
-        return ash_tool_tags_get(format)->open;
-    }
-}
-
-/* ---- several calls ----------------------------------------------------------------------------------------------- */
-
-/* What stands between two calls, from `from` to `to`. */
-static void between(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
-{
-    switch (builder->opts->format) {
-    case ASH_TOOLS_GLM:
-        ash_pda_add_empty(builder->draft,
-                          ash_tool_draw_mark(builder, ash_tool_draw_line(builder, from), ASH_HERMES_OPEN), to);
-        break;
-    case ASH_TOOLS_HERMES:
-    case ASH_TOOLS_QWEN3_CODER:
-        ash_pda_add_empty(builder->draft,
-                          ash_tool_draw_mark(builder, ash_tool_draw_text(builder, from, "\n"), ASH_HERMES_OPEN), to);
-        break;
-    case ASH_TOOLS_LLAMA3:
-        ash_pda_add_text(builder->draft, from, to, "; ", 2);
-        break;
-    case ASH_TOOLS_MISTRAL:
-        ash_pda_add_text(builder->draft, from, to, ", ", 2);
-        break;
-    case ASH_TOOLS_MISTRAL_NAMED:
-        ash_pda_add_empty(builder->draft, ash_tool_draw_mark(builder, from, ASH_MISTRAL_CALLS), to);
-        break;
-    case ASH_TOOLS_DEEPSEEK_V3:
-        ash_pda_add_text(builder->draft, from, to, "\n", 1);
-        break;
-    default:
-        ash_pda_add_empty(builder->draft, from, to);
-        break;
-    }
 }
 
 /* All calls after the first mark, up to where text could continue. */
 static uint32_t all_calls(struct ash_tool_builder *builder, uint32_t at)
 {
-    enum ash_tool_format format = builder->opts->format;
+    const struct form *form = &forms[builder->opts->format];
     uint32_t rule = any_call(builder), start, end;
 
-    if (format == ASH_TOOLS_MISTRAL) {
+    if (builder->opts->format == ASH_TOOLS_MISTRAL) {
         start = ash_tool_draw_text(builder, at, "[");
         ash_pda_add_text(builder->draft, at, start, " [", 2);
         at = start;
@@ -135,13 +79,17 @@ static uint32_t all_calls(struct ash_tool_builder *builder, uint32_t at)
     start = ash_pda_add_state(builder->draft);
     ash_pda_add_empty(builder->draft, at, start);
     end = ash_tool_draw_call(builder, start, rule);
-    if (builder->opts->is_parallel) between(builder, end, start);
-    if (format == ASH_TOOLS_MISTRAL) return ash_tool_draw_text(builder, end, "]");
-    if (format == ASH_TOOLS_DEEPSEEK_V3 || format == ASH_TOOLS_DEEPSEEK_V31)
-        return ash_tool_draw_mark(builder, end, ASH_DEEPSEEK_CALLS_END);
-    if (format == ASH_TOOLS_DEEPSEEK_V32 || format == ASH_TOOLS_DEEPSEEK_V4)
-        return ash_tool_draw_mark(builder, ash_tool_draw_text(builder, end, "\n"), ash_tool_tags_get(format)->close);
-    return end;
+    if (builder->opts->is_parallel && form->between != NULL)
+        ash_pda_add_empty(builder->draft, draw_piece(builder, end, form->between), start);
+    return draw_piece(builder, end, form->last);
+}
+
+/* What follows thoughts: space, or the next message. */
+static uint32_t after_thoughts(struct ash_tool_builder *builder, uint32_t from)
+{
+    if (builder->opts->format == ASH_TOOLS_HARMONY)
+        return ash_tool_draw_mark(builder, from, ASH_HARMONY_START "assistant");
+    return ash_tool_draw_space(builder, from);
 }
 
 /* Thoughts come first, where the model has them. Returns the state after them. */
@@ -151,15 +99,11 @@ static uint32_t thoughts(struct ash_tool_builder *builder, uint32_t from)
     uint32_t inside, after;
 
     if (tags->open == NULL) return from;
-    if (builder->opts->is_thinking)
-        return ash_tool_draw_space(builder, ash_tool_draw_until(builder, ash_tool_draw_text(builder, from, ""),
-                                                                tags->close, ASH_PDA_UNBOUNDED));
-    after = ash_pda_add_state(builder->draft);
-    inside = ash_tool_draw_mark(builder, from, tags->open);
-    ash_pda_add_empty(
-        builder->draft,
-        ash_tool_draw_space(builder, ash_tool_draw_until(builder, inside, tags->close, ASH_PDA_UNBOUNDED)), after);
-    ash_pda_add_empty(builder->draft, from, after);
+    inside = builder->opts->is_thinking ? ash_tool_draw_text(builder, from, "")
+                                        : ash_tool_draw_mark(builder, from, tags->open);
+    inside = ash_tool_draw_until(builder, inside, tags->close, ASH_PDA_UNBOUNDED);
+    after = after_thoughts(builder, inside);
+    if (!builder->opts->is_thinking) ash_pda_add_empty(builder->draft, from, after);
     return after;
 }
 
@@ -167,7 +111,7 @@ static uint32_t thoughts(struct ash_tool_builder *builder, uint32_t from)
 
 static void draw_required(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
-    const char *first = first_mark(builder->opts->format);
+    const char *first = forms[builder->opts->format].first;
     uint32_t at = thoughts(builder, from);
 
     if (first != NULL) at = ash_tool_draw_mark(builder, at, first);
@@ -239,7 +183,7 @@ static int draw_auto_llama(struct ash_tool_builder *builder, uint32_t from, uint
 
 static int draw_auto(struct ash_tool_builder *builder, uint32_t from, uint32_t to)
 {
-    const char *first = first_mark(builder->opts->format);
+    const char *first = forms[builder->opts->format].first;
     uint32_t before = ash_pda_add_state(builder->draft), calls;
 
     if (builder->opts->tags.open != NULL) from = thoughts(builder, from);

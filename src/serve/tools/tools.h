@@ -23,6 +23,7 @@ enum ash_tool_format {
     ASH_TOOLS_DEEPSEEK_V32,  /* <DSML|function_calls><DSML|invoke name="..."><DSML|parameter name="..." string=...> */
     ASH_TOOLS_DEEPSEEK_V4,   /* the same in <DSML|tool_calls> */
     ASH_TOOLS_GLM,           /* <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value>...: GLM 4.5 on */
+    ASH_TOOLS_HARMONY,       /* <|channel|>commentary to=functions.name <|constrain|>json<|message|>...: gpt-oss */
     ASH_TOOL_FORMATS
 };
 

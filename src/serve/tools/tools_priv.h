@@ -14,6 +14,12 @@
 #define ASH_MISTRAL_ARGS "[ARGS]"
 #define ASH_MISTRAL_CALL_ID "[CALL_ID]"
 #define ASH_LLAMA_TAG "<|python_tag|>"
+#define ASH_HARMONY_START "<|start|>"
+#define ASH_HARMONY_CHANNEL "<|channel|>"
+#define ASH_HARMONY_MESSAGE "<|message|>"
+#define ASH_HARMONY_ANALYSIS ASH_HARMONY_CHANNEL "analysis" ASH_HARMONY_MESSAGE
+#define ASH_HARMONY_END "<|end|>"
+#define ASH_HARMONY_CALL "<|call|>"
 #define ASH_HERMES_OPEN "<tool_call>"
 #define ASH_DSML_CALLS "<｜DSML｜function_calls>"
 #define ASH_DSML4_CALLS "<｜DSML｜tool_calls>"
@@ -67,11 +73,14 @@ struct ash_tool_format_ops {
     void (*start)(struct ash_tool_parser *parser);
     /* A byte of calls. ASH_TOOL_DONE and ASH_TOOL_AGAIN: text follows. */
     enum ash_tool_step (*take)(struct ash_tool_parser *parser, char c);
+    /* The answer is over inside of calls; 0 or a negative errno. NULL: nothing to do. */
+    int (*finish)(struct ash_tool_parser *parser);
     size_t id_bytes; /* of call ids: 0: "call_" and 24 digits */
 };
 /* One in each format's file, by enum ash_tool_format. */
 extern const struct ash_tool_format_ops ash_tool_hermes_ops, ash_tool_llama3_ops, ash_tool_mistral_ops,
-    ash_tool_deepseek_ops, ash_tool_qwen_ops, ash_tool_dsml_ops, ash_tool_dsml4_ops, ash_tool_glm_ops;
+    ash_tool_deepseek_ops, ash_tool_qwen_ops, ash_tool_dsml_ops, ash_tool_dsml4_ops, ash_tool_glm_ops,
+    ash_tool_harmony_ops;
 /* The ops of a format; NULL for ASH_TOOLS_NONE. */
 const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format);
 
@@ -96,12 +105,15 @@ struct ash_tool_parser {
     struct ash_tool_value value;
     struct ash_tool_object object;
     struct ash_tool_param param;
+    int message_kind; /* enum ash_tool_event_kind */
 };
 
 /* One byte of calls. 0 or a negative errno. */
 int ash_tool_take_call(struct ash_tool_parser *parser, char c);
 /* Begin the next call. 0 or a negative errno, which is parser->rc too. */
 int ash_tool_begin(struct ash_tool_parser *parser, const char *name);
+/* More text of thoughts or content, in formats that mark both themselves. */
+int ash_tool_say(struct ash_tool_parser *parser, enum ash_tool_event_kind kind, const char *text, size_t size_bytes);
 /* More arguments of the call. */
 int ash_tool_argue(struct ash_tool_parser *parser, const char *text, size_t size_bytes);
 /* The end of the call, whose arguments are {} if none came; a no-op when none has begun. */

@@ -51,7 +51,7 @@ static inline void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed,
         vocabulary_add(vocabulary, text, strlen(text), false);
     }
     vocabulary_add(vocabulary, "<|tool|>", 8, true);
-    vocabulary_add(vocabulary, "<|end|>", 7, true);
+    vocabulary_add(vocabulary, "<|eos|>", 7, true);
     vocabulary->eos = (int32_t)vocabulary->count - 1;
     ash_assert(ash_vocab_trie_from_tokens(vocabulary->tokens, vocabulary->count, &vocabulary->eos, 1, &vocabulary->trie,
                                           &err) == 0);

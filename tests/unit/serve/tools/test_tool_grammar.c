@@ -152,6 +152,13 @@ static void required_calls_in_tags(void **state)
         "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>look_up\n</tool_call>",
         "<tool_call>add<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", NULL, "<tool_call>add\n</tool_call>",
         "<tool_call>other\n</tool_call>");
+    CHECK(OPTS(.format = ASH_TOOLS_HARMONY, .choice = ASH_TOOL_REQUIRED, .is_parallel = true,
+               .tags = {"<|channel|>analysis<|message|>", "<|end|>"}),
+          "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{\"a\": 1}",
+          "<|channel|>analysis<|message|>so <|en<|end|><|start|>assistant<|channel|>commentary to=functions.look_up "
+          "<|constrain|>json<|message|>{}",
+          NULL, "<|channel|>final<|message|>no",
+          "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{}");
 }
 
 static void free_text_until_a_call(void **state)
@@ -181,6 +188,10 @@ static void free_text_until_a_call(void **state)
           "[TOOL_CALLS]");
     CHECK(OPTS(.format = ASH_TOOLS_DEEPSEEK_V31, .tags = {"<think>", "</think>"}),
           "<think>" BEGIN "</think>ok" BEGIN ONE "look_up" SEP "{}" ONE_END END, NULL, "ok" BEGIN);
+    CHECK(OPTS(.format = ASH_TOOLS_HARMONY), "<|channel|>final<|message|>Hi",
+          "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{\"a\": 1}", NULL,
+          "<|channel|>commentary to=functions.add",
+          "<|channel|>commentary to=functions.none <|constrain|>json<|message|>{}");
 }
 
 /* ---- walks ------------------------------------------------------------------------------------------------------- */

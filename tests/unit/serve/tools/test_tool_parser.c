@@ -231,6 +231,33 @@ static void calls_in_tags(void **state)
     check(ASH_TOOLS_GLM, "<tool_call>{\"name\": 1}</tool_call>", "C[<tool_call>{\"name\": 1}</tool_call>]");
 }
 
+static void harmony_messages(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_HARMONY,
+          "<|channel|>analysis<|message|>Weather < 5?<|end|><|start|>assistant<|channel|>commentary "
+          "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Bern\"}<|call|>",
+          "T[Weather < 5?]B[get_weather]A[{\"city\": \"Bern\"}]E");
+    check(ASH_TOOLS_HARMONY,
+          "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>Hi <|you",
+          "T[So.]C[Hi <|you]");
+    check(ASH_TOOLS_HARMONY, " to=functions.add<|channel|>commentary json<|message|>{}<|call|>", "B[add]A[{}]E");
+    check(ASH_TOOLS_HARMONY,
+          "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.add<|channel|>commentary "
+          "json<|message|>{\"a\": 1}",
+          "C[I look.]B[add]A[{\"a\": 1}]E");
+    check(ASH_TOOLS_HARMONY, "Plain <b>text</b>", "C[Plain <b>text</b>]");
+    check(ASH_TOOLS_HARMONY, "<b>text</b>", "C[<b>text</b>]");
+    check(ASH_TOOLS_HARMONY, "<|channel|>final", "");
+    check_opts(
+        (struct ash_tool_parser_opts){.format = ASH_TOOLS_HARMONY,
+                                      .tags = {"<|channel|>analysis<|message|>", "<|end|>"}},
+        "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>analysis<|message|>More.<|end|><|start|>"
+        "assistant<|channel|>final<|message|>Hi",
+        "T[So.More.]C[Hi]");
+    check(ASH_TOOLS_HARMONY, "<|channel|>final<|message|>a<|return|>rest", "C[a]");
+}
+
 static void thoughts(void **state)
 {
     struct ash_tool_parser_opts opts = {.format = ASH_TOOLS_HERMES, .tags = think}, open = opts, plain = opts;
@@ -262,12 +289,14 @@ static void templates_say_the_format(void **state)
         {BEGIN ONE "' + tool['type'] + '" SEP "\\n```json", ASH_TOOLS_DEEPSEEK_V3, false},
         {BEGIN ONE "' + name + '" SEP "</think>", ASH_TOOLS_DEEPSEEK_V31, true},
         {"<|start_header_id|> {\"name\": function name, \"parameters\": dictionary", ASH_TOOLS_LLAMA3, false},
+        {"<|header_start|>assistant<|header_end|>\n\n{\"name\": \"x\", \"parameters\": ", ASH_TOOLS_LLAMA3, false},
         {"<|im_start|>", ASH_TOOLS_NONE, false},
         {"<tool_call>\n<function=", ASH_TOOLS_NONE, false},
         {"<tool_call>\n<function=x>\n<parameter=y>", ASH_TOOLS_QWEN3_CODER, false},
         {"set dsml = '｜DSML｜' ... dsml + 'function_calls>'", ASH_TOOLS_DEEPSEEK_V32, false},
         {"set dsml = '｜DSML｜' ... dsml + 'tool_calls>' <think>", ASH_TOOLS_DEEPSEEK_V4, true},
         {"<tool_call>{name}\n<arg_key>{key}</arg_key>", ASH_TOOLS_GLM, false},
+        {"<|start|>assistant to=' ~ name ~ '<|channel|>commentary json<|message|>{}<|call|>", ASH_TOOLS_HARMONY, false},
     };
 
     (void)state;
@@ -325,6 +354,7 @@ int main(void)
         cmocka_unit_test(mistral_calls),
         cmocka_unit_test(deepseek_calls),
         cmocka_unit_test(calls_in_tags),
+        cmocka_unit_test(harmony_messages),
         cmocka_unit_test(thoughts),
         cmocka_unit_test(templates_say_the_format),
         cmocka_unit_test(ids_differ_and_come_back),
