@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -28,8 +27,6 @@
 
 static const struct ash_opt serve_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
-    {"host", ASH_OPT_STRING, FIELD(host), "127.0.0.1", "address to listen on; 0.0.0.0: all", 0, 0, NULL},
-    {"port", ASH_OPT_INT, FIELD(port), "8000", "port to listen on; 0: any that is free", 0, 65535, NULL},
     {"served_model_name", ASH_OPT_LIST, FIELD(served_model_name), NULL,
      "names that requests may use; default: the last part of --model", 0, 0, NULL},
     {"lora_modules", ASH_OPT_LIST, FIELD(lora_modules), NULL,
@@ -66,46 +63,17 @@ static const struct ash_opt serve_opts[] = {
      INT32_MAX, NULL},
     {"think_max", ASH_OPT_INT, FIELD(think_max), "0",
      "tokens of thoughts at most, in chats that do not say (think_max); 0: no limit", 0, INT32_MAX, NULL},
-    {"api_key", ASH_OPT_LIST, FIELD(api_key), NULL,
-     "clients must send one of these keys (better: ASHLAR_API_KEY in the environment)", 0, 0, NULL},
-    {"api_key_file", ASH_OPT_STRING, FIELD(api_key_file), NULL,
-     "a key per line, with name=, rpm= and tpm= after it; read again on SIGHUP", 0, 0, NULL},
-    {"admin_key", ASH_OPT_STRING, FIELD(admin_key), NULL, "opens routes that change the server", 0, 0, NULL},
-    {"requests_per_minute", ASH_OPT_DOUBLE, FIELD(requests_per_minute), "0", "limit of each key; 0: none", 0, INFINITY,
-     NULL},
-    {"tokens_per_minute", ASH_OPT_DOUBLE, FIELD(tokens_per_minute), "0", "limit of each key; 0: none", 0, INFINITY,
-     NULL},
-    {"cors_origins", ASH_OPT_LIST, FIELD(cors_origins), NULL,
-     "pages of these origins may call; *: all; default: those of this machine", 0, 0, NULL},
-    {"allowed_hosts", ASH_OPT_LIST, FIELD(allowed_hosts), NULL, ASH_CMD_HOSTS_HELP, 0, 0, NULL},
     {"pages", ASH_OPT_STRING, FIELD(pages), ASH_METRICS_PAGE_DIR,
      "folder for metrics, requests and passes of this server in mapped files, for `ashlar agent`, `dash` and `trace`; "
      "empty: none",
      0, 0, NULL},
-    {"ssl_certfile", ASH_OPT_STRING, FIELD(ssl_certfile), NULL, "PEM certificate chain: serve HTTPS", 0, 0, NULL},
-    {"ssl_keyfile", ASH_OPT_STRING, FIELD(ssl_keyfile), NULL, "its PEM key", 0, 0, NULL},
     {"strict", ASH_OPT_BOOL, FIELD(strict), NULL, "refuse requests with unknown fields instead of naming them", 0, 0,
      NULL},
-    {"access_log", ASH_OPT_BOOL, FIELD(access_log), "true", "a line per request on standard error", 0, 0, NULL},
-    {"max_connections", ASH_OPT_INT, FIELD(max_connections), "1024",
-     "if all are taken, the longest idle one is closed for a new one; if all have requests, it gets 503", 1, 100000,
-     NULL},
-    {"max_connections_per_client", ASH_OPT_INT, FIELD(max_connections_per_client), "0",
-     "the same for one address; 0: three quarters of --max-connections, of this machine all", 0, 100000, NULL},
     {"max_queued_requests", ASH_OPT_INT, FIELD(max_queued_requests), "1024",
      "requests that wait for the engine; more get 429; 0: no limit", 0, INFINITY, NULL},
-    {"max_body_bytes", ASH_OPT_INT, FIELD(max_body_bytes), "64mi", "of one request; more get 413", 1, 1LL << 40, NULL},
     {"max_choices", ASH_OPT_INT, FIELD(max_choices), "128", "prompts times n of one request", 1, 65536, NULL},
-    {"threads_http", ASH_OPT_INT, FIELD(threads_http), "2", "threads that read requests and tokenise", 1, 256, NULL},
-    {"header_seconds", ASH_OPT_DOUBLE, FIELD(header_seconds), "20", "a request's header must come within", 0.1, 86400,
-     NULL},
-    {"body_seconds", ASH_OPT_DOUBLE, FIELD(body_seconds), "60", "its body must come within", 0.1, 86400, NULL},
-    {"stall_seconds", ASH_OPT_DOUBLE, FIELD(stall_seconds), "60", "a client that takes no byte for so long is dropped",
-     0.1, 86400, NULL},
     {"health_seconds", ASH_OPT_DOUBLE, FIELD(health_seconds), "30", "/health is 503 after so long without a step", 0.1,
      86400, NULL},
-    {"shutdown_timeout", ASH_OPT_DOUBLE, FIELD(shutdown_timeout), "30",
-     "on SIGTERM, answers that are being written may take so long", 0, 86400, NULL},
 };
 
 static const struct ash_opt_table serve_table = {
@@ -125,7 +93,6 @@ static const struct ash_cmd_usage usage = {
 /* The server while it runs. */
 struct server {
     const struct ash_serve_flags *flags;
-    struct ash_keys_opts keys_opts;
     struct ash_keys *keys;
     struct ash_api *api;
     struct ash_http *http;
@@ -152,8 +119,8 @@ static void *load(void *arg)
     if (rc < 0) return NULL;
     ash_serve_model_warn(server->flags, &server->model);
     ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
-            (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->ssl_certfile != NULL ? "s" : "",
-            server->flags->host, ash_http_port(server->http), server->model.api.context_tokens);
+            (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->http.ssl_certfile != NULL ? "s" : "",
+            server->flags->http.host, ash_http_port(server->http), server->model.api.context_tokens);
     if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) == 0)
         ash_api_set_fingerprint(server->api, hash);
     else
@@ -198,26 +165,9 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
 
 static int open_http(struct server *server, struct ash_err *err)
 {
-    const struct ash_serve_flags *flags = server->flags;
-    struct ash_http_opts opts = ash_http_defaults();
+    struct ash_http_opts opts = ash_http_flags_opts(&server->flags->http);
 
-    opts.host = flags->host;
-    opts.port = (int)flags->port;
-    opts.connections_max = (size_t)flags->max_connections;
-    opts.client_connections_max = (size_t)flags->max_connections_per_client;
-    opts.body_bytes_max = (size_t)flags->max_body_bytes;
-    opts.workers = (size_t)flags->threads_http;
     opts.slow_workers = (opts.workers + 1) / 2;
-    opts.header_seconds = flags->header_seconds;
-    opts.body_seconds = flags->body_seconds;
-    opts.stall_seconds = flags->stall_seconds;
-    opts.cert_file = flags->ssl_certfile;
-    opts.key_file = flags->ssl_keyfile;
-    opts.origins = flags->cors_origins.items;
-    opts.origin_count = flags->cors_origins.count;
-    opts.names = flags->allowed_hosts.items;
-    opts.name_count = flags->allowed_hosts.count;
-    opts.logs_access = flags->access_log;
     opts.keys = server->keys;
     opts.routes = ash_api_routes(&opts.route_count);
     opts.refuse = ash_api_refuse;
@@ -225,36 +175,19 @@ static int open_http(struct server *server, struct ash_err *err)
     return ash_http_open(&opts, &server->http, err);
 }
 
-/* Warn if other machines can reach it, and no key is needed. */
-static void warn_if_open(const struct server *server)
-{
-    const char *host = server->flags->host;
-
-    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
-    if (ash_keys_are_needed(server->keys)) return;
-    ash_log(ASH_LOG_WARN, "all who reach %s can use this server: --api-key-file asks for keys", host);
-}
-
 static int open_server(struct server *server, const char *const *name, struct ash_err *err)
 {
     const struct ash_serve_flags *flags = server->flags;
     int rc;
 
-    server->keys_opts = (struct ash_keys_opts){.keys = flags->api_key.items,
-                                               .key_count = flags->api_key.count,
-                                               .file = flags->api_key_file,
-                                               .admin_key = flags->admin_key,
-                                               .requests_per_minute = flags->requests_per_minute,
-                                               .tokens_per_minute = flags->tokens_per_minute};
-    rc = ash_keys_open(&server->keys_opts, &server->keys, err);
+    rc = ash_http_flags_open_keys(&flags->http, &server->keys, err);
     if (rc < 0) return rc;
     rc = open_api(server, name, err);
     if (rc < 0) return rc;
     rc = open_http(server, err);
     if (rc < 0) return rc;
     /* Before the loader starts: a small model is ready at once, and the port must come first in the log. */
-    ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server->http));
-    warn_if_open(server);
+    ash_http_flags_report(&flags->http, server->http, server->keys);
     rc = ash_thread_start(&server->loader, load, server);
     if (rc < 0) return ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
     server->has_loader = true;
@@ -268,8 +201,8 @@ static void publish(struct server *server, const char *name)
     struct ash_str labels = {0};
     char place[256];
 
-    if (flags->port != 0)
-        snprintf(place, sizeof(place), "%s:%d", name, (int)flags->port);
+    if (flags->http.port != 0)
+        snprintf(place, sizeof(place), "%s:%d", name, (int)flags->http.port);
     else
         snprintf(place, sizeof(place), "%s:pid-%ld", name, (long)getpid());
     if (ash_metric_add_label(&labels, "server", place) == 0)
@@ -277,28 +210,7 @@ static void publish(struct server *server, const char *name)
     ash_str_fini(&labels);
 }
 
-/* Every stream has a descriptor. */
-static void raise_limit(int64_t connections)
-{
-    struct rlimit limit;
-    rlim_t wanted = (rlim_t)connections + 512;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /* ---- running ----------------------------------------------------------------------------------------------------- */
-
-static void reload_keys(struct server *server)
-{
-    struct ash_err err = {0};
-
-    if (ash_keys_reload(server->keys, &err) < 0)
-        ash_log(ASH_LOG_ERROR, "API keys stay as they were: %s", err.text);
-    else
-        ash_log(ASH_LOG_INFO, "API keys were read again");
-}
 
 /* Without one of its ranks the server ends; streams get the error of their step first. */
 static void check_ranks(struct server *server)
@@ -321,7 +233,7 @@ static int wait_for_end(struct server *server, const sigset_t *signals)
         int number = sigtimedwait(signals, NULL, &poll);
 
         if (number == SIGHUP)
-            reload_keys(server);
+            ash_http_flags_reload_keys(server->keys);
         else if (number > 0)
             return number;
         if (atomic_load(&server->load_state) == 1) check_ranks(server);
@@ -334,11 +246,11 @@ static int wait_for_end(struct server *server, const sigset_t *signals)
 static void finish(struct server *server, const sigset_t *signals)
 {
     const struct timespec none = {0};
-    uint64_t end_ns = ash_clock_ns() + (uint64_t)(server->flags->shutdown_timeout * 1e9);
+    uint64_t end_ns = ash_clock_ns() + (uint64_t)(server->flags->http.shutdown_timeout * 1e9);
     bool is_idle = false;
 
     ash_log(ASH_LOG_INFO, "shutting down: open requests: %zu; they have %g s at most",
-            ash_http_get_stats(server->http).exchanges, server->flags->shutdown_timeout);
+            ash_http_get_stats(server->http).exchanges, server->flags->http.shutdown_timeout);
     ash_api_drain(server->api);
     while (!is_idle && ash_clock_ns() < end_ns) {
         int number = sigtimedwait(signals, NULL, &none);
@@ -380,7 +292,7 @@ static int serve(const struct ash_serve_flags *flags)
      * that ever met there. A step allocates nothing, so one heap is no bottleneck. */
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
-    raise_limit(flags->max_connections);
+    ash_http_flags_raise_limit(&flags->http);
     if (name != NULL) publish(&server, flags->served_model_name.count > 0 ? flags->served_model_name.items[0] : name);
     recorder = server.model.recorder;
     rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)
@@ -402,8 +314,10 @@ static int serve(const struct ash_serve_flags *flags)
 int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *err)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {
-        {&serve_table, &flags}, {&ash_serve_ranks_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opt_binding bindings[] = {{&serve_table, &flags},
+                                         {&ash_serve_ranks_table, &flags},
+                                         {&ash_http_flags_table, &flags.http},
+                                         {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
 
@@ -421,8 +335,10 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
 static int run(int argc, char **argv)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {
-        {&serve_table, &flags}, {&ash_serve_ranks_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opt_binding bindings[] = {{&serve_table, &flags},
+                                         {&ash_serve_ranks_table, &flags},
+                                         {&ash_http_flags_table, &flags.http},
+                                         {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t positional_count = 0;

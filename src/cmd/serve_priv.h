@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "cmd/engine_flags.h"
+#include "cmd/http_flags.h"
 #include "collective/member/launch_env.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
@@ -12,18 +13,16 @@
 
 /* The flags. */
 struct ash_serve_flags {
-    const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
-        *reasoning_parser, *pages;
-    struct ash_opt_list served_model_name, lora_modules, verifier, api_key, cors_origins, allowed_hosts;
-    int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
-        think_min, think_max, max_connections, max_connections_per_client, max_queued_requests, max_body_bytes,
-        max_choices, threads_http;
+    const char *model, *chat_template, *tool_call_parser, *reasoning_parser, *pages;
+    struct ash_opt_list served_model_name, lora_modules, verifier;
+    int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens, think_min,
+        think_max, max_queued_requests, max_choices;
     int64_t tp;
     struct ash_launch_env env; /* with --tp: which rank this is */
     int kv_dtype;
-    bool enable_prefix_caching, strict, access_log;
-    double step_ms, requests_per_minute, tokens_per_minute, header_seconds, body_seconds, stall_seconds,
-        shutdown_timeout, health_seconds;
+    bool enable_prefix_caching, strict;
+    double step_ms, health_seconds;
+    struct ash_http_flags http;
     struct ash_engine_flags computing;
 };
 

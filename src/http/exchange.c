@@ -124,7 +124,7 @@ void ash_http_defer(struct ash_http_exchange *exchange)
     post_handler(exchange, &exchange->http->slow_workers);
 }
 
-/* Hand the request to a worker, with the connection suspended. */
+/* Hand the request to a worker, or run its handler here, with the connection suspended. */
 static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
 {
     bool is_gone;
@@ -136,7 +136,12 @@ static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
     if (!is_gone) ash_http_suspend(exchange);
     pthread_mutex_unlock(&exchange->lock);
     if (is_gone) return MHD_NO;
-    post_handler(exchange, &exchange->http->workers);
+    if (!exchange->route->is_inline) {
+        post_handler(exchange, &exchange->http->workers);
+        return MHD_YES;
+    }
+    ash_http_exchange_get(exchange);
+    run_handler(exchange);
     return MHD_YES;
 }
 
@@ -357,15 +362,51 @@ void ash_http_drop_body(struct ash_http_exchange *exchange)
     ash_str_fini(&exchange->body);
 }
 
-const char *ash_http_query(struct ash_http_exchange *exchange, const char *name)
+static const char *look_up(struct ash_http_exchange *exchange, enum MHD_ValueKind kind, const char *name)
 {
     const char *value = NULL;
 
     pthread_mutex_lock(&exchange->lock);
-    if (exchange->connection != NULL)
-        value = MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
+    if (exchange->connection != NULL) value = MHD_lookup_connection_value(exchange->connection, kind, name);
     pthread_mutex_unlock(&exchange->lock);
     return value;
+}
+
+const char *ash_http_query(struct ash_http_exchange *exchange, const char *name)
+{
+    return look_up(exchange, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *ash_http_request_header(struct ash_http_exchange *exchange, const char *name)
+{
+    return look_up(exchange, MHD_HEADER_KIND, name);
+}
+
+struct header_visit {
+    int (*see)(void *ctx, const char *name, const char *value);
+    void *ctx;
+    int rc;
+};
+
+static enum MHD_Result visit_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct header_visit *visit = ctx;
+
+    (void)kind;
+    visit->rc = visit->see(visit->ctx, name, value != NULL ? value : "");
+    return visit->rc < 0 ? MHD_NO : MHD_YES;
+}
+
+int ash_http_each_header(struct ash_http_exchange *exchange, int (*see)(void *ctx, const char *name, const char *value),
+                         void *ctx)
+{
+    struct header_visit visit = {.see = see, .ctx = ctx};
+
+    pthread_mutex_lock(&exchange->lock);
+    if (exchange->connection != NULL)
+        MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, visit_header, &visit);
+    pthread_mutex_unlock(&exchange->lock);
+    return visit.rc;
 }
 
 const char *ash_http_id(const struct ash_http_exchange *exchange)

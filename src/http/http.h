@@ -27,6 +27,7 @@ struct ash_http_route {
     bool is_open;        /* needs no key */
     bool is_quick;       /* handled on the reading thread, also if all workers are busy and while the server drains; if
                           * open too, also beyond the limit of connections */
+    bool is_inline;      /* handled on the reading thread too, but as other requests are: it may be answered later */
     bool needs_admin;    /* the admin key alone opens it */
     bool takes_requests; /* counts against the request limits of its key */
 };
@@ -94,6 +95,12 @@ const char *ash_http_body(const struct ash_http_exchange *exchange, size_t *size
 void ash_http_drop_body(struct ash_http_exchange *exchange);
 /* The value of a query parameter, or NULL. On the handler's call only, before it has responded. */
 const char *ash_http_query(struct ash_http_exchange *exchange, const char *name);
+/* The value of the request's header, or NULL. On the handler's call only, before it has responded. */
+const char *ash_http_request_header(struct ash_http_exchange *exchange, const char *name);
+/* Call see for every header of the request, in order, as often as it was sent. On the handler's call only, before it
+ * has responded. Returns 0, or the first negative value of see. */
+int ash_http_each_header(struct ash_http_exchange *exchange, int (*see)(void *ctx, const char *name, const char *value),
+                         void *ctx);
 /* The client's x-request-id, or one of ours. */
 const char *ash_http_id(const struct ash_http_exchange *exchange);
 /* The key that it came with; NULL where the server has none. */

@@ -33,7 +33,7 @@ struct ash_key {
 };
 
 struct ash_keys {
-    const struct ash_keys_opts *opts;
+    struct ash_keys_opts opts;
     pthread_mutex_t lock;
     struct ash_key *first;
     struct ash_key anonymous;
@@ -140,7 +140,7 @@ bool ash_keys_are_needed(struct ash_keys *keys)
     pthread_mutex_lock(&keys->lock);
     for (const struct ash_key *key = keys->first; key != NULL; key = key->next)
         is_needed = is_needed || (key->is_active && !key->is_admin);
-    is_needed = is_needed || keys->opts->file != NULL; /* an empty file admits no client */
+    is_needed = is_needed || keys->opts.file != NULL; /* an empty file admits no client */
     pthread_mutex_unlock(&keys->lock);
     return is_needed;
 }
@@ -233,7 +233,7 @@ static int read_setting(const char *word, struct entry *entry)
 /* line is changed. */
 static int add_line(struct ash_keys *keys, char *line, size_t number, struct ash_err *err)
 {
-    struct entry entry = {.rpm = keys->opts->requests_per_minute, .tpm = keys->opts->tokens_per_minute};
+    struct entry entry = {.rpm = keys->opts.requests_per_minute, .tpm = keys->opts.tokens_per_minute};
     struct ash_key *key = NULL;
     char *rest = NULL;
     int rc;
@@ -245,7 +245,7 @@ static int add_line(struct ash_keys *keys, char *line, size_t number, struct ash
         if (read_setting(word, &entry) < 0)
             return ash_err_set(err, -EINVAL,
                                "%s:%zu: after a key come name=…, rpm=… (requests per minute) or tpm=… (tokens)",
-                               keys->opts->file, number);
+                               keys->opts.file, number);
     rc = add_key(keys, &entry, &key, err);
     if (rc == 0) key->is_from_file = true;
     return rc;
@@ -255,7 +255,7 @@ static int read_file(struct ash_keys *keys, struct ash_err *err)
 {
     char *text = NULL, *line, *next;
     size_t size_bytes = 0, number = 1;
-    int rc = ash_file_read(keys->opts->file, FILE_BYTES_MAX, &text, &size_bytes, err);
+    int rc = ash_file_read(keys->opts.file, FILE_BYTES_MAX, &text, &size_bytes, err);
 
     if (rc < 0) return rc;
     for (struct ash_key *key = keys->first; key != NULL; key = key->next)
@@ -296,7 +296,7 @@ int ash_keys_reload(struct ash_keys *keys, struct ash_err *err)
     size_t count;
     int rc;
 
-    if (keys->opts->file == NULL) return 0;
+    if (keys->opts.file == NULL) return 0;
     pthread_mutex_lock(&keys->lock);
     count = keys->count;
     was = remember(keys);
@@ -309,7 +309,7 @@ int ash_keys_reload(struct ash_keys *keys, struct ash_err *err)
 
 static int add_given(struct ash_keys *keys, struct ash_err *err)
 {
-    const struct ash_keys_opts *opts = keys->opts;
+    const struct ash_keys_opts *opts = &keys->opts;
     struct ash_key *key = NULL;
     int rc = 0;
 
@@ -332,7 +332,7 @@ int ash_keys_open(const struct ash_keys_opts *opts, struct ash_keys **keys_out, 
     int rc;
 
     if (keys == NULL) return ash_err_set(err, -ENOMEM, "no memory for API keys");
-    keys->opts = opts;
+    keys->opts = *opts;
     pthread_mutex_init(&keys->lock, NULL);
     snprintf(keys->anonymous.name, sizeof(keys->anonymous.name), "-");
     keys->anonymous.lock = &keys->lock;

@@ -29,7 +29,8 @@ struct ash_key_quota {
     double reset_seconds; /* until it is full */
 };
 
-/* Read the file and keep all. opts is borrowed until close. Without any key all clients are admitted. */
+/* Read the file and keep all. opts is copied, its pointers are borrowed until close. Without any key all clients are
+ * admitted. */
 int ash_keys_open(const struct ash_keys_opts *opts, struct ash_keys **keys_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_keys_close(struct ash_keys *keys);

@@ -65,7 +65,7 @@ int ash_load_url_parse(const char *text, struct ash_load_url *url_out, struct as
     size_t all, bytes, path;
 
     if (strncmp(text, "https://", 8) == 0)
-        return ash_err_set(err, -EINVAL, "%.100s: only http:// is measured, without the time of TLS", text);
+        return ash_err_set(err, -EINVAL, "%.100s: only http:// is spoken here, without TLS", text);
     if (strncmp(text, "http://", 7) != 0)
         return ash_err_set(err, -EINVAL, "%.100s: an address like http://127.0.0.1:8000 is expected", text);
     all = strcspn(host, "/?#");

@@ -25,6 +25,8 @@ void ash_response_reset(struct ash_response *response)
     struct ash_response old = *response;
 
     ash_response_init(response, old.see, old.ctx);
+    response->see_header = old.see_header;
+    response->see_body = old.see_body;
     response->line = old.line;
     response->body = old.body;
     response->field = old.field;
@@ -88,6 +90,7 @@ static int push_stream(struct ash_response *response, const char *bytes, size_t 
 
 static int push_body(struct ash_response *response, const char *bytes, size_t size_bytes)
 {
+    if (response->see_body != NULL) return response->see_body(response->ctx, bytes, size_bytes);
     if (response->is_stream) return push_stream(response, bytes, size_bytes);
     if (response->body.size_bytes + size_bytes > ASH_RESPONSE_BODY_BYTES_MAX) return -EMSGSIZE;
     return ash_str_add(&response->body, bytes, size_bytes);
@@ -141,15 +144,32 @@ static void begin_body(struct ash_response *response)
     }
 }
 
+/* Show a header, whose colon is at this place of the line. */
+static int show_header(struct ash_response *response, char *colon)
+{
+    int rc;
+
+    if (response->see_header == NULL) return 0;
+    *colon = '\0';
+    rc = response->see_header(response->ctx, response->line.data, colon + 1 + strspn(colon + 1, " \t"));
+    *colon = ':';
+    return rc < 0 ? rc : 0;
+}
+
 static int read_header(struct ash_response *response, const char *line)
 {
     const char *value;
+    char *colon;
+    int rc;
 
     if (line[0] == '\0') {
         begin_body(response);
         return 0;
     }
-    if (strchr(line, ':') == NULL) return -EPROTO;
+    colon = strchr(response->line.data, ':');
+    if (colon == NULL) return -EPROTO;
+    rc = show_header(response, colon);
+    if (rc < 0) return rc;
     value = value_of(line, "Content-Length");
     if (value != NULL) {
         response->has_length = true;

@@ -24,6 +24,11 @@ enum ash_response_stage {
 /* Sees the data of one event; borrowed for the call. A negative value ends the reading with it. */
 typedef int (*ash_response_event_fn)(void *ctx, const char *data, size_t size_bytes);
 
+/* Sees bytes of the body as they come, or a header's name and value; borrowed for the call. A negative value ends the
+ * reading with it. */
+typedef int (*ash_response_body_fn)(void *ctx, const char *bytes, size_t size_bytes);
+typedef int (*ash_response_header_fn)(void *ctx, const char *name, const char *value);
+
 struct ash_response {
     enum ash_response_stage stage;
     unsigned status;
@@ -35,6 +40,8 @@ struct ash_response {
     struct ash_str event; /* the data of the event so far */
     bool has_data;
     ash_response_event_fn see;
+    ash_response_header_fn see_header; /* NULL: they are not wanted */
+    ash_response_body_fn see_body;     /* takes the body instead of `body` and `see`; NULL: these have it */
     void *ctx;
 };
 
