@@ -29,7 +29,8 @@ struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct
     call->exchange = request->exchange;
     call->form = form;
     call->refs = 1;
-    call->created_s = (int64_t)ash_clock_wall_s();
+    call->frames_tokens = request->resumable.is_set;
+    call->created_s = request->resumable.is_set ? request->resumable.created_s : (int64_t)ash_clock_wall_s();
     pthread_mutex_init(&call->lock, NULL);
     snprintf(call->id, sizeof(call->id), "%s%s", prefix, ash_http_id(request->exchange));
     snprintf(call->model, sizeof(call->model), "%s", ash_api_model_name(request));
@@ -46,6 +47,7 @@ static void free_choice(struct ash_api_choice *choice)
     ash_str_fini(&choice->text);
     ash_token_list_fini(&choice->tokens);
     ash_token_list_fini(&choice->prompt_tokens);
+    free(choice->ends);
     free(choice->hidden);
 }
 
@@ -107,24 +109,25 @@ int ash_event_end(struct ash_str *out)
     return ash_str_adds(out, "\n\n");
 }
 
-/* Copy the news of a choice. Returns 1 when it is also done, 0 or -ENOMEM. */
+/* Copy the news of a choice. Returns 1 when they are the last, 0 or -ENOMEM. */
 static int copy_new(struct ash_api_call *call, struct ash_api_choice *choice)
 {
-    int rc;
+    struct ash_frame frame;
+    int rc = 0;
 
     ash_str_clear(&call->piece);
     pthread_mutex_lock(&call->lock);
-    rc = 0;
+    frame = ash_api_choice_frame(choice);
     if (choice->text.data != NULL)
-        rc = ash_str_add(&call->piece, choice->text.data + choice->sent_bytes,
-                         choice->text.size_bytes - choice->sent_bytes);
-    if (rc == 0) rc = ash_token_list_copy(&call->piece_tokens, &choice->tokens, choice->sent_tokens);
-    if (rc == 0) rc = choice->is_done;
+        rc = ash_str_add(&call->piece, choice->text.data + choice->sent_bytes, frame.text_end - choice->sent_bytes);
+    if (rc == 0) rc = ash_token_list_copy(&call->piece_tokens, &choice->tokens, choice->sent_tokens, frame.token_end);
+    if (rc == 0) rc = frame.is_last;
     pthread_mutex_unlock(&call->lock);
     return rc;
 }
 
-static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
+/* One event of a choice. Returns 1 if another may follow at once, 0 or a negative errno. */
+static int write_frame(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_delta delta;
     bool is_done, wants_tokens = call->form->wants_every_token;
@@ -143,9 +146,19 @@ static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, s
         choice->sent_tokens += delta.token_count;
         rc = call->form->write_delta(call, choice, &delta, out);
     }
-    if (rc < 0 || !is_done) return rc;
+    if (rc < 0) return rc;
+    if (!is_done) return call->frames_tokens && delta.token_count > 0;
     choice->is_finished = true;
     return choice->end.rc < 0 ? 0 : call->form->write_finish(call, choice, out);
+}
+
+static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
+{
+    int rc = 1;
+
+    while (rc > 0)
+        rc = write_frame(call, choice, out);
+    return rc;
 }
 
 static int write_error(struct ash_api_call *call, struct ash_str *out)
@@ -415,6 +428,7 @@ void ash_call_start(struct ash_api_call *call)
     has_gone = call->has_gone;
     pthread_mutex_unlock(&call->lock);
     if (has_gone) cancel_all(call); /* it left while we submitted */
+    if (call->is_stream && call->frames_tokens) ash_http_add_header(call->exchange, ASH_API_FRAMES_HEADER, "token");
     if (call->is_stream) ash_http_stream(call->exchange, 200, EVENT_STREAM, read_stream, call);
     put_call(call);
 }

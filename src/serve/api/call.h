@@ -28,6 +28,7 @@ struct ash_api_choice {
     size_t stop_index;                       /* which one */
     struct ash_request_end end;
     uint64_t last_token_ns;
+    size_t *ends, end_capacity; /* where the text of each token ends, if the call frames tokens */
     /* the writer's: */
     size_t sent_bytes, sent_tokens;
     bool is_finished;     /* its end was written */
@@ -72,6 +73,7 @@ struct ash_api_call {
     struct ash_prompts prompts;
     struct ash_api_choice *choices;
     size_t choice_count, done_count;
+    bool frames_tokens; /* a stream has an event per token, whenever it is written: a function of the tokens alone */
     bool is_stream, wants_usage, wants_usage_always, has_failed;
     bool has_started; /* the stream's first event was written */
     bool has_gone;

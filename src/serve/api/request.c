@@ -2,10 +2,23 @@
 #include "serve/api/request.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_put.h"
 #include "base/log.h"
+
+/* What a router's header asks for; one that cannot be read asks for nothing. */
+static struct ash_api_resumable read_resumable(const char *text)
+{
+    unsigned long long seed = 0;
+    long long created_s = 0;
+    char end = 0;
+
+    if (text == NULL || sscanf(text, "%20llu %20lld%c", &seed, &created_s, &end) != 2)
+        return (struct ash_api_resumable){0};
+    return (struct ash_api_resumable){.is_set = true, .seed = seed, .created_s = created_s};
+}
 
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange)
 {
@@ -13,6 +26,7 @@ bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, 
     const char *body = ash_http_body(exchange, &size_bytes);
 
     *request = (struct ash_api_request){.api = api, .exchange = exchange};
+    request->resumable = read_resumable(ash_http_request_header(exchange, ASH_API_RESUMABLE_HEADER));
     if (!atomic_load(&api->is_ready))
         ash_api_err_set(&request->err, 503, "model_loading", NULL, "the model is being loaded: try again");
     else

@@ -8,6 +8,15 @@
 
 /* The status of a request whose handler will run again, on a thread for what takes long. No response has it. */
 #define ASH_API_LATER 1
+/* What a router asks for in its header, so that another server can continue a stream: an event per token, and the same
+ * values where a server would draw its own. The answer's header ASH_API_FRAMES_HEADER says that it was understood. */
+#define ASH_API_RESUMABLE_HEADER "x-ashlar-resumable" /* SEED CREATED, in decimal digits */
+#define ASH_API_FRAMES_HEADER "x-ashlar-frames"
+struct ash_api_resumable {
+    bool is_set;
+    uint64_t seed;     /* of a request without one */
+    int64_t created_s; /* the time that answers say */
+};
 
 /* A request of any form: its fields and its error. */
 struct ash_api_request {
@@ -16,6 +25,7 @@ struct ash_api_request {
     json_t *json;
     struct ash_fields fields;
     struct ash_api_err err;
+    struct ash_api_resumable resumable;
     const struct ash_served_adapter *adapter; /* that the model's name means, held; NULL: none */
 };
 

@@ -53,13 +53,16 @@ static void read_penalties(struct ash_sampler_opts *sampler, struct ash_fields *
     if (sampler->repeat_last_n == (size_t)-1) sampler->repeat_last_n = 0; /* all of the context, as without it */
 }
 
-static void read_seed(struct ash_sampling *sampling, struct ash_fields *fields)
+static void read_seed(struct ash_sampling *sampling, struct ash_api_request *request)
 {
+    struct ash_fields *fields = &request->fields;
     int64_t seed = ash_fields_int(fields, "seed", INT64_MIN, INT64_MAX, -1);
 
     sampling->has_seed = seed >= 0 || (seed < -1 && ash_fields_has(fields, "seed")); /* -1: llama.cpp's "draw one" */
     if (sampling->has_seed)
         sampling->sampler.seed = (uint64_t)seed;
+    else if (request->resumable.is_set)
+        sampling->sampler.seed = request->resumable.seed;
     else if (getrandom(&sampling->sampler.seed, sizeof(sampling->sampler.seed), 0) < 0)
         ash_api_err_set(fields->err, 500, "no_random_numbers", "seed", "no random numbers: give a seed");
     else
@@ -82,7 +85,7 @@ static void read_sampler(struct ash_sampling *sampling, struct ash_api_request *
     sampler->min_p = ash_fields_double(fields, "min_p", 0, 1, sampler->min_p);
     sampler->typical_p = ash_fields_double(fields, first_given(fields, typical), 1e-9, 1, sampler->typical_p);
     read_penalties(sampler, fields);
-    read_seed(sampling, fields);
+    read_seed(sampling, request);
 }
 
 struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, size_t index)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/array.h"
 #include "serve/api/metrics.h"
 
 /* The length of the stop string that begins at text and ends first; *index_out is its number. */
@@ -50,10 +51,28 @@ static int release(struct ash_api_choice *choice, bool is_last)
 /* The record and the text of a token. Returns as release. */
 static int add_token(struct ash_api_choice *choice, const struct ash_token *token, struct ash_err *err)
 {
-    int rc = ash_token_list_add(&choice->tokens, token);
+    bool has_ends = choice->call->frames_tokens;
+    size_t count = choice->tokens.count;
+    int rc = has_ends ? ash_array_reserve(&choice->ends, &choice->end_capacity, count + 1, sizeof(*choice->ends)) : 0;
 
+    if (rc == 0) rc = ash_token_list_add(&choice->tokens, token);
+    if (rc == 0 && has_ends) choice->ends[count] = choice->text.size_bytes;
     if (rc == 0) rc = ash_decoder_push(choice->decoder, token->id, &choice->held, err);
-    return rc < 0 ? rc : release(choice, false);
+    if (rc == 0) rc = release(choice, false);
+    if (rc >= 0 && has_ends) choice->ends[count] = choice->text.size_bytes;
+    return rc;
+}
+
+struct ash_frame ash_api_choice_frame(const struct ash_api_choice *choice)
+{
+    const struct ash_api_call *call = choice->call;
+    struct ash_frame all = {choice->text.size_bytes, choice->tokens.count, choice->is_done};
+
+    if (!call->frames_tokens) return all;
+    for (size_t i = choice->sent_tokens; i < choice->tokens.count; i++)
+        if (choice->ends[i] > choice->sent_bytes || call->form->wants_every_token)
+            return (struct ash_frame){choice->ends[i], i + 1, false};
+    return choice->is_done ? all : (struct ash_frame){choice->sent_bytes, choice->sent_tokens, false};
 }
 
 int ash_api_choice_take(void *ctx, const struct ash_token *token)

@@ -29,12 +29,12 @@ int ash_token_list_add(struct ash_token_list *list, const struct ash_token *toke
     return 0;
 }
 
-int ash_token_list_copy(struct ash_token_list *list, const struct ash_token_list *from, size_t first)
+int ash_token_list_copy(struct ash_token_list *list, const struct ash_token_list *from, size_t first, size_t end)
 {
     int rc = 0;
 
     list->count = list->top_count = 0;
-    for (size_t i = first; rc == 0 && i < from->count; i++) {
+    for (size_t i = first; rc == 0 && i < end; i++) {
         struct ash_token token = from->items[i];
 
         token.top = from->tops != NULL ? from->tops + from->tops_first[i] : NULL;

@@ -16,8 +16,8 @@ struct ash_token_list {
 
 /* Append a copy of token. Returns 0 or -ENOMEM. */
 int ash_token_list_add(struct ash_token_list *list, const struct ash_token *token);
-/* Make list the tokens of `from` from `first` on. Returns 0 or -ENOMEM. */
-int ash_token_list_copy(struct ash_token_list *list, const struct ash_token_list *from, size_t first);
+/* Make list the tokens of `from` from `first` up to `end`. Returns 0 or -ENOMEM. */
+int ash_token_list_copy(struct ash_token_list *list, const struct ash_token_list *from, size_t first, size_t end);
 /* The items with their top pointers set. Borrowed until the list changes. */
 const struct ash_token *ash_token_list_view(struct ash_token_list *list);
 /* Free it and make it empty. */
