@@ -26,6 +26,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_jobs,
     &ash_cmd_generate,
     &ash_cmd_serve,
+    &ash_cmd_route,
     &ash_cmd_eval,
     &ash_cmd_scaling,
     &ash_cmd_model,
