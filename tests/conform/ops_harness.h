@@ -327,7 +327,7 @@ static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
     struct contest list[BACKENDS_MAX];
     clock_t began = clock();
 
-    if (SANITIZED) seeds = (seeds + 4) / 5;
+    if (SANITIZED) seeds = (seeds + 9) / 10;
     for (size_t t = 0; t < (EMULATED ? 1 : ASH_COUNT(threads)); t++) {
         size_t count = contests_open(list, threads[t]);
 

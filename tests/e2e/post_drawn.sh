@@ -3,7 +3,7 @@
 # that are killed while a policy samples and learns. DRAWN_SEED=7 DRAWN_LAYOUTS=500 tests/e2e/post_drawn.sh looks further; with DRAWN_STOPS=10 ten jobs of
 # 20 steps are stopped after every step, and resumed in a layout that is drawn. Without it one of each method on examples is, after one drawn step.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-layouts=${DRAWN_LAYOUTS:-12}
+layouts=${DRAWN_LAYOUTS:-8}
 stops=${DRAWN_STOPS:-3}
 case $BUILD in *address* | *thread*) layouts=${DRAWN_LAYOUTS:-2} stops=${DRAWN_STOPS:-1} ;; esac # slow there
 RANDOM=${DRAWN_SEED:-1}

@@ -4,7 +4,7 @@
 # also on up to four nodes, and says what it drew when bits differ (SOURCE, BUILD, ASHLAR and SCRATCH as in tests/CMakeLists.txt).
 # DRAWN_WORDS="runtime.backend=apart": on ranks whose memory the host cannot touch.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
-layouts=${DRAWN_LAYOUTS:-30}
+layouts=${DRAWN_LAYOUTS:-18}
 case $BUILD in *address*) layouts=${DRAWN_LAYOUTS:-4} ;; esac
 RANDOM=${DRAWN_SEED:-1}
 same=0 refused=0 nodes=1 most_nodes=${DRAWN_NODES:-1} words=${DRAWN_WORDS:-}

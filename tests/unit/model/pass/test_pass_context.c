@@ -347,7 +347,7 @@ static size_t kv_heads(const struct whole *w)
 static void test_gradients(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
+    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i += SANITIZED ? 7 : 1) {
         struct whole w;
         struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .tp = 1, .ep = 1};
         whole_open(&w, s.model, s.bf16);
@@ -368,7 +368,7 @@ static void test_gradients(void **state)
 static void test_with_experts(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
+    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i += SANITIZED ? 3 : 1) {
         struct whole w;
         struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .tp = 1, .ep = SOURCES};
         whole_open(&w, s.model, s.bf16);
@@ -428,12 +428,13 @@ static void test_with_matrices(void **state)
     size_t golden = 0, wide = 0;
 
     (void)state;
-    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         golden += check_mixtures((struct settings){.model = golden_models[i]}, i);
-    for (size_t i = 0; i < 2 * WIDE_MODEL_COUNT; i++)
+    for (size_t i = 0; i < 2 * WIDE_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         wide += check_mixtures((struct settings){.model = wide_models[i / 2], .bf16 = i % 2 == 0}, i);
-    assert_int_equal(golden, 13);
-    assert_int_equal(wide, 10);
+    if (!SANITIZED) assert_int_equal(golden, 13);
+    if (!SANITIZED) assert_int_equal(wide, 10);
+    assert_true(golden > 0 && wide > 0);
 }
 
 /* A rank that is lost ends the pass on all others with that error, wherever they are, and nothing else. */
@@ -467,7 +468,7 @@ static void test_lost_rank(void **state)
                              .ep = 1,
                              .same_node = i % 4 % 2 == 1,
                              .one = i % 4 == 3};
-        for (s.lost_after = 1; !ends_well(s); s.lost_after += 1 + s.lost_after / 4)
+        for (s.lost_after = 1; !ends_well(s); s.lost_after += 1 + s.lost_after / (SANITIZED ? 1 : 4))
             assert_true(s.lost_after < 100000);
     }
 }

@@ -2,7 +2,7 @@
  * cancelled, tokens are those of one request at a time and log-probabilities are the evaluation's, to the bit. */
 #include "unit/serve/engine/core_oracle.h"
 
-#define CASES (SANITIZED ? 15 : 60)
+#define CASES (SANITIZED_THREADS ? 6 : SANITIZED ? 15 : 60)
 
 struct shape {
     struct ash_core_opts opts;
