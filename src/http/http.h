@@ -22,7 +22,7 @@ struct ash_http_exchange; /* one request and its response */
 typedef void (*ash_http_handle_fn)(void *ctx, struct ash_http_exchange *exchange);
 
 struct ash_http_route {
-    const char *method, *path; /* GET serves HEAD too */
+    const char *method, *path; /* GET serves HEAD too; a path may end in a star */
     ash_http_handle_fn handle;
     bool is_open;        /* needs no key */
     bool is_quick;       /* handled on the reading thread, also if all workers are busy and while the server drains; if

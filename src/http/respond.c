@@ -196,6 +196,7 @@ static void add_headers(struct ash_http_exchange *exchange, struct MHD_Response 
 
     if (exchange->type != NULL) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, exchange->type);
     MHD_add_response_header(response, "x-request-id", exchange->id);
+    MHD_add_response_header(response, "request-id", exchange->id); /* the name that Anthropic's clients read */
     MHD_add_response_header(response, "x-content-type-options", "nosniff");
     if (exchange->read != NULL) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");

@@ -24,6 +24,15 @@ static bool serves(const struct ash_http_route *route, const char *method)
            (strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 && strcmp(route->method, MHD_HTTP_METHOD_GET) == 0);
 }
 
+/* Is it the route's path? One that ends in a star has all that begin as it does. */
+static bool has_path(const struct ash_http_route *route, const char *path)
+{
+    size_t size = strlen(route->path);
+
+    if (route->path[size - 1] != '*') return strcmp(route->path, path) == 0;
+    return strncmp(route->path, path, size - 1) == 0 && path[size - 1] != '\0';
+}
+
 /* The methods that a path has, for the Allow header. */
 static void list_methods(const struct ash_http *http, const char *path, char *buf, size_t buf_bytes)
 {
@@ -31,7 +40,7 @@ static void list_methods(const struct ash_http *http, const char *path, char *bu
 
     buf[0] = '\0';
     for (size_t i = 0; i < http->opts.route_count; i++)
-        if (strcmp(http->opts.routes[i].path, path) == 0 && used < buf_bytes)
+        if (has_path(&http->opts.routes[i], path) && used < buf_bytes)
             used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%s", used > 0 ? ", " : "",
                                      http->opts.routes[i].method);
 }
@@ -42,7 +51,7 @@ static void find_route(struct ash_http_exchange *exchange)
     char methods[64], text[192];
 
     for (size_t i = 0; i < opts->route_count; i++)
-        if (strcmp(opts->routes[i].path, exchange->path) == 0 && serves(&opts->routes[i], exchange->method))
+        if (has_path(&opts->routes[i], exchange->path) && serves(&opts->routes[i], exchange->method))
             exchange->route = &opts->routes[i];
     if (exchange->route != NULL) return;
     list_methods(exchange->http, exchange->path, methods, sizeof(methods));
@@ -233,7 +242,7 @@ void ash_http_add_cors(struct ash_http_exchange *exchange, struct MHD_Connection
     if (!is_allowed(&exchange->http->opts, origin)) return;
     ash_http_add_header(exchange, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     ash_http_add_header(exchange, "Access-Control-Expose-Headers",
-                        "x-request-id, x-ignored-fields, retry-after, x-ratelimit-limit-requests, "
+                        "x-request-id, request-id, x-ignored-fields, retry-after, x-ratelimit-limit-requests, "
                         "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
                         "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens");
     if (strcmp(exchange->method, MHD_HTTP_METHOD_OPTIONS) != 0) return;

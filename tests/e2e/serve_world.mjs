@@ -182,6 +182,15 @@ const tests = {
         const error = await failure(openai.chat.completions.create({ model, messages: ask, tools, tool_choice: { type: "function", function: { name: "nothing" } } }));
         assert.equal(error.param, "tool_choice");
     },
+    async "a model by its name, and tools that alone may be called"() {
+        assert.equal((await openai.models.retrieve(model)).id, model);
+        assert.equal((await failure(openai.models.retrieve("none"))).status, 404);
+        const tools = ["clock", "weather"].map((name) => ({ type: "function", function: { name } }));
+        const answer = await openai.chat.completions.create({ model, max_tokens: 60, temperature: 0, messages: [{ role: "user", content: "Time?" }], tools,
+            tool_choice: { type: "allowed_tools", allowed_tools: { mode: "required", tools: [tools[1]] } } });
+        assert.equal(answer.choices[0].message.tool_calls[0].function.name, "weather");
+        assert.deepEqual(JSON.parse(answer.choices[0].message.tool_calls[0].function.arguments), {});
+    },
     async "responses, whole and streamed"() {
         const base = { model, input: "Tell me a story", instructions: "Be brief.", max_output_tokens: 20, temperature: 0 };
         const whole = await openai.responses.create(base);
@@ -244,6 +253,13 @@ const tests = {
         const next = await anthropic.messages.create({ ...base, tools, messages: [...base.messages, { role: "assistant", content: called.content },
             { role: "user", content: [{ type: "tool_result", tool_use_id: use.id, content: "sunny" }] }] });
         assert.ok(next.usage.input_tokens > 0);
+        const schema = { type: "object", properties: { n: { const: 5 } }, required: ["n"], additionalProperties: false };
+        const formed = await anthropic.messages.create({ ...base, output_config: { format: { type: "json_schema", schema } } });
+        assert.deepEqual(JSON.parse(formed.content[0].text), { n: 5 });
+        assert.ok(whole._request_id.length > 8);
+        const begun = [...base.messages, { role: "assistant", content: "Once" }];
+        const continued = await anthropic.messages.create({ ...base, messages: begun });
+        assert.equal(continued.usage.input_tokens + continued.usage.cache_read_input_tokens < count.input_tokens + 8, true);
         const error = await failure(anthropic.messages.create({ ...base, model: "other" }));
         assert.equal(error.status, 404);
         assert.equal(error.error.type, "error");

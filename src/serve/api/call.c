@@ -126,6 +126,27 @@ static int copy_new(struct ash_api_call *call, struct ash_api_choice *choice)
     return rc;
 }
 
+static bool has_failed(struct ash_api_call *call)
+{
+    bool failed;
+
+    pthread_mutex_lock(&call->lock);
+    failed = call->has_failed;
+    pthread_mutex_unlock(&call->lock);
+    return failed;
+}
+
+/* Was the prompt of the first choice computed? */
+static bool has_begun(struct ash_api_call *call)
+{
+    bool begun;
+
+    pthread_mutex_lock(&call->lock);
+    begun = call->choices[0].is_done || call->choices[0].tokens.count > 0;
+    pthread_mutex_unlock(&call->lock);
+    return begun;
+}
+
 /* One event of a choice. Returns 1 if another may follow at once, 0 or a negative errno. */
 static int write_frame(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
@@ -149,7 +170,7 @@ static int write_frame(struct ash_api_call *call, struct ash_api_choice *choice,
     if (rc < 0) return rc;
     if (!is_done) return call->frames_tokens && delta.token_count > 0;
     choice->is_finished = true;
-    return choice->end.rc < 0 ? 0 : call->form->write_finish(call, choice, out);
+    return has_failed(call) ? 0 : call->form->write_finish(call, choice, out);
 }
 
 static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
@@ -174,9 +195,9 @@ static int read_stream(void *ctx, struct ash_str *out)
 {
     struct ash_api_call *call = ctx;
     size_t finished = 0;
-    bool has_failed;
     int rc = 0;
 
+    if (!call->has_started && call->form->waits_for_prompt && !has_begun(call)) return 1;
     if (!call->has_started) rc = call->form->write_start(call, out);
     call->has_started = true;
     for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
@@ -184,10 +205,7 @@ static int read_stream(void *ctx, struct ash_str *out)
         finished += call->choices[i].is_finished;
     }
     if (rc < 0 || finished < call->choice_count) return rc < 0 ? rc : 1;
-    pthread_mutex_lock(&call->lock);
-    has_failed = call->has_failed;
-    pthread_mutex_unlock(&call->lock);
-    if (has_failed) {
+    if (has_failed(call)) {
         rc = write_error(call, out);
         return rc < 0 ? rc : 0;
     }

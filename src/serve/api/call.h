@@ -61,6 +61,7 @@ struct ash_form {
     /* Free what the form keeps in call->state and choice->parser; NULL: nothing. */
     void (*free_state)(struct ash_api_call *call);
     bool wants_every_token; /* deltas for tokens without text too */
+    bool waits_for_prompt;  /* nothing is written before the prompt was computed: its usage is known then */
 };
 
 struct ash_api_call {

@@ -66,10 +66,11 @@ struct ash_usage ash_call_usage(struct ash_api_call *call)
 void ash_call_note_usage(struct ash_api_call *call)
 {
     struct ash_usage usage = count_usage(call);
-    char text[100];
+    bool has_failed = call->err.status != 0;
+    char text[128];
 
-    snprintf(text, sizeof(text), "prompt_tokens=%zu cached_tokens=%zu answer_tokens=%zu", usage.prompt_tokens,
-             usage.cached_tokens, usage.answer_tokens);
+    snprintf(text, sizeof(text), "prompt_tokens=%zu cached_tokens=%zu answer_tokens=%zu%s%s", usage.prompt_tokens,
+             usage.cached_tokens, usage.answer_tokens, has_failed ? " error=" : "", has_failed ? call->err.code : "");
     ash_http_note(call->exchange, text);
     ash_key_take_tokens(ash_http_key(call->exchange), (double)(usage.prompt_tokens + usage.answer_tokens));
 }

@@ -259,6 +259,22 @@ static void read_logprobs(struct ash_api_call *call, struct ash_api_request *req
         ash_fields_wrong(&request->fields, "top_logprobs", "needs logprobs=true");
 }
 
+/* What would give another answer than the client expects. */
+static void refuse_others(struct ash_api_request *request)
+{
+    const json_t *modalities = ash_fields_array(&request->fields, "modalities");
+
+    for (size_t i = 0; i < json_array_size(modalities); i++) {
+        const char *name = json_string_value(json_array_get(modalities, i));
+
+        if (name == NULL || strcmp(name, "text") != 0)
+            ash_fields_wrong(&request->fields, "modalities",
+                             "can only be text: this server makes no sound or pictures");
+    }
+    if (ash_fields_has(&request->fields, "web_search_options"))
+        ash_fields_wrong(&request->fields, "web_search_options", "needs a server that searches: this one does not");
+}
+
 static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     static const char *const max_keys[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
@@ -275,7 +291,8 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     chat->parts.has_reasoning = ash_fields_bool(&request->fields, "include_reasoning", true) &&
                                 ash_fields_bool(&request->fields, "separate_reasoning", true);
     ash_api_grammars_read(call, request);
-    ash_fields_ignore(&request->fields, "reasoning_effort verbosity modalities prediction web_search_options echo");
+    refuse_others(request);
+    ash_fields_ignore(&request->fields, "reasoning_effort verbosity modalities prediction echo");
     if (request->err.status == 0) ash_chat_call_prepare(call, request, chat);
     ash_api_check_unknown(request);
 }

@@ -40,6 +40,12 @@ int ash_api_err_take(struct ash_api_err *err, const char *param, const struct as
     return cause->code;
 }
 
+void ash_api_err_no_model(struct ash_api_err *err, const char *served, const char *name)
+{
+    ash_api_err_set(err, 404, "model_not_found", "model", "The model `%.100s` does not exist: this server has `%.100s`",
+                    name, served);
+}
+
 static const char *openai_type(unsigned status)
 {
     switch (status) {

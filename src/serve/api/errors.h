@@ -24,6 +24,8 @@ int ash_api_err_set(struct ash_api_err *err, unsigned status, const char *code, 
 /* The same from an error of a floor below: -ENOMEM is 503, anything else 400. Returns its code. */
 int ash_api_err_take(struct ash_api_err *err, const char *param, const struct ash_err *cause);
 
+/* No model of this name: 404. */
+void ash_api_err_no_model(struct ash_api_err *err, const char *served, const char *name);
 /* Append the error as the JSON object that clients of path expect. id is the request's. Returns 0 or -ENOMEM. */
 int ash_api_err_write(const struct ash_api_err *err, const char *path, const char *id, struct ash_str *out);
 /* Respond with it. */

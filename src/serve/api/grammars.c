@@ -242,7 +242,7 @@ void ash_api_grammars_read(struct ash_api_call *call, struct ash_api_request *re
 
 /* ---- tools ------------------------------------------------------------------------------------------------------- */
 
-/* Keep the tools that may be called: all, or the one that was named. Returns how many; *is_strict_out: one asks for
+/* Keep the tools that may be called. Returns how many; *is_strict_out: one asks for
  * it. */
 static size_t choose_tools(const struct ash_chat_call *chat, struct ash_tool *tools, bool *is_strict_out)
 {
@@ -252,7 +252,7 @@ static size_t choose_tools(const struct ash_chat_call *chat, struct ash_tool *to
     for (size_t i = 0; i < chat->parts.tool_count; i++) {
         const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
 
-        if (chat->policy.mode == ASH_TOOL_MODE_NAMED && strcmp(chat->tools[i].name, chat->policy.name) != 0) continue;
+        if (!ash_tool_policy_allows(&chat->policy, chat->tools[i].name)) continue;
         tools[count++] = chat->tools[i];
         if (json_is_true(json_object_get(function, "strict"))) *is_strict_out = true;
     }
@@ -270,9 +270,11 @@ static int make_tools(struct ash_api_call *call, struct ash_api_request *request
 {
     struct ash_grammar_opts opts = opts_of(request);
     struct ash_str key = {0};
-    int rc = ash_str_addf(&key, "tools %d %d %d %d %s ", (int)tools->format, (int)tools->choice, tools->is_parallel,
-                          tools->is_thinking, chat->policy.mode == ASH_TOOL_MODE_NAMED ? chat->policy.name : "");
+    int rc = ash_str_addf(&key, "tools %d %d %d %d ", (int)tools->format, (int)tools->choice, tools->is_parallel,
+                          tools->is_thinking);
 
+    for (size_t i = 0; i < tools->count && rc == 0; i++)
+        rc = ash_str_addf(&key, "%s ", tools->tools[i].name);
     if (rc == 0) rc = ash_json_put_json(&key, NULL, chat->conversation.tools);
     if (rc == 0)
         rc =

@@ -22,6 +22,8 @@ void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_infill(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /v1/models. */
 void ash_api_models(void *ctx, struct ash_http_exchange *exchange);
+/* status.c: GET /v1/models/NAME. */
+void ash_api_model(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /health: 200 when the engine can answer and makes steps. */
 void ash_api_health(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /ready: 200 when the model is loaded. */

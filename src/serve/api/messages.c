@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json_put.h"
+#include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
 
 /* A stream is a list of blocks, one after the other. */
@@ -61,16 +62,17 @@ static void begin_event(const char *name, struct ash_str *out)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static void write_texts(const struct ash_message_parts *message, struct ash_str *out)
+/* The signature of thoughts is the message's id: clients send it back with them, and it need not be checked. */
+static void write_texts(const struct ash_api_call *call, const struct ash_message_parts *message, struct ash_str *out)
 {
     if (message->reasoning.size_bytes > 0) {
         ash_json_put_begin(out, NULL, '{');
         ash_json_put_text(out, "type", "thinking");
-        ash_json_put_text(out, "signature", "");
+        ash_json_put_text(out, "signature", call->id);
         ash_json_put_string(out, "thinking", message->reasoning.data, message->reasoning.size_bytes);
         ash_json_put_end(out, '}');
     }
-    if (message->content.size_bytes > 0 || message->call_count == 0) {
+    if (message->content.size_bytes > 0) {
         ash_json_put_begin(out, NULL, '{');
         ash_json_put_text(out, "type", "text");
         ash_json_put_string(out, "text", message->content.data, message->content.size_bytes);
@@ -112,7 +114,7 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
 
     ash_str_fail(out, ash_chat_call_read(call, choice, &message));
     write_head(call, NULL, out);
-    write_texts(&message, out);
+    write_texts(call, &message, out);
     write_calls(&message, out);
     ash_json_put_end(out, ']');
     write_stop(call, choice, message.call_count, out);
@@ -132,10 +134,17 @@ static int write_start(struct ash_api_call *call, struct ash_str *out)
     return ash_str_adds(out, "}}\n\n");
 }
 
-static void close_block(struct message_call *message, struct ash_str *out)
+static void close_block(const struct ash_api_call *call, struct ash_str *out)
 {
+    struct message_call *message = call->state;
+
     if (!message->is_open) return;
     message->is_open = false;
+    if (message->kind == ASH_PART_REASONING) {
+        begin_event("content_block_delta", out);
+        ash_str_addf(out, ",\"index\":%zu,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"%s\"}}\n\n",
+                     message->blocks - 1, call->id);
+    }
     begin_event("content_block_stop", out);
     ash_str_addf(out, ",\"index\":%zu}\n\n", message->blocks - 1);
 }
@@ -189,7 +198,7 @@ static int see_part(void *ctx, const struct ash_part *part)
     bool is_new = part->kind == ASH_PART_CALL ||
                   (part->kind != ASH_PART_ARGUMENTS && (!message->is_open || message->kind != part->kind));
 
-    if (is_new) close_block(message, sink->out);
+    if (is_new) close_block(sink->call, sink->out);
     if (is_new) open_block(sink->call, part, sink->out);
     if (part->kind != ASH_PART_CALL) write_block_delta(message, part, sink->out);
     return sink->out->rc;
@@ -206,7 +215,7 @@ static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice
     size_t call_count = 0;
 
     ash_str_fail(out, ash_chat_call_finish(choice, see_part, &(struct sink){call, out}, &call_count));
-    close_block(call->state, out);
+    close_block(call, out);
     begin_event("message_delta", out);
     ash_json_put_begin(out, "delta", '{');
     write_stop(call, choice, call_count, out);
@@ -227,6 +236,7 @@ static const struct ash_form form = {.write = write_all,
                                      .write_delta = write_delta,
                                      .write_finish = write_finish,
                                      .write_end = write_end,
+                                     .waits_for_prompt = true,
                                      .free_state = ash_chat_call_free};
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
@@ -253,6 +263,24 @@ static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *re
     chat->conversation.kwargs = kwargs;
 }
 
+/* {"format": {"type": "json_schema", "schema": …}}, which had a name of its own before. */
+static void read_format(struct ash_api_call *call, struct ash_api_request *request)
+{
+    const json_t *config = ash_fields_object(&request->fields, "output_config");
+    const json_t *older = ash_fields_object(&request->fields, "output_format");
+    const json_t *format = json_object_get(config, "format") != NULL ? json_object_get(config, "format") : older;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *schema = json_object_get(format, "schema");
+
+    if (format == NULL || json_is_null(format)) return;
+    if (type == NULL || strcmp(type, "json_schema") != 0)
+        ash_api_err_set(&request->err, 400, "invalid_value", "output_config.format",
+                        "'output_config.format' must be of type json_schema");
+    else
+        ash_api_grammars_set_schema(call, request, schema != NULL ? schema : json_null(), "output_config.format.schema",
+                                    false);
+}
+
 static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     ash_chat_call_read_single(call, request, "stop_sequences", "max_tokens");
@@ -260,8 +288,10 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
         ash_api_err_set(&request->err, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing");
     ash_messages_read(chat, request);
     read_thinking(chat, request, &call->sampling);
-    ash_fields_ignore(&request->fields, "container context_management mcp_servers inference_geo speed output_config "
-                                        "cache_control betas");
+    read_format(call, request);
+    if (json_array_size(ash_fields_array(&request->fields, "mcp_servers")) > 0)
+        ash_fields_wrong(&request->fields, "mcp_servers", "needs a server that calls others: this one does not");
+    ash_fields_ignore(&request->fields, "container context_management inference_geo speed cache_control betas");
     if (request->err.status == 0) ash_chat_call_prepare(call, request, chat);
     ash_api_check_unknown(request);
 }

@@ -154,6 +154,17 @@ static void read_choice(struct ash_chat_call *chat, struct ash_api_request *requ
     ash_tool_policy_check(&chat->policy, &chat->conversation, request);
 }
 
+/* Is the last message the beginning of the answer? */
+static bool is_begun_answer(const struct ash_conversation *conversation)
+{
+    const json_t *last = json_array_get(conversation->messages, json_array_size(conversation->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const char *content = json_string_value(json_object_get(last, "content"));
+
+    return role != NULL && strcmp(role, "assistant") == 0 && json_object_get(last, "tool_calls") == NULL &&
+           content != NULL && strspn(content, " \t\r\n") < strlen(content);
+}
+
 void ash_messages_read(struct ash_chat_call *chat, struct ash_api_request *request)
 {
     const json_t *messages = ash_fields_array(&request->fields, "messages");
@@ -175,6 +186,7 @@ void ash_messages_read(struct ash_chat_call *chat, struct ash_api_request *reque
         else
             add_message(&chat->conversation, request, message, param);
     }
+    chat->conversation.continues_final = is_begun_answer(&chat->conversation);
     read_tools(&chat->conversation, request);
     read_choice(chat, request);
 }

@@ -81,8 +81,7 @@ void ash_api_check_model(struct ash_api_request *request)
     for (size_t i = 0; i < opts->name_count; i++)
         if (strcmp(opts->names[i], name) == 0) return;
     if (ash_api_find_adapter(request) != NULL) return;
-    ash_api_err_set(&request->err, 404, "model_not_found", "model",
-                    "The model `%.100s` does not exist: this server has `%.100s`", name, opts->names[0]);
+    ash_api_err_no_model(&request->err, opts->names[0], name);
 }
 
 void ash_api_check_unknown(struct ash_api_request *request)

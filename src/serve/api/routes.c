@@ -21,6 +21,7 @@ static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/slots", .handle = ash_api_slots},
     {.method = "GET", .path = "/v1/models", .handle = ash_api_models},
     {.method = "GET", .path = "/models", .handle = ash_api_models},
+    {.method = "GET", .path = "/v1/models/*", .handle = ash_api_model},
     {.method = "POST", .path = "/v1/completions", .handle = ash_api_completions, GENERATES},
     {.method = "POST", .path = "/v1/chat/completions", .handle = ash_api_chat, GENERATES},
     {.method = "POST", .path = "/chat/completions", .handle = ash_api_chat, GENERATES},

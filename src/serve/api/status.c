@@ -83,6 +83,11 @@ static json_t *model_json(const struct ash_api *api, const char *name, const cha
                      (json_int_t)api->engine.hidden);
 }
 
+static json_t *own_model_json(const struct ash_api *api, const char *name)
+{
+    return model_json(api, name, api->opts.model_path != NULL ? api->opts.model_path : api->opts.names[0], NULL);
+}
+
 struct model_list {
     const struct ash_api *api;
     json_t *items;
@@ -107,11 +112,34 @@ void ash_api_models(void *ctx, struct ash_http_exchange *exchange)
     }
     list.items = json_array();
     for (size_t i = 0; i < opts->name_count; i++)
-        json_array_append_new(
-            list.items,
-            model_json(api, opts->names[i], opts->model_path != NULL ? opts->model_path : opts->names[i], NULL));
+        json_array_append_new(list.items, own_model_json(api, opts->names[i]));
     ash_adapters_visit(api->engine.adapters, add_adapter, &list);
     ash_api_respond_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", list.items));
+}
+
+void ash_api_model(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    const char *name = ash_http_path(exchange) + strlen("/v1/models/");
+    const struct ash_served_adapter *adapter;
+    struct ash_api_err err = {0};
+    json_t *json = NULL;
+
+    if (!is_ready(api)) {
+        respond_loading(exchange);
+        return;
+    }
+    for (size_t i = 0; i < api->opts.name_count && json == NULL; i++)
+        if (strcmp(api->opts.names[i], name) == 0) json = own_model_json(api, name);
+    adapter = json == NULL ? ash_adapters_get(api->engine.adapters, name) : NULL;
+    if (adapter != NULL) json = model_json(api, name, adapter->dir, api->opts.names[0]);
+    ash_adapters_put(api->engine.adapters, adapter);
+    if (json != NULL) {
+        ash_api_respond_json(exchange, 200, json);
+        return;
+    }
+    ash_api_err_no_model(&err, api->opts.names[0], name);
+    ash_api_respond_err(exchange, &err);
 }
 
 void ash_api_props(void *ctx, struct ash_http_exchange *exchange)

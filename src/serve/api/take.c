@@ -86,8 +86,10 @@ int ash_api_choice_take(void *ctx, const struct ash_token *token)
 
     pthread_mutex_lock(&call->lock);
     before = choice->text.size_bytes;
+    if (choice->tokens.count == 0) choice->end.cached_tokens = choice->request.end.cached_tokens;
     rc = add_token(choice, token, &err);
-    is_new = choice->text.size_bytes > before || call->form->wants_every_token;
+    is_new = choice->text.size_bytes > before || call->form->wants_every_token ||
+             (call->form->waits_for_prompt && choice->tokens.count == 1);
     if (rc < 0 && call->err.status == 0) {
         call->has_failed = true;
         ash_api_err_set(&call->err, 503, "out_of_memory", NULL, "no memory for the answer");

@@ -136,7 +136,7 @@ struct ash_request {
     /* Exactly once, the last call; then the request is the caller's again. NULL: `end` is looked at later. */
     void (*done)(void *ctx, const struct ash_request_end *end);
     void *ctx;
-    struct ash_request_end end; /* of the core: set before done() */
+    struct ash_request_end end; /* of the core: set before done(), its cached_tokens before take() */
     const char *id;             /* what the recorder calls it; NULL: nothing */
     atomic_bool is_cancelled;   /* the core's own: see ash_core_cancel */
 };

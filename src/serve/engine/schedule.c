@@ -252,7 +252,7 @@ static void admit_all(struct ash_core *core)
 
 static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, size_t drafts)
 {
-    const struct ash_request *request = seq->request;
+    struct ash_request *request = seq->request;
 
     ash_assert(rows > 0 && core->row_count + rows <= core->opts.max_batch_rows);
     if (seq->start_ns == 0) {
@@ -260,8 +260,8 @@ static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, si
         seq->shared = seq->computed;
         core->stats.prefix_queries += request->prompt_count;
         core->stats.prefix_hits += seq->shared;
-        ash_recorder_start(core->opts.recorder, seq->record, seq->start_ns,
-                           ash_min(seq->shared, request->prompt_count));
+        request->end.cached_tokens = ash_min(seq->shared, request->prompt_count);
+        ash_recorder_start(core->opts.recorder, seq->record, seq->start_ns, request->end.cached_tokens);
     }
     seq->is_in_step = true;
     seq->rows = rows;
