@@ -213,24 +213,6 @@ static int read_stream(void *ctx, struct ash_str *out)
     return rc < 0 ? rc : 0;
 }
 
-/* Why the answer is not whole, if it is not: a grammar too large for its matcher is the client's, all else the
- * server's. Under the lock. */
-static void note_failure(struct ash_api_call *call, const struct ash_api_choice *choice)
-{
-    const struct ash_request_end *end = &choice->end;
-    bool is_cut = end->finish == ASH_FINISH_CANCELLED && !call->has_gone && !choice->has_stopped;
-
-    if (call->err.status != 0 || (end->rc >= 0 && !(is_cut && atomic_load(&call->api->is_draining)))) return;
-    call->has_failed = true;
-    if (end->rc >= 0)
-        ash_api_err_set(&call->err, 503, "shutting_down", NULL,
-                        "the server is shutting down, and the time for answers is over: try again");
-    else if (end->rc == -E2BIG)
-        ash_api_err_set(&call->err, 400, "invalid_grammar", NULL, "%s", end->err.text);
-    else
-        ash_api_err_set(&call->err, end->rc == -ENOMEM ? 503 : 500, "engine_error", NULL, "%s", end->err.text);
-}
-
 /* ---- the engine's callbacks -------------------------------------------------------------------------------------- */
 
 static void done(void *ctx, const struct ash_request_end *end)
@@ -244,7 +226,7 @@ static void done(void *ctx, const struct ash_request_end *end)
     ash_api_choice_end(choice);
     choice->is_done = true;
     call->done_count++;
-    note_failure(call, choice);
+    ash_call_note_failure(call, choice);
     is_last = call->done_count == call->choice_count;
     ash_api_metrics_done(call->api->metrics, choice);
     if (is_last) ash_call_note_usage(call);

@@ -105,6 +105,9 @@ struct ash_usage {
 struct ash_usage ash_call_usage(struct ash_api_call *call);
 /* call_usage.c: the same for log and limits, before the call is seen as done. With the lock held. */
 void ash_call_note_usage(struct ash_api_call *call);
+/* call_usage.c: set the call's error if a choice that is done is not whole: a grammar too large for its matcher is the
+ * client's fault, all else the server's. With the lock held. */
+void ash_call_note_failure(struct ash_api_call *call, const struct ash_api_choice *choice);
 /* A decoder for the answer, which follows the prompt. The caller closes it, after a failure too. */
 int ash_api_choice_open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out,
                                 struct ash_err *err);

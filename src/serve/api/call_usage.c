@@ -1,6 +1,8 @@
-/* What a call came to: why a choice ended; tokens of prompts, of answers, and of the thoughts among these. */
+/* What a call came to: why a choice ended, or failed; tokens of prompts, of answers, of the thoughts among these. */
+#include <errno.h>
 #include <stdio.h>
 
+#include "serve/api/api_priv.h"
 #include "serve/api/call.h"
 
 const char *ash_api_choice_reason(const struct ash_api_choice *choice)
@@ -73,4 +75,20 @@ void ash_call_note_usage(struct ash_api_call *call)
              usage.cached_tokens, usage.answer_tokens, has_failed ? " error=" : "", has_failed ? call->err.code : "");
     ash_http_note(call->exchange, text);
     ash_key_take_tokens(ash_http_key(call->exchange), (double)(usage.prompt_tokens + usage.answer_tokens));
+}
+
+void ash_call_note_failure(struct ash_api_call *call, const struct ash_api_choice *choice)
+{
+    const struct ash_request_end *end = &choice->end;
+    bool is_cut = end->finish == ASH_FINISH_CANCELLED && !call->has_gone && !choice->has_stopped;
+
+    if (call->err.status != 0 || (end->rc >= 0 && !(is_cut && atomic_load(&call->api->is_draining)))) return;
+    call->has_failed = true;
+    if (end->rc >= 0)
+        ash_api_err_set(&call->err, 503, "shutting_down", NULL,
+                        "the server is shutting down, and the time for answers is over: try again");
+    else if (end->rc == -E2BIG)
+        ash_api_err_set(&call->err, 400, "invalid_grammar", NULL, "%s", end->err.text);
+    else
+        ash_api_err_set(&call->err, end->rc == -ENOMEM ? 503 : 500, "engine_error", NULL, "%s", end->err.text);
 }
