@@ -111,7 +111,7 @@ struct ash_loss_ops {
     void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
     /* Step 3: loss and entropy, and this shard of the gradient in logits. */
     void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
-    /* Divergence from a teacher, and its gradient. NULL on GPUs. */
+    /* Divergence from a teacher, and its gradient. */
     void (*distill)(struct ash_exec *exec, const struct ash_distill_args *args);
 };
 

@@ -1,6 +1,6 @@
 /* post: a teacher, whose distributions over the rows of examples or of plain text are learned. It is whole on every
- * rank that ends with the loss, its weights mapped from their files; a micro-batch runs through it before its backward
- * pass, which learns them. */
+ * rank that ends with the loss, its weights mapped from their files or in the memory of a GPU. A micro-batch runs
+ * through it before its backward pass, which learns them. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,20 +13,36 @@
 struct ash_distill {
     const struct ash_job *job;
     struct ash_model *model;
-    struct ash_pass *pass; /* NULL until the first micro-batch, and between two meshes */
+    struct ash_pass *pass;              /* NULL until the first micro-batch, and between two meshes */
+    struct ash_buffer logits, gathered; /* of the teacher, in the exec's memory */
     struct ash_teacher teacher;
 };
+
+static void close_pass(struct ash_distill *distill)
+{
+    ash_pass_close(distill->pass);
+    distill->pass = NULL;
+    ash_buffer_fini(&distill->logits);
+    ash_buffer_fini(&distill->gathered);
+}
 
 /* Once per mesh, because its exec is the trainer's. */
 static int open_pass(struct ash_distill *distill, struct ash_exec *exec, struct ash_err *err)
 {
     const struct ash_job *job = distill->job;
     struct ash_pass_opts opts = {.max_rows = (size_t)(job->data.seq_tokens * job->train.micro_batch)};
+    size_t bytes = TEACHER_ROWS * ash_model_get_config(distill->model)->vocab * sizeof(float);
+    int rc = ash_buffer_init(&distill->logits, exec->memory, bytes, "the teacher's logits", err);
 
-    if (!exec->memory->host_visible || exec->ops->takes_bf16)
-        return ash_err_set(err, -ENOTSUP, "distillation runs on the CPU: leave out runtime.backend=%s",
-                           exec->ops->name);
-    return ash_pass_open(distill->model, exec, &opts, &distill->pass, err);
+    if (rc == 0) rc = ash_buffer_init(&distill->gathered, exec->memory, 2 * bytes, "the teacher's logits", err);
+    if (rc == 0) rc = ash_pass_open(distill->model, exec, &opts, &distill->pass, err);
+    if (rc < 0) {
+        close_pass(distill);
+        return rc;
+    }
+    distill->teacher.logits = distill->logits.data;
+    distill->teacher.gathered = distill->gathered.data;
+    return 0;
 }
 
 static int run(void *ctx, struct ash_exec *exec, const struct ash_batch *batch, struct ash_err *err)
@@ -61,32 +77,23 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
 
 static void end(void *ctx)
 {
-    struct ash_distill *distill = ctx;
-
-    ash_pass_close(distill->pass);
-    distill->pass = NULL;
+    close_pass(ctx);
 }
 
 static int open_teacher(struct ash_distill *distill, struct ash_err *err)
 {
     const struct ash_job *job = distill->job;
-    size_t vocab;
     int rc = ash_model_open(job->distill.teacher, &distill->model, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "the teacher");
     ash_model_round_bf16(distill->model, job->train.precision == ASH_JOB_BF16);
-    vocab = ash_model_get_config(distill->model)->vocab;
     distill->teacher = (struct ash_teacher){.sharpness = (float)(1.0 / job->distill.temperature),
                                             .beta = (float)job->distill.beta,
                                             .target_weight = (float)job->distill.sft_weight,
                                             .most_rows = TEACHER_ROWS,
-                                            .logits = calloc(TEACHER_ROWS * vocab, sizeof(float)),
-                                            .gathered = calloc(2 * TEACHER_ROWS * vocab, sizeof(float)),
                                             .run = run,
                                             .ask = ask,
                                             .ctx = distill};
-    if (distill->teacher.logits == NULL || distill->teacher.gathered == NULL)
-        return ash_err_set(err, -ENOMEM, "out of memory for the teacher's logits");
     return 0;
 }
 
@@ -114,9 +121,7 @@ int ash_post_open_distill(struct ash_post *post, struct ash_err *err)
 void ash_distill_close(struct ash_distill *distill)
 {
     if (distill == NULL) return;
-    ash_pass_close(distill->pass);
+    close_pass(distill);
     ash_model_close(distill->model);
-    free(distill->teacher.logits);
-    free(distill->teacher.gathered);
     free(distill);
 }

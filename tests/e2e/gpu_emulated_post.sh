@@ -55,6 +55,7 @@ same_bits() {
 same_bits sft mesh.dp=2 ref lora.rank=4 lora.bias=all
 same_bits sft mesh.pp=2 ref-wgmma lora.rank=4 train.precision=bf16
 same_bits dpo mesh.fsdp=2 ref data.train=pairs
+same_bits distill mesh.dp=2 ref distill.teacher=base/model distill.beta=0.3 distill.sft_weight=0.5
 same_bits reward mesh.cp=2 ref data.train=pairs lora.rank=4
 
 # Adapters in answers

@@ -74,17 +74,32 @@ static void distill(const struct ash_pass_step *step, const struct ash_head_piec
                                                .loss = losses});
 }
 
+/* A matrix in memory: the columns from data on, in rows of `stride`. */
+struct block {
+    float *data;
+    size_t stride;
+};
+
+static void copy_block(const struct ash_pass_step *step, size_t rows, size_t cols, struct block src, struct block dst)
+{
+    step->exec->ops->row->copy(step->exec, &(struct ash_copy_args){.rows = rows,
+                                                                   .blocks = 1,
+                                                                   .cols = cols,
+                                                                   .src = src.data,
+                                                                   .src_row = src.stride,
+                                                                   .dst = dst.data,
+                                                                   .dst_dtype = ASH_F32,
+                                                                   .dst_row = dst.stride});
+}
+
 /* Columns of rank's part of some rows to where they are in whole rows, or back. */
 static void copy_columns(const struct ash_pass_step *step, size_t rank, size_t rows, float *part, float *whole,
                          bool back)
 {
     struct ash_range vocab = ash_split_vocab_tp(step->model, step->axes, rank);
+    struct block of_part = {part, vocab.count}, of_whole = {whole + vocab.first, step->model->whole.vocab};
 
-    for (size_t r = 0; r < rows && vocab.count > 0; r++) {
-        float *in_part = part + r * vocab.count, *in_whole = whole + r * step->model->whole.vocab + vocab.first;
-
-        memcpy(back ? in_part : in_whole, back ? in_whole : in_part, vocab.count * sizeof(float));
-    }
+    copy_block(step, rows, vocab.count, back ? of_whole : of_part, back ? of_part : of_whole);
 }
 
 /* Ranks of tp that share memory: each takes some of the piece's rows, over the logits of all ranks. */
@@ -126,7 +141,8 @@ static void teach_messages(const struct ash_pass_step *step, const struct ash_he
         if (rank == axes->tp.rank) own = at;
         at += axes->counts[rank];
     }
-    memcpy(own, logits, rows.count * piece->part.cols * sizeof(float));
+    copy_block(step, rows.count, piece->part.cols, (struct block){logits, piece->part.cols},
+               (struct block){own, piece->part.cols});
     ash_axes_all_gather(axes, &axes->tp, parts, axes->counts);
     at = parts;
     for (size_t rank = 0; rank < axes->tp.size; at += axes->counts[rank++])

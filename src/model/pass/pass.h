@@ -52,7 +52,7 @@ void ash_kept_mask_row(const struct ash_kept *kept, size_t first, size_t count, 
 struct ash_teacher {
     float sharpness, beta, target_weight; /* as in struct ash_distill_args */
     size_t most_rows;                     /* of one call of ask, at least 1 */
-    float *logits;                        /* [most_rows, vocab]: what ask fills */
+    float *logits;                        /* [most_rows, vocab]: what ask fills; both in the exec's memory */
     float *gathered;                      /* [2, most_rows, vocab]: scratch */
     /* Run the batch, of which ask wants rows next. Returns 0 or a negative errno. */
     int (*run)(void *ctx, struct ash_exec *exec, const struct ash_batch *batch, struct ash_err *err);

@@ -226,7 +226,6 @@ void ash_job_choose_backend(const struct ash_job *job, const char *cpu_reason, s
 
     if (job->model.quant != ASH_JOB_QUANT_NONE) wish.cpu_reason = "adapters over a quantised base train on the CPU";
     if (job->lora.dropout > 0.0) wish.cpu_reason = "inputs of adapters are dropped on the CPU";
-    if (job->train.method == ASH_METHOD_DISTILL) wish.cpu_reason = "distillation runs on the CPU";
     ash_backend_choose(&wish, choice_out);
 }
 

@@ -140,6 +140,9 @@ struct ash_cuda_column_blocks {
     float *parts; /* [blocks of rows, cols] */
 };
 
+/* distill.cu: threads of a row. */
+#define ASH_CUDA_DISTILL_THREADS 256
+
 /* loss_row.cu: threads, and the longest row, which must fit into shared memory. */
 #define ASH_CUDA_LOSS_ROW_THREADS 1024
 #define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)

@@ -85,5 +85,18 @@ static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
     ash_cuda_run(exec, ASH_KERNEL_loss_part_end, ash_cuda_grid_rows(part->rows), part);
 }
 
-const struct ash_loss_ops ash_cuda_loss = {
-    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
+/* ---- of a teacher ------------------------------------------------------------------------------------------------ */
+
+static void distill(struct ash_exec *exec, const struct ash_distill_args *args)
+{
+    ash_assert(args->cols > 0 && args->beta >= 0.0f && args->beta <= 1.0f);
+    if (args->rows == 0) return;
+    ash_cuda_run(exec, ASH_KERNEL_distill,
+                 (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = ASH_CUDA_DISTILL_THREADS}, args);
+}
+
+const struct ash_loss_ops ash_cuda_loss = {.cross_entropy = cross_entropy,
+                                           .part_top = part_top,
+                                           .part_sum = part_sum,
+                                           .part_end = part_end,
+                                           .distill = distill};
