@@ -45,7 +45,8 @@ bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
         const struct ash_param *param = &model->params[i];
         size_t bytes = ash_dtype_size(param->dtype, param->count);
 
-        if (ash_model_packed_bytes(model, exec, (int32_t)i) == 0 || ash_model_map(model, param->data) == NULL) continue;
+        if (ash_model_packed_bytes(model, exec, (int32_t)i) == 0) continue;
+        if (ash_model_map(model, param->data) == NULL) return false; /* a copy of a part: no file has it like this */
         for (size_t at = 0; at < bytes; at += SAMPLE_BYTES, looked++)
             there += ash_map_cached((const char *)param->data + at);
     }

@@ -237,6 +237,25 @@ static void add_router_bias(struct ash_model *model, int layer, size_t experts)
     param->is_matrix = false;
 }
 
+/* With slice.gathers: this rank's outputs of an expert's tensor. Else: all of it. */
+static struct cut expert_cut(const struct ash_model *model, enum ash_role role)
+{
+    const struct ash_model_config *c = &model->whole;
+    struct ash_range columns = ash_slice_columns(c, c->expert.ffn, &model->slice);
+    struct cut cut;
+
+    if (!model->slice.gathers) return WHOLE;
+    if (role == ASH_ROLE_EXPERT_DOWN || role == ASH_ROLE_EXPERT_DOWN_BIAS)
+        return cut_of(model, false, ash_slice_hidden(c, &model->slice), 1);
+    if (role == ASH_ROLE_EXPERT_GATE || role == ASH_ROLE_EXPERT_UP) return cut_of(model, false, columns, 1);
+    if (c->form.expert.alternates) return cut_of(model, false, columns, 2);
+    cut = cut_of(model, false, columns, 1);
+    if (cut.run_count == 0) return cut;
+    cut.run_count = 2;
+    cut.runs[1] = (struct ash_range){c->expert.ffn + columns.first, columns.count};
+    return cut;
+}
+
 /* The matrices of experts, one after the other; or, where experts share a tensor, all of one kind before the next. */
 static void add_experts(struct ash_model *model, int layer)
 {
@@ -259,7 +278,8 @@ static void add_experts(struct ash_model *model, int layer)
         bool swaps = form->is_transposed && roles[r].in > 0;
 
         if (c->family->names[roles[r].role] == NULL) continue;
-        add(model, roles[r].role, layer, e, swaps ? roles[r].in : roles[r].out, swaps ? roles[r].out : roles[r].in)
+        add_cut(model, roles[r].role, layer, e, swaps ? roles[r].in : roles[r].out, swaps ? roles[r].out : roles[r].in,
+                swaps ? 1 : 0, expert_cut(model, roles[r].role))
             ->is_transposed = swaps;
     }
 }
@@ -270,7 +290,7 @@ static void add_sparse(struct ash_model *model, int layer)
     const struct ash_model_config *c = &model->whole;
     const struct ash_expert_config *x = &c->expert;
     struct ash_range columns = ash_slice_columns(c, x->shared_ffn, &model->slice);
-    struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
+    struct cut out = cut_of(model, false, columns, 1), in = cut_to_stream(model, columns, 1);
 
     add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden);
     if (x->choice_bias) add_router_bias(model, layer, x->experts);
@@ -279,7 +299,7 @@ static void add_sparse(struct ash_model *model, int layer)
     if (x->shared_ffn == 0) return;
     add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out);
-    add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, 1, in);
+    add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, in.input ? 1 : 0, in);
 }
 
 static void add_layer(struct ash_model *model, int layer)

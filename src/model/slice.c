@@ -109,21 +109,23 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     return 0;
 }
 
+/* Has a feed-forward, if there is one, fewer columns than ranks? */
+static bool is_narrow(size_t ffn, size_t tp_size)
+{
+    return ffn > 0 && ffn < tp_size;
+}
+
 int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err)
 {
-    const char *type = config->family->type;
-
     if (tp_size > config->kv_heads)
         return ash_err_set(
             err, -EINVAL, "--tp %zu wants more ranks than the model has key-value heads (%zu): choose --tp %zu or less",
             tp_size, config->kv_heads, config->kv_heads);
     if (config->form.qk_norm == ASH_QK_NORM_ALL)
         return ash_err_set(err, -ENOTSUP, "--tp %zu would cut the norms that %s has over all heads: choose --tp 1",
-                           tp_size, type);
-    if (config->expert.experts > 0)
-        return ash_err_set(err, -ENOTSUP, "--tp %zu: %s has experts, which several ranks cannot serve: choose --tp 1",
-                           tp_size, type);
-    if (config->hidden < tp_size || config->ffn < tp_size || config->vocab < tp_size)
+                           tp_size, config->family->type);
+    if (config->hidden < tp_size || config->vocab < tp_size || is_narrow(config->ffn, tp_size) ||
+        is_narrow(config->expert.ffn, tp_size) || is_narrow(config->expert.shared_ffn, tp_size))
         return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into so many parts", tp_size);
     return 0;
 }
@@ -137,6 +139,7 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
     config_out->kv_heads = ash_slice_kv_heads(whole, slice).count;
     config_out->heads = config_out->kv_heads * group;
     config_out->ffn = ash_slice_columns(whole, whole->ffn, slice).count;
+    if (slice->gathers) config_out->expert.ffn = ash_slice_columns(whole, whole->expert.ffn, slice).count;
     config_out->expert.shared_ffn = ash_slice_columns(whole, whole->expert.shared_ffn, slice).count;
     for (size_t i = 0; i < whole->layers; i++) {
         if (!slice->layers[i]) continue;

@@ -2,6 +2,8 @@
 #include "model/pass/ffn.h"
 
 #include "base/assert.h"
+#include "model/pass/copy.h"
+#include "model/pass/gather.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
@@ -91,10 +93,31 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
     if (!group.swiglu) ash_ffn_activate(step, acts, io->rows, params->width);
 }
 
+/* The shared experts' last product: those of the others are moe.c's. */
+static void gathered_down(const struct ash_pass_step *step, const struct ash_ffn_params *params,
+                          const struct ash_ffn_io *io)
+{
+    size_t hidden = step->model->config.hidden, width = step->model->whole.expert.shared_ffn;
+    struct ash_linear_group group = {.rows = io->rows,
+                                     .x = ash_gather_columns(step, io->acts.hidden, io->rows, width),
+                                     .x_stride = width,
+                                     .norm = ASH_NO_PARAM,
+                                     .out_count = 1,
+                                     .outs[0] = {.weight = params->down, .bias = params->down_bias}};
+
+    ash_assert(!params->is_expert && io->acts.hidden != NULL);
+    ash_copy_columns(step->exec, io->rows, hidden, (struct ash_rows_from){ash_gather_product(step, &group), hidden},
+                     (struct ash_rows_to){io->y, hidden});
+}
+
 void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params, const struct ash_ffn_io *io)
 {
     ash_assert(io->y != NULL);
     ash_ffn_inner(step, params, io, ASH_NO_PARAM);
+    if (ash_gathers(step)) {
+        gathered_down(step, params, io);
+        return;
+    }
     if (step->axes->tp.size > 1 && !params->is_expert) {
         ash_row_parallel_forward(step, params->down, params->down_bias, io->acts.hidden, params->width, io->y);
         return;

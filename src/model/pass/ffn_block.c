@@ -71,7 +71,9 @@ static void dense_forward(const struct ash_pass_step *step, size_t layer, const 
     ash_join_product(step, layer, ASH_BLOCK_FFN,
                      &(struct ash_linear_group){
                          .rows = step->rows,
-                         .x = acts->ffn.hidden_bf16 == NULL ? ash_gather_columns(step, acts->ffn.hidden) : NULL,
+                         .x = acts->ffn.hidden_bf16 == NULL
+                                  ? ash_gather_columns(step, acts->ffn.hidden, step->rows, step->model->whole.ffn)
+                                  : NULL,
                          .x_bf16 = acts->ffn.hidden_bf16,
                          .x_stride = ash_gathers(step) ? step->model->whole.ffn : params.width,
                          .norm = ASH_NO_PARAM,

@@ -17,10 +17,11 @@ int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, size_t
 {
     const struct ash_model_config *whole = &model->whole;
     const struct ash_axis *outs = &axes->outs;
-    size_t widest = ash_max(ash_max(whole->hidden, whole->ffn), heads_width(whole));
+    size_t widest = ash_max(ash_max(whole->hidden, whole->ffn), ash_max(heads_width(whole), whole->expert.shared_ffn));
     int rc;
 
     if (outs->size == 1) return 0;
+    widest = ash_max(widest, whole->expert.choices * ash_max(whole->hidden, whole->expert.ffn));
     ash_assert(axes->tp.size == 1 && axes->cp.size == 1 && axes->ep.size == 1 && outs->same_node);
     axes->gathered_floats = ash_max(max_rows * widest, LOGIT_ROWS_MIN * whole->vocab);
     rc = outs->ops->shared_open(outs->ctx, 2 * axes->gathered_floats, &axes->shared, err);
@@ -51,10 +52,11 @@ static const float *meet(const struct ash_pass_step *step)
 }
 
 /* part [rows, columns.count] of rows of width floats. */
-static const float *gather(const struct ash_pass_step *step, const float *part, struct ash_range columns, size_t width)
+static const float *gather(const struct ash_pass_step *step, const float *part, size_t rows, struct ash_range columns,
+                           size_t width)
 {
-    ash_assert(part != NULL && step->rows * width <= step->axes->gathered_floats && ash_range_end(columns) <= width);
-    ash_copy_columns(step->exec, step->rows, columns.count, (struct ash_rows_from){part, columns.count},
+    ash_assert(part != NULL && rows * width <= step->axes->gathered_floats && ash_range_end(columns) <= width);
+    ash_copy_columns(step->exec, rows, columns.count, (struct ash_rows_from){part, columns.count},
                      (struct ash_rows_to){buffer_of(step) + columns.first, width});
     return meet(step);
 }
@@ -66,15 +68,15 @@ const float *ash_gather_heads(const struct ash_pass_step *step, const float *par
     size_t width = heads_width(&model->whole), each = width / model->whole.kv_heads;
 
     if (!ash_gathers(step)) return part;
-    return gather(step, part, (struct ash_range){heads.first * each, heads.count * each}, width);
+    return gather(step, part, step->rows, (struct ash_range){heads.first * each, heads.count * each}, width);
 }
 
-const float *ash_gather_columns(const struct ash_pass_step *step, const float *part)
+const float *ash_gather_columns(const struct ash_pass_step *step, const float *part, size_t rows, size_t width)
 {
     const struct ash_model *model = step->model;
 
     if (!ash_gathers(step)) return part;
-    return gather(step, part, ash_slice_columns(&model->whole, model->whole.ffn, &model->slice), model->whole.ffn);
+    return gather(step, part, rows, ash_slice_columns(&model->whole, width, &model->slice), width);
 }
 
 /* The product's outputs are columns of rows of width floats. */
@@ -93,6 +95,21 @@ const float *ash_gather_product(const struct ash_pass_step *step, struct ash_lin
     const struct ash_model *model = step->model;
 
     return multiply(step, group, ash_slice_hidden(&model->whole, &model->slice).first, model->whole.hidden);
+}
+
+void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first)
+{
+    const struct ash_model *model = step->model;
+    size_t hidden = model->whole.hidden;
+
+    ash_assert(ash_gathers(step) && (first + 1) * hidden <= step->axes->gathered_floats);
+    out->y = buffer_of(step) + first * hidden + ash_slice_hidden(&model->whole, &model->slice).first;
+    out->y_stride = hidden;
+}
+
+const float *ash_gather_outputs(const struct ash_pass_step *step)
+{
+    return meet(step);
 }
 
 const float *ash_gather_logits(const struct ash_pass_step *step, struct ash_linear_group *group)

@@ -22,10 +22,15 @@ static inline bool ash_gathers(const struct ash_pass_step *step)
 size_t ash_gather_logit_rows(const struct ash_pass_step *step);
 /* part [rows, of this rank's heads] of attention's output, whole; or part where ranks share nothing. */
 const float *ash_gather_heads(const struct ash_pass_step *step, const float *part);
-/* part [rows, this rank's columns of a feed-forward], whole; or part. */
-const float *ash_gather_columns(const struct ash_pass_step *step, const float *part);
+/* part [rows, this rank's columns of a feed-forward], whole [rows, width]; or part. */
+const float *ash_gather_columns(const struct ash_pass_step *step, const float *part, size_t rows, size_t width);
 /* Outputs of the stream: the group's one product, whose y is set here, whole [rows, C]. For ranks that share. */
 const float *ash_gather_product(const struct ash_pass_step *step, struct ash_linear_group *group);
+/* The same of several products, each with rows of its own, [count, C] together: outs.y and outs.y_stride of one that
+ * begins at row first; and all of them, once each rank has made its outputs. */
+void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first);
+/* See above. */
+const float *ash_gather_outputs(const struct ash_pass_step *step);
 /* Logits [rows, vocabulary]: the same, of the output matrix. */
 const float *ash_gather_logits(const struct ash_pass_step *step, struct ash_linear_group *group);
 

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "model/pass/copy.h"
 #include "model/pass/ffn.h"
+#include "model/pass/gather.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/moe_exchange.h"
 #include "model/pass/moe_grouped.h"
@@ -108,6 +110,37 @@ static struct expert_run expert_run_at(const struct ash_pass_step *step, size_t 
                                       .dx = dy}};
 }
 
+/* Over ranks that gather: the columns of all experts first, then their outputs. */
+static void experts_gathered(const struct ash_pass_step *step, size_t layer)
+{
+    struct ash_expert_work work = ash_moe_work(step, layer);
+    size_t pairs = step->rows * step->model->config.expert.choices, width = step->model->whole.expert.ffn;
+    size_t hidden = step->model->config.hidden;
+    const float *columns;
+
+    for (size_t e = 0; e < work.experts; e++) {
+        struct expert_run run = expert_run_at(step, layer, &work, e);
+
+        if (run.io.rows > 0) ash_ffn_inner(step, &run.params, &run.io, ASH_NO_PARAM);
+    }
+    columns = ash_gather_columns(step, work.acts.hidden, pairs, width);
+    for (size_t e = 0; e < work.experts; e++) {
+        struct expert_run run = expert_run_at(step, layer, &work, e);
+        struct ash_linear_group group = {.rows = run.io.rows,
+                                         .x = columns + work.starts[e] * width,
+                                         .x_stride = width,
+                                         .norm = ASH_NO_PARAM,
+                                         .out_count = 1,
+                                         .outs[0] = {.weight = run.params.down, .bias = run.params.down_bias}};
+
+        if (run.io.rows == 0) continue;
+        ash_gather_set_output(step, &group.outs[0], work.starts[e]);
+        ash_linear_project(step, &group);
+    }
+    ash_copy_columns(step->exec, pairs, hidden, (struct ash_rows_from){ash_gather_outputs(step), hidden},
+                     (struct ash_rows_to){work.y, hidden});
+}
+
 static void experts_forward(const struct ash_pass_step *step, size_t layer)
 {
     struct ash_expert_work work = ash_moe_work(step, layer);
@@ -159,7 +192,10 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
         ash_moe_grouped_forward(step, layer, x);
     } else {
         ash_moe_dispatch(step, layer, x);
-        experts_forward(step, layer);
+        if (ash_gathers(step))
+            experts_gathered(step, layer);
+        else
+            experts_forward(step, layer);
         ash_moe_combine(step, layer);
     }
     if (step->rows == 0) return;

@@ -51,17 +51,19 @@ struct subject {
     int port;
 };
 
-static void draw_config(char *text, size_t bytes, size_t kv_heads, size_t *vocab_out)
+/* A GGUF file has no experts. */
+static void draw_config(char *text, size_t bytes, size_t kv_heads, bool is_gguf, size_t *vocab_out)
 {
-    static const char *const types[] = {"llama", "qwen3", "qwen2"};
+    static const char *const types[] = {"llama", "qwen3", "qwen2", "mixtral"};
     size_t heads = kv_heads * (1 + draw(2)), hidden = 64 * (1 + draw(2));
 
     *vocab_out = LETTERS + 1 + draw(100);
     snprintf(text, bytes,
              "{\"model_type\": \"%s\", \"vocab_size\": %zu, \"hidden_size\": %zu, \"intermediate_size\": %zu, "
              "\"num_hidden_layers\": 2, \"num_attention_heads\": %zu, \"num_key_value_heads\": %zu, \"head_dim\": 32, "
-             "\"max_position_embeddings\": %d, \"initializer_range\": 0.4, \"tie_word_embeddings\": %s}",
-             types[draw(3)], *vocab_out, hidden, 32 * (2 + draw(6)), heads, kv_heads, POSITIONS,
+             "\"max_position_embeddings\": %d, \"initializer_range\": 0.4, \"num_local_experts\": 4, "
+             "\"num_experts_per_tok\": 2, \"tie_word_embeddings\": %s}",
+             types[draw(is_gguf ? 3 : 4)], *vocab_out, hidden, 32 * (2 + draw(6)), heads, kv_heads, POSITIONS,
              draw(2) == 0 ? "true" : "false");
 }
 
@@ -77,7 +79,7 @@ static void write_model(struct subject *s, size_t index)
     char text[512];
 
     s->size = 2 + index % (SANITIZED ? 1 : 3);
-    draw_config(text, sizeof(text), s->size + draw(5 - s->size), &s->vocab);
+    draw_config(text, sizeof(text), s->size + draw(5 - s->size), is_gguf, &s->vocab);
     json = json_loads(text, 0, NULL);
     assert_int_equal(ash_model_config_parse(json, &config, &err), 0);
     json_decref(json);
