@@ -19,6 +19,8 @@ static const struct {
     {.causes = {"node_pressure_cpu_waiting_seconds_total", "ashlar_job_cpu_throttled_seconds_total"},
      .effects = {"compute_s by step", "comm_s by step"},
      .is_of_runs = true},
+    /* What is exchanged while a rank computes takes its cores for as long as the link needs; all others wait. */
+    {.causes = {"ashlar_rank_slow_link"}, .effects = {"compute_s by step", "comm_s by step"}, .is_of_runs = true},
 };
 
 static bool is_one_of(const char *metric, const char *const *metrics)

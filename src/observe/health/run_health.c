@@ -49,7 +49,8 @@ static const struct ash_rule compute_rule = {.layer = ASH_HEALTH_STEP,
                                              .metric = "compute_s by step",
                                              .normal = "as at the run's start, within 10 % of a step",
                                              .means = "the first rank computes more slowly than when the run began",
-                                             .action = "see its node's clocks and what else runs there",
+                                             .action = "see its node's clocks and what else runs there; if comm_s "
+                                                       "grew too, the links first (ashlar check cluster)",
                                              .source = "log.jsonl"};
 static const struct ash_rule loss_rule = {.layer = ASH_HEALTH_STEP,
                                           .kind = ASH_RULE_OTHER,

@@ -438,6 +438,26 @@ static void test_a_step_is_not_blamed_for_a_lack_of_cores(void **state)
     ash_diagnose_close(diagnose);
 }
 
+/* A slow link makes the first rank's steps longer, also where it computes: the link is named alone. */
+static void test_a_step_is_not_blamed_for_a_slow_link(void **state)
+{
+    static const char *const metrics[] = {"compute_s by step", "comm_s by step"};
+    struct ash_diagnose *diagnose = NULL;
+
+    (void)state;
+    assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
+    add_text(diagnose, "ashlar_rank_slow_link{from=\"0\",to=\"3\"} 1\n", false);
+    for (size_t i = 0; i < ASH_COUNT(metrics); i++) {
+        struct ash_finding slower = {.layer = ASH_HEALTH_STEP, .severity = ASH_SLOW, .metric = metrics[i]};
+
+        assert_int_equal(ash_diagnose_report(diagnose, &slower), 0);
+    }
+    assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+    assert_int_equal(ash_diagnose_finding_count(diagnose), 1);
+    assert_string_equal(ash_diagnose_first(diagnose)->metric, "ashlar_rank_slow_link");
+    ash_diagnose_close(diagnose);
+}
+
 /* One node has no peers to compare with: a port that has received data is down, an unused one may be. */
 static void test_a_port_is_down_on_the_only_node(void **state)
 {
@@ -476,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
         cmocka_unit_test(test_storage_is_not_blamed_for_a_lack_of_memory),
         cmocka_unit_test(test_a_step_is_not_blamed_for_a_lack_of_cores),
+        cmocka_unit_test(test_a_step_is_not_blamed_for_a_slow_link),
         cmocka_unit_test(test_a_port_is_down_on_the_only_node),
     };
 
