@@ -49,6 +49,12 @@ static const struct ash_opt opts[] = {
 const struct ash_opt_table ash_http_flags_table = {
     .section = "", .help = "HTTP", .opts = opts, .count = ASH_COUNT(opts)};
 
+/* An empty path is none: it takes back one that was given before. */
+static const char *given(const char *path)
+{
+    return path != NULL && path[0] != '\0' ? path : NULL;
+}
+
 struct ash_http_opts ash_http_flags_opts(const struct ash_http_flags *flags)
 {
     struct ash_http_opts http = ash_http_defaults();
@@ -62,8 +68,8 @@ struct ash_http_opts ash_http_flags_opts(const struct ash_http_flags *flags)
     http.header_seconds = flags->header_seconds;
     http.body_seconds = flags->body_seconds;
     http.stall_seconds = flags->stall_seconds;
-    http.cert_file = flags->ssl_certfile;
-    http.key_file = flags->ssl_keyfile;
+    http.cert_file = given(flags->ssl_certfile);
+    http.key_file = given(flags->ssl_keyfile);
     http.origins = flags->cors_origins.items;
     http.origin_count = flags->cors_origins.count;
     http.names = flags->allowed_hosts.items;

@@ -86,6 +86,7 @@ static const struct ash_cmd_usage usage = {
              "never on what else runs. docs/serving.md lists routes, fields and metrics. SIGTERM finishes what\n"
              "is being answered and ends; SIGHUP reads --api-key-file again.",
     .examples = "  ashlar serve --model qwen\n"
+                "  ashlar serve --model qwen --replicas 4\n"
                 "  ashlar serve --model model-Q4_K_M.gguf --host 0.0.0.0 --port 8080 --api-key-file keys.txt\n"
                 "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 32}'",
 };
@@ -119,8 +120,9 @@ static void *load(void *arg)
     if (rc < 0) return NULL;
     ash_serve_model_warn(server->flags, &server->model);
     ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
-            (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->http.ssl_certfile != NULL ? "s" : "",
-            server->flags->http.host, ash_http_port(server->http), server->model.api.context_tokens);
+            (double)(ash_clock_ns() - server->start_ns) / 1e9,
+            ash_http_flags_opts(&server->flags->http).cert_file != NULL ? "s" : "", server->flags->http.host,
+            ash_http_port(server->http), server->model.api.context_tokens);
     if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) == 0)
         ash_api_set_fingerprint(server->api, hash);
     else
@@ -316,6 +318,8 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
     struct ash_serve_flags flags = {0};
     struct ash_opt_binding bindings[] = {{&serve_table, &flags},
                                          {&ash_serve_ranks_table, &flags},
+                                         {&ash_serve_replicas_table, &flags.replicas},
+                                         {&ash_route_flags_table, &flags.replicas.route},
                                          {&ash_http_flags_table, &flags.http},
                                          {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
@@ -337,6 +341,8 @@ static int run(int argc, char **argv)
     struct ash_serve_flags flags = {0};
     struct ash_opt_binding bindings[] = {{&serve_table, &flags},
                                          {&ash_serve_ranks_table, &flags},
+                                         {&ash_serve_replicas_table, &flags.replicas},
+                                         {&ash_route_flags_table, &flags.replicas.route},
                                          {&ash_http_flags_table, &flags.http},
                                          {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
@@ -347,6 +353,7 @@ static int run(int argc, char **argv)
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
     if (code == ASH_CMD_GO && flags.model == NULL) code = ash_cmd_misuse("serve", "--model DIR is missing");
+    if (code == ASH_CMD_GO) code = ash_serve_replicas_run(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = ash_serve_ranks_begin(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = serve(&flags);
     ash_opts_close(opts);

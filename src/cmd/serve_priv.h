@@ -6,10 +6,17 @@
 #include <stdatomic.h>
 #include "cmd/engine_flags.h"
 #include "cmd/http_flags.h"
+#include "cmd/route_flags.h"
 #include "collective/member/launch_env.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
 #include "serve/grammar/grammar.h"
+
+/* --replicas, and how the requests are shared. */
+struct ash_serve_replicas {
+    int64_t count;
+    struct ash_route_flags route;
+};
 
 /* The flags. */
 struct ash_serve_flags {
@@ -22,6 +29,7 @@ struct ash_serve_flags {
     int kv_dtype;
     bool enable_prefix_caching, strict;
     double step_ms, health_seconds;
+    struct ash_serve_replicas replicas;
     struct ash_http_flags http;
     struct ash_engine_flags computing;
 };
@@ -49,6 +57,11 @@ extern const struct ash_opt_table ash_serve_ranks_table;
 int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv);
 /* Meet the other ranks: *model gets them. A no-op without --tp. */
 int ash_serve_ranks_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
+
+extern const struct ash_opt_table ash_serve_replicas_table;
+/* With --replicas: start them with the user's words, and route to them until a signal. Returns ASH_CMD_GO if this
+ * process is to serve the model itself, else an exit code. */
+int ash_serve_replicas_run(const struct ash_serve_flags *flags, int argc, char **argv);
 
 /* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);

@@ -14,5 +14,29 @@ expect_error 1 "no file" "$SCRATCH/none"
 printf 'http://127.0.0.1:1\n\nnonsense\n' > "$SCRATCH/wrong"
 try "$ASHLAR" route --to-file "$SCRATCH/wrong"
 expect_error 1 "a wrong line" "$SCRATCH/wrong:3" "nonsense"
+
+# Servers that one command starts: one that dies is started again, and Ctrl-C ends all.
+. "$SOURCE/tests/e2e/serve_lib.bash"
+"$ASHLAR" serve --model "$stories" --replicas 2 --port 0 --pages "" > /dev/null 2> "$SCRATCH/server.log" &
+server=$!
+wait_for_line 'ready after .* 2 replicas' "$SCRATCH/server.log" || exit 1
+port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$SCRATCH/server.log" | head -n 1)
+body='{"prompt": "Once upon", "max_tokens": 20, "seed": 5}'
+text() { ask POST /v1/completions "$body"; sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$SCRATCH/answer"; }
+before=$(text)
+[ -n "$before" ] || fail "no answer: $(cat "$SCRATCH/answer")"
+pids=$(sed -n 's/.*is process \([0-9]*\), port.*/\1/p' "$SCRATCH/server.log")
+kill -9 $(head -n 1 <<< "$pids")
+same "the answer after a replica was killed" "$before" "$(text)"
+started_again() { [ "$(grep -c 'replica 0 is process' "$SCRATCH/server.log")" -eq 2 ]; }
+wait_for "the replica to start again" started_again
+pids=$(sed -n 's/.*is process \([0-9]*\), port.*/\1/p' "$SCRATCH/server.log")
+stop_server INT
+same "exit code after Ctrl-C" 0 "$server_code"
+for pid in $pids; do [ ! -d "/proc/$pid" ] || fail "process $pid outlives its router"; done
+try "$ASHLAR" serve --model "$SCRATCH/none" --replicas 2 --port 0
+expect 1 "a model that is not there"
+grep -q "there is no model folder" "$SCRATCH/err" || fail "no reason: $(cat "$SCRATCH/err")"
+
 node "$SOURCE/tests/e2e/route.mjs" "$ASHLAR" "$stories" "$SCRATCH" "$total" "$seed" || fail "seed $seed: an answer changed, or was lost"
 finish

@@ -113,8 +113,8 @@ void ash_replica_set_state(struct ash_replica *replica, enum ash_replica_state s
     if (state == ASH_REPLICA_UP)
         ash_log(ASH_LOG_INFO, "replica %s is up", replica->target.name);
     else
-        ash_log(state == ASH_REPLICA_LOST ? ASH_LOG_WARN : ASH_LOG_INFO, "replica %s is %s: %s", replica->target.name,
-                state_names[state], replica->why);
+        ash_log(before == ASH_REPLICA_UP ? ASH_LOG_WARN : ASH_LOG_INFO, "replica %s is %s: %s", replica->target.name,
+                before == ASH_REPLICA_NEW ? "not up yet" : state_names[state], replica->why);
     if (state == ASH_REPLICA_LOST) ash_route_index_clear(replica->index); /* its cache may be empty */
     ash_router_recount(replica->router);
 }
