@@ -87,3 +87,30 @@ size_t ash_utf8_incomplete_tail(const char *text, size_t size_bytes)
     }
     return 0;
 }
+
+/* Characters that do not take one column, by code point. */
+static const struct {
+    uint32_t first, last;
+    size_t width;
+} widths[] = {
+    {0x0300, 0x036f, 0},   {0x1100, 0x115f, 2},   {0x200b, 0x200f, 0},   {0x2e80, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},
+    {0xf900, 0xfaff, 2},   {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},   {0xff00, 0xff60, 2},   {0xffe0, 0xffe6, 2},
+    {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2}, {0x1f900, 0x1faff, 2}, {0x20000, 0x3fffd, 2},
+};
+
+size_t ash_utf8_width(const char *text, size_t size_bytes)
+{
+    size_t width = 0;
+
+    for (size_t at = 0; at < size_bytes;) {
+        uint32_t point = 0;
+        int length = ash_utf8_decode(text + at, size_bytes - at, &point);
+        size_t own = 1;
+
+        for (size_t i = 0; length > 1 && i < sizeof(widths) / sizeof(widths[0]); i++)
+            if (point >= widths[i].first && point <= widths[i].last) own = widths[i].width;
+        width += own;
+        at += length > 0 ? (size_t)length : 1;
+    }
+    return width;
+}

@@ -15,5 +15,8 @@ int ash_utf8_encode(uint32_t point, char *buf);
 size_t ash_utf8_valid_prefix(const char *text, size_t size_bytes);
 /* How many bytes at the end of text are the beginning of a character that is not complete yet (0..3). */
 size_t ash_utf8_incomplete_tail(const char *text, size_t size_bytes);
+/* Columns that a text takes on a terminal: 2 for East Asian characters and pictures, 0 for marks that join the one
+ * before; 1 for a byte that is not valid. */
+size_t ash_utf8_width(const char *text, size_t size_bytes);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 
 /* Values of one latency, in milliseconds. */
 struct sample {
@@ -201,6 +202,8 @@ static double number(const json_t *figures, const char *key)
 void ash_bench_serve_print(const json_t *figures)
 {
     const json_t *slo = json_object_get(figures, "slo");
+    struct ash_table table = {0};
+    struct ash_str heads = {0};
     bool has_slo = number(slo, "ttft_ms") + number(slo, "tpot_ms") + number(slo, "e2e_ms") > 0;
 
     printf("requests        %.0f sent, %.0f completed, %.0f failed in %.2f s\n", number(figures, "requests"),
@@ -214,17 +217,19 @@ void ash_bench_serve_print(const json_t *figures)
         printf("goodput         %.2f requests/s within the limits (%.1f%%)\n",
                number(figures, "goodput_requests_per_s"), 100 * number(figures, "good_share"));
     if (number(figures, "completed") == 0) return;
-    printf("\n%-24s %10s", "milliseconds", "mean");
+    ash_str_adds(&heads, "milliseconds|>mean");
     for (size_t i = 0; i < ASH_COUNT(percentiles); i++)
-        printf(" %10s", percentiles[i].name);
-    printf("\n");
+        ash_str_addf(&heads, "|>%s", percentiles[i].name);
+    table.heads = heads.rc == 0 ? heads.data : "";
     for (enum latency latency = LATENCY_TTFT; latency < LATENCY_COUNT; latency++) {
         const json_t *row = json_object_get(figures, latency_keys[latency]);
 
         if (!json_is_object(row)) continue;
-        printf("%-24s %10.2f", latency_names[latency], number(row, "mean"));
+        ash_table_row(&table, "%s|%.2f", latency_names[latency], number(row, "mean"));
         for (size_t i = 0; i < ASH_COUNT(percentiles); i++)
-            printf(" %10.2f", number(row, percentiles[i].name));
-        printf("\n");
+            ash_table_cell(&table, "%.2f", number(row, percentiles[i].name));
     }
+    printf("\n");
+    ash_table_print(&table, stdout);
+    ash_str_fini(&heads);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 
 struct flags {
     bool json;
@@ -28,48 +29,48 @@ static const struct ash_cmd_usage usage = {
 };
 
 /* "-" if unknown. */
-static void cell(int width, double value, const char *format)
+static void add_value(struct ash_table *table, double value, int digits, const char *mark)
 {
-    char text[32] = "-";
-
-    if (value > 0) snprintf(text, sizeof(text), format, value);
-    printf(" %*s", width, text);
+    if (value > 0)
+        ash_table_cell(table, "%.*f%s", digits, value, mark);
+    else
+        ash_table_cell(table, "-");
 }
 
 static void list_gpus(const struct ash_catalog *catalog)
 {
-    printf("%-18s %9s %9s %9s %9s %8s %10s %7s\n", "GPU", "bf16 TF", "fp8 TF", "fp4 TF", "memory GB", "TB/s",
-           "NVLink GB/s", "watts");
+    struct ash_table table = {.heads = "GPU|>bf16 TF|>fp8 TF|>fp4 TF|>memory GB|>TB/s|>NVLink GB/s|>watts"};
+
     for (size_t i = 0; i < ash_catalog_gpu_count(catalog); i++) {
         const struct ash_gpu *gpu = ash_catalog_gpu_at(catalog, i);
 
-        printf("%-18s", gpu->name);
+        ash_table_row(&table, "%s", gpu->name);
         for (int p = 0; p < ASH_GPU_PRECISIONS; p++)
-            cell(9, gpu->flops[p] / 1e12, "%.0f");
-        cell(9, gpu->memory_bytes / 1e9, "%.1f");
-        cell(8, gpu->memory_bandwidth / 1e12, "%.2f");
-        cell(11, gpu->nvlink_bandwidth / 1e9, "%.0f");
-        cell(7, gpu->watts, "%.0f");
-        printf("\n");
+            add_value(&table, gpu->flops[p] / 1e12, 0, "");
+        add_value(&table, gpu->memory_bytes / 1e9, 1, "");
+        add_value(&table, gpu->memory_bandwidth / 1e12, 2, "");
+        add_value(&table, gpu->nvlink_bandwidth / 1e9, 0, "");
+        add_value(&table, gpu->watts, 0, "");
     }
+    ash_table_print(&table, stdout);
 }
 
 static void list_machines(const struct ash_catalog *catalog)
 {
-    printf("%-20s %-18s %5s %7s %-15s %8s %9s %9s %9s\n", "machine", "GPU", "GPUs", "domain", "network", "Gbit/s",
-           "host GiB", "NVMe GB", "USD/hour");
+    struct ash_table table = {.heads = "machine|GPU|>GPUs|>domain|network|>Gbit/s|>host GiB|>NVMe GB|>USD/hour"};
+
     for (size_t i = 0; i < ash_catalog_machine_count(catalog); i++) {
         const struct ash_machine *machine = ash_catalog_machine_at(catalog, i);
         double price = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
 
-        printf("%-20s %-18s %5d %7d %-15s", machine->name, machine->gpu->name, machine->gpus, machine->domain_gpus,
-               machine->network);
-        cell(8, machine->net_bandwidth * 8 / 1e9, "%.0f");
-        cell(9, machine->host_bytes / 1073741824.0, "%.0f");
-        cell(9, machine->nvme_bytes / 1e9, "%.0f");
-        cell(9, price, machine->usd_hour > 0 ? "%.2f" : "%.2f*");
-        printf("\n");
+        ash_table_row(&table, "%s|%s|%d|%d|%s", machine->name, machine->gpu->name, machine->gpus, machine->domain_gpus,
+                      machine->network);
+        add_value(&table, machine->net_bandwidth * 8 / 1e9, 0, "");
+        add_value(&table, machine->host_bytes / 1073741824.0, 0, "");
+        add_value(&table, machine->nvme_bytes / 1e9, 0, "");
+        add_value(&table, price, 2, machine->usd_hour > 0 ? "" : "*");
     }
+    ash_table_print(&table, stdout);
     printf("NVLink and network count one direction; * is the price of a capacity block\n");
 }
 
@@ -77,6 +78,7 @@ static void list_named(const struct ash_catalog *catalog, const char *list, cons
                        const char *second)
 {
     const json_t *things = json_object_get(ash_catalog_json(catalog), list);
+    struct ash_table table = {.heads = "|", .indent = 2};
 
     printf("%s\n", title);
     for (size_t i = 0; i < json_array_size(things); i++) {
@@ -84,8 +86,9 @@ static void list_named(const struct ash_catalog *catalog, const char *list, cons
         const char *a = json_string_value(json_object_get(thing, first));
         const char *b = json_string_value(json_object_get(thing, second));
 
-        printf("  %-28s %s\n", a != NULL ? a : "", b != NULL ? b : "");
+        ash_table_row(&table, "%s|%s", a != NULL ? a : "", b != NULL ? b : "");
     }
+    ash_table_print(&table, stdout);
 }
 
 static void list_storage(const struct ash_catalog *catalog)

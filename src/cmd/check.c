@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "cmd/check_priv.h"
 #include "cmd/node_flags.h"
 #include "observe/check/check.h"
@@ -80,12 +81,16 @@ static json_t *report_json(const struct ash_check_report *report)
 
 static void print_report(const struct ash_check_report *report)
 {
+    struct ash_table table = {.heads = "||"};
+
     for (size_t i = 0; i < report->count; i++) {
         const struct ash_check_result *result = &report->results[i];
 
-        printf("%-8s %-18s %s%s%s%s\n", ash_check_grade_name(result->grade), result->name, result->found,
-               result->wanted[0] != '\0' ? " (wanted: " : "", result->wanted, result->wanted[0] != '\0' ? ")" : "");
+        ash_table_row(&table, "%s|%s|%s%s%s%s", ash_check_grade_name(result->grade), result->name, result->found,
+                      result->wanted[0] != '\0' ? " (wanted: " : "", result->wanted,
+                      result->wanted[0] != '\0' ? ")" : "");
     }
+    ash_table_print(&table, stdout);
     printf("%s, in %.2f s\n", ash_check_worst(report) < ASH_GRADE_BAD ? "fit for work" : "NOT fit for work",
            report->seconds);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/table.h"
 #include "cmd/cmd.h"
 
 static void name_finding(const struct ash_cluster_probe *cluster, const struct ash_cluster_finding *finding, char *buf,
@@ -22,18 +23,18 @@ static void name_finding(const struct ash_cluster_probe *cluster, const struct a
 static void print_table(const struct ash_cluster_probe *cluster)
 {
     const struct ash_cluster_report *report = cluster->report;
+    struct ash_table table = {.heads = ">node|host|itself|>clock ms|>slowest MB/s|>disk write|>disk read|network"};
     char name[256];
 
-    printf("%4s %-20s %-8s %12s %12s %12s %12s  %s\n", "node", "host", "itself", "clock ms", "slowest MB/s",
-           "disk write", "disk read", "network");
     for (size_t i = 0; i < cluster->size; i++) {
         const struct ash_node_card *card = &cluster->cards[i];
 
-        printf("%4zu %-20s %-8s %12.3f %12.1f %12.1f %12.1f  %s\n", i, card->host,
-               ash_check_grade_name((enum ash_check_grade)card->grade), card->clock_s * 1e3,
-               ash_cluster_probe_least_rate(cluster, i) * 1e-6, card->write_rate * 1e-6, card->read_rate * 1e-6,
-               card->facts[ASH_FACT_NETWORK]);
+        ash_table_row(&table, "%zu|%s|%s|%.3f|%.1f|%.1f|%.1f|%s", i, card->host,
+                      ash_check_grade_name((enum ash_check_grade)card->grade), card->clock_s * 1e3,
+                      ash_cluster_probe_least_rate(cluster, i) * 1e-6, card->write_rate * 1e-6, card->read_rate * 1e-6,
+                      card->facts[ASH_FACT_NETWORK]);
     }
+    ash_table_print(&table, stdout);
     for (size_t i = 0; i < report->count; i++) {
         name_finding(cluster, &report->findings[i], name, sizeof(name));
         printf("OUTLIER  %s: %s\n", name, report->findings[i].text);

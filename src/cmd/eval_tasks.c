@@ -11,11 +11,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/math.h"
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "plan/validate/csv.h"
 #include "post/eval/ask.h"
-
-#define METRIC_WIDTH 32 /* columns of a metric and its filter */
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */
 
@@ -164,6 +163,7 @@ static int add_results(json_t *all, const struct ash_task *task, json_t *results
 
 static void print_results(const struct ash_task *task, const json_t *results, size_t count)
 {
+    struct ash_table table = {.heads = "|>|"};
     const char *key;
     json_t *value;
 
@@ -178,11 +178,12 @@ static void print_results(const struct ash_task *task, const json_t *results, si
             error = json_object_get(results, other.data);
         ash_str_fini(&other);
         if (json_is_number(error))
-            printf("%-*s %.4f  (standard error %.4f)\n", METRIC_WIDTH, key, json_number_value(value),
-                   json_number_value(error));
+            ash_table_row(&table, "%s|%.4f|(standard error %.4f)", key, json_number_value(value),
+                          json_number_value(error));
         else
-            printf("%-*s %.4f\n", METRIC_WIDTH, key, json_number_value(value));
+            ash_table_row(&table, "%s|%.4f|", key, json_number_value(value));
     }
+    ash_table_print(&table, stdout);
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/table.h"
 #include "cmd/jobs_priv.h"
 
 struct jobs_flags {
@@ -69,6 +70,7 @@ static int print_json(const struct ash_jobs_list *list, bool all, struct ash_err
 
 static void print_table(const struct ash_jobs_list *list, bool all, const char *where)
 {
+    struct ash_table table = {.heads = "id|name|state|>nodes|>age|reason"};
     size_t shown = 0;
 
     for (size_t i = 0; i < list->count; i++) {
@@ -76,12 +78,14 @@ static void print_table(const struct ash_jobs_list *list, bool all, const char *
         char age[32] = "?";
 
         if (!all && ash_jobs_has_ended(entry->phase)) continue;
-        if (shown++ == 0) printf("%-16s %-20s %-8s %5s %8s  %s\n", "id", "name", "state", "nodes", "age", "reason");
+        shown++;
         if (entry->age_s >= 0) ash_clock_format(entry->age_s, age, sizeof(age));
-        printf("%-16s %-20s %-8s %5zu %8s  %s\n", entry->id, entry->name, ash_jobs_phase_name(entry->phase),
-               entry->nodes, age, entry->reason);
+        ash_table_row(&table, "%s|%s|%s|%zu|%s|%s", entry->id, entry->name, ash_jobs_phase_name(entry->phase),
+                      entry->nodes, age, entry->reason);
     }
-    if (shown == 0)
+    if (shown > 0)
+        ash_table_print(&table, stdout);
+    else
         printf("no jobs of yours %s on %s\n", all ? "are known" : "wait or run (--all: those that have ended)", where);
 }
 

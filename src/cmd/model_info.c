@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "model/family.h"
@@ -295,30 +296,29 @@ static void print_files(const json_t *facts)
     char text[ASH_UNITS_BYTES];
     const char *name;
     json_t *value, *files = json_object_get(facts, "files");
+    struct ash_table table = {.heads = "|>", .indent = 4};
 
     printf("  %-14s %s\n", "on disk", ash_units_bytes(fact(facts, "disk_bytes"), text, sizeof(text)));
     json_object_foreach(files, name, value)
-        printf("    %-40s %10s\n", name, ash_units_bytes((size_t)json_integer_value(value), text, sizeof(text)));
+        ash_table_row(&table, "%s|%s", name, ash_units_bytes((size_t)json_integer_value(value), text, sizeof(text)));
+    ash_table_print(&table, stdout);
 }
 
 static void print_tensors(const json_t *facts)
 {
+    struct ash_table table = {.heads = "||", .indent = 4};
     size_t i;
     json_t *tensor;
 
     json_array_foreach(json_object_get(facts, "tensors"), i, tensor) {
-        json_t *shape = json_object_get(tensor, "shape");
-        const char *comma = "";
+        char *shape = json_dumps(json_object_get(tensor, "shape"), 0);
 
         if (i == 0) printf("  tensors\n");
-        printf("    %-64s %-5s [", json_string_value(json_object_get(tensor, "name")),
-               json_string_value(json_object_get(tensor, "dtype")));
-        for (size_t d = 0; d < json_array_size(shape); d++) {
-            printf("%s%lld", comma, (long long)json_integer_value(json_array_get(shape, d)));
-            comma = ", ";
-        }
-        printf("]\n");
+        ash_table_row(&table, "%s|%s|%s", json_string_value(json_object_get(tensor, "name")),
+                      json_string_value(json_object_get(tensor, "dtype")), shape != NULL ? shape : "");
+        free(shape);
     }
+    ash_table_print(&table, stdout);
 }
 
 static void print_cache(const json_t *facts)

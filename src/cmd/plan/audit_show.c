@@ -5,28 +5,25 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "plan/chart.h"
 
 #define DRAWN_MAX ASH_AUDIT_DEGREES_MAX
 
-static void print_row(const struct ash_audit_row *row)
+static void add_row(struct ash_table *table, const struct ash_audit_row *row)
 {
     if (!row->possible) {
-        printf("%-28s does not divide\n", row->name);
+        ash_table_row(table, "%s|does not divide", row->name);
         return;
     }
-    printf("%-28s %7.1f%% %9.0f %9.0f %9.0f %7.1f%% %8.3f %9.0f %8.1f  %-9s%s\n", row->name, 100 * row->layer.leaving,
-           row->inner_s * 1e3, row->outer_s * 1e3, row->exposed_s * 1e3, 100 * row->share, row->step_s,
-           row->tokens_s_gpu, row->memory_bytes * 1e-9, ash_plan_recompute_name(row->recompute),
-           row->fits ? "" : "  does not fit");
+    ash_table_row(table, "%s|%.1f%%|%.0f|%.0f|%.0f|%.1f%%|%.3f|%.0f|%.1f|%s%s", row->name, 100 * row->layer.leaving,
+                  row->inner_s * 1e3, row->outer_s * 1e3, row->exposed_s * 1e3, 100 * row->share, row->step_s,
+                  row->tokens_s_gpu, row->memory_bytes * 1e-9, ash_plan_recompute_name(row->recompute),
+                  row->fits ? "" : ", does not fit");
 }
 
-static void print_head(const char *what)
-{
-    printf("\n%-28s %8s %9s %9s %9s %8s %8s %9s %8s  %s\n", what, "leaving", "inside ms", "across ms", "exposed",
-           "of step", "step s", "tok/s/GPU", "GB/GPU", "recompute");
-}
+#define COLUMNS "|>leaving|>inside ms|>across ms|>exposed|>of step|>step s|>tok/s/GPU|>GB/GPU|recompute"
 
 static void print_passes(const struct ash_audit *audit)
 {
@@ -47,6 +44,8 @@ void ash_audit_print_table(const struct ash_audit_answer *answer)
     const struct ash_audit_job *job = &answer->job;
     const struct ash_audit *audit = &answer->audit;
     const char *limit;
+    struct ash_table degrees = {.heads = "GPUs that share the experts" COLUMNS};
+    struct ash_table changes = {.heads = "what changes it" COLUMNS};
     char text[256];
 
     printf("%s on %d x %s (%d GPUs, NVLink domains of %d): %s, %g sequences of %g tokens a step\n", job->job.shape.name,
@@ -57,15 +56,17 @@ void ash_audit_print_table(const struct ash_audit_answer *answer)
            job->job.shape.experts, (audit->now.layer.inner_bytes + audit->now.layer.outer_bytes) * 1e-6,
            job->two_level ? "two-level" : "plain", job->fp8_dispatch ? " fp8" : " bf16",
            job->counts != NULL ? "routing as measured" : "even routing");
-    print_head("GPUs that share the experts");
     for (size_t i = 0; i < audit->degree_count; i++)
-        print_row(&audit->degrees[i]);
+        add_row(&degrees, &audit->degrees[i]);
+    printf("\n");
+    ash_table_print(&degrees, stdout);
     print_passes(audit);
     if (audit->fastest > 0) printf("the shortest step that fits into memory is that of EP%d\n", audit->fastest);
-    print_head("what changes it");
-    print_row(&audit->now);
+    add_row(&changes, &audit->now);
     for (size_t i = 0; i < audit->change_count; i++)
-        print_row(&audit->changes[i]);
+        add_row(&changes, &audit->changes[i]);
+    printf("\n");
+    ash_table_print(&changes, stdout);
     printf("\n");
     for (size_t i = 0; (limit = ash_audit_limit(job, audit, i)) != NULL; i++)
         printf("limit: %s\n", limit);
@@ -159,18 +160,19 @@ static double check_error(const struct ash_dispatch_check *check)
 
 static void print_check_table(const struct ash_consts *consts, const struct ash_catalog *catalog)
 {
+    struct ash_table table = {.heads = "machine|what|>ranks|>measured|>predicted|>error"};
     struct ash_dispatch_check check;
     double sum = 0;
     size_t count = 0;
 
-    printf("%-18s %-26s %5s %10s %10s %7s\n", "machine", "what", "ranks", "measured", "predicted", "error");
     for (; ash_dispatch_check_at(consts, catalog, count, &check); count++) {
         const char *unit = check.us ? "us  " : "GB/s";
 
-        printf("%-18s %-26s %5.0f %5.4g %s %5.4g %s %+6.0f%%\n", check.machine, check.what, check.ranks, check.measured,
-               unit, check.predicted, unit, 100 * check_error(&check));
+        ash_table_row(&table, "%s|%s|%.0f|%.4g %s|%.4g %s|%+.0f%%", check.machine, check.what, check.ranks,
+                      check.measured, unit, check.predicted, unit, 100 * check_error(&check));
         sum += fabs(check_error(&check));
     }
+    ash_table_print(&table, stdout);
     if (count > 0) printf("mean error %.0f %% of %zu measurements\n", 100 * sum / (double)count, count);
 }
 

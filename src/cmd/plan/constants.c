@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "cmd/plan/text.h"
 #include "plan/shape.h"
 
@@ -35,11 +36,15 @@ static json_t *encode_constants(void)
 
 static void print_constants(void)
 {
+    struct ash_table table = {.heads = "||"};
+
     for (size_t i = 0; i < ash_const_count(); i++) {
         struct ash_const c = ash_const_at(i);
 
-        printf("%-24s %-10.6g %s\n%36s%s\n", c.name, c.value, c.meaning, "", c.source);
+        ash_table_row(&table, "%s|%.6g|%s", c.name, c.value, c.meaning);
+        ash_table_row(&table, "||%s", c.source);
     }
+    ash_table_print(&table, stdout);
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
@@ -61,14 +66,16 @@ static json_t *encode_models(void)
 
 static void print_models(void)
 {
-    printf("%-26s %12s %12s %7s %7s %8s\n", "model", "parameters", "active", "layers", "width", "experts");
+    struct ash_table table = {.heads = "model|>parameters|>active|>layers|>width|>experts"};
+
     for (size_t i = 0; i < ash_shape_count(); i++) {
         const struct ash_shape *s = ash_shape_at(i);
         char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
 
-        printf("%-26s %12s %12s %7.0f %7.0f %8.0f\n", s->name, ash_plan_text_count(ash_shape_params(s), params),
-               ash_plan_text_count(ash_shape_active_params(s), active), s->layers, s->hidden, s->experts);
+        ash_table_row(&table, "%s|%s|%s|%.0f|%.0f|%.0f", s->name, ash_plan_text_count(ash_shape_params(s), params),
+                      ash_plan_text_count(ash_shape_active_params(s), active), s->layers, s->hidden, s->experts);
     }
+    ash_table_print(&table, stdout);
 }
 
 /* ---- the commands ------------------------------------------------------------------------------------------------ */

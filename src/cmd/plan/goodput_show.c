@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "plan/chart.h"
@@ -211,23 +212,26 @@ static const struct {
 
 static void print_rows(const struct ash_goodput_answer *answer)
 {
-    printf("%-26s", "");
+    struct ash_table table = {0};
+    struct ash_str heads = {0};
+
     for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++)
-        printf(" %15s", ash_goodput_name(k));
-    printf("\n");
+        ash_str_addf(&heads, "|>%s", ash_goodput_name(k));
+    table.heads = heads.rc == 0 ? heads.data : "";
     for (size_t i = 0; i < ASH_COUNT(rows); i++) {
         if ((rows[i].with_spares && answer->job.spares < 0) ||
             (rows[i].with_price && answer->job.dollars_per_gpu_hour <= 0))
             continue;
-        printf("%-26s", rows[i].label);
+        ash_table_row(&table, "%s", rows[i].label);
         for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
             char cell[CELL_BYTES];
 
             rows[i].cell(answer, k, cell);
-            printf(" %15s", cell);
+            ash_table_cell(&table, "%s", cell);
         }
-        printf("\n");
     }
+    ash_table_print(&table, stdout);
+    ash_str_fini(&heads);
 }
 
 static void print_even(const struct ash_goodput_answer *answer, enum ash_goodput_kind a, enum ash_goodput_kind b,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "base/workers.h"
 #include "cmd/plan/text.h"
 #include "plan/train/parts.h"
@@ -99,38 +100,38 @@ int ash_plan_offers_find(const struct ash_plan_offers_flags *flags, const struct
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
-static void print_row(const struct ash_compare_row *row, double batch)
+static void add_row(struct ash_table *table, const struct ash_compare_row *row, double batch)
 {
     const struct ash_cluster *cluster = &row->job.cluster;
     const struct ash_plan_step *step = &row->plan.step;
-    char layout[128], price[24] = "-", power[ASH_PLAN_TEXT_BYTES] = "-";
+    char layout[128], price[24] = "-", own[32] = "", power[ASH_PLAN_TEXT_BYTES] = "-";
 
     if (!row->found) {
-        printf("%-20s %s\n", cluster->machine.name, row->reason);
+        ash_table_row(table, "%s|%s", cluster->machine.name, row->reason);
         return;
     }
     if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
     if (row->watts > 0) ash_plan_text_watts(row->watts, power);
-    printf("%-20s %8d %7d %9.1f %12s %8s %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
-           cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
-           ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
-    if (row->job.global_batch != batch) printf(", batch %.0f", row->job.global_batch);
-    printf("\n%-20s bound by %s\n", "", ash_step_bound(&step->time, 0));
+    if (row->job.global_batch != batch) snprintf(own, sizeof(own), ", batch %.0f", row->job.global_batch);
+    ash_table_row(table, "%s|%d|%d|%.1f|%s|%s|%.0f|%.1f|%.1f%%|%s%s", cluster->machine.name, cluster->machines,
+                  cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
+                  ash_layout_text(&row->plan.layout, layout, sizeof(layout)), own);
+    ash_table_row(table, "|bound by %s", ash_step_bound(&step->time, 0));
 }
 
 void ash_plan_offers_print(const struct ash_plan_offers *offers)
 {
     const struct ash_plan_job *job = &offers->job.job;
+    struct ash_table table = {.heads = "machine|>machines|>GPUs|>days|>USD|>power|>tokens/s|>per GPU|>MFU|layout"};
     char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES], tokens[ASH_PLAN_TEXT_BYTES];
 
     printf("%s: %s parameters (%s active), %s tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
            job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
            ash_plan_text_count(ash_shape_active_params(&job->shape), active), ash_plan_text_count(job->tokens, tokens),
            job->global_batch, ash_plan_plural(job->global_batch), job->seq_tokens);
-    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "power",
-           "tokens/s", "per GPU", "MFU", "layout");
     for (size_t i = 0; i < offers->count; i++)
-        print_row(&offers->rows[i], job->global_batch);
+        add_row(&table, &offers->rows[i], job->global_batch);
+    ash_table_print(&table, stdout);
     printf("MFU of the peak of the layout's precision; * is the price of a capacity block\n");
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/table.h"
 #include "cmd/cmd.h"
 
 #define SHOWN_MAX 8   /* hosts in a table */
@@ -105,14 +106,17 @@ static void print_names(const struct ash_placement_answer *answer, const int *ho
 
 static void print_axes(const struct ash_placement *place)
 {
-    printf("\n%-6s %18s %12s %10s %14s\n", "axis", "GB/step and host", "hops, mean", "farthest", "network left");
+    struct ash_table table = {.heads = "axis|>GB/step and host|>hops, mean|>farthest|>network left"};
+
+    printf("\n");
     for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++) {
         const struct ash_placement_traffic *t = &place->axis[axis];
 
         if (t->bytes <= 0) continue;
-        printf("%-6s %18.2f %12.1f %10d %13.0f%%\n", ash_placement_axis_name((enum ash_placement_axis)axis),
-               t->bytes / 1e9, t->hops, t->hops_max, 100 * t->net_share);
+        ash_table_row(&table, "%s|%.2f|%.1f|%d|%.0f%%", ash_placement_axis_name((enum ash_placement_axis)axis),
+                      t->bytes / 1e9, t->hops, t->hops_max, 100 * t->net_share);
     }
+    ash_table_print(&table, stdout);
 }
 
 static void print_layers(const struct ash_placement *place)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/table.h"
 #include "cmd/cmd.h"
 
 #define QUEUES_SHOWN 12
@@ -16,32 +17,33 @@ static const char *span_text(double seconds, char *buf, size_t bytes)
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
-static void print_waits(const char *name, const struct ash_replay_waits *waits)
+static void add_waits(struct ash_table *table, const char *name, const struct ash_replay_waits *waits)
 {
     char mean[24], median[24], p95[24], most[24];
 
     if (waits->jobs == 0) return;
-    printf("  %-18.18s %9zu %9s %9s %9s %9s %10.2f %12.0f\n", name, waits->jobs,
-           span_text(waits->mean_s, mean, sizeof(mean)), span_text(waits->median_s, median, sizeof(median)),
-           span_text(waits->p95_s, p95, sizeof(p95)), span_text(waits->max_s, most, sizeof(most)), waits->slowdown,
-           waits->gpu_hours);
+    ash_table_row(table, "%s|%zu|%s|%s|%s|%s|%.2f|%.0f", name, waits->jobs,
+                  span_text(waits->mean_s, mean, sizeof(mean)), span_text(waits->median_s, median, sizeof(median)),
+                  span_text(waits->p95_s, p95, sizeof(p95)), span_text(waits->max_s, most, sizeof(most)),
+                  waits->slowdown, waits->gpu_hours);
 }
 
 static void print_groups(const struct ash_queue_answer *answer, const struct ash_replay_report *report)
 {
-    printf("  %-18s %9s %9s %9s %9s %9s %10s %12s\n", "waits", "jobs", "mean", "median", "p95", "longest", "slowdown",
-           "GPU hours");
-    print_waits("all", &report->all);
+    struct ash_table table = {.heads = "waits|>jobs|>mean|>median|>p95|>longest|>slowdown|>GPU hours", .indent = 2};
+
+    add_waits(&table, "all", &report->all);
     for (int i = 0; i < ASH_REPLAY_SIZES; i++) {
         char name[24];
 
         snprintf(name, sizeof(name), "%s%d GPU%s", i + 1 == ASH_REPLAY_SIZES ? "from " : "", 1 << i, i == 0 ? "" : "s");
-        print_waits(name, &report->by_size[i]);
+        add_waits(&table, name, &report->by_size[i]);
     }
     for (int i = 0; i < answer->trace->class_count && answer->trace->class_count > 1; i++)
-        print_waits(answer->trace->classes[i], &report->by_class[i]);
+        add_waits(&table, answer->trace->classes[i], &report->by_class[i]);
     for (int i = 0; i < answer->trace->queue_count && i < QUEUES_SHOWN && answer->trace->queue_count > 1; i++)
-        print_waits(answer->trace->queues[i], &report->by_queue[i]);
+        add_waits(&table, answer->trace->queues[i], &report->by_queue[i]);
+    ash_table_print(&table, stdout);
     if (answer->trace->queue_count > QUEUES_SHOWN)
         printf("  and %d queues more (--json has all)\n", answer->trace->queue_count - QUEUES_SHOWN);
 }
@@ -87,25 +89,28 @@ static void print_report(const struct ash_queue_answer *answer, int which)
 
 static void print_fill(const struct ash_queue_answer *answer)
 {
-    printf("%-16s %10s %10s %10s %8s\n", "allocated of GPUs", "at 90%", "at 100%", "at 130%", "s");
+    struct ash_table table = {.heads = "allocated of GPUs|>at 90%|>at 100%|>at 130%|>s"};
+
     for (int i = 0; i < answer->count; i++)
-        printf("%-16.16s %9.2f%% %9.2f%% %9.2f%% %8.2f\n", answer->conf[i].name, 100 * answer->fill[i][90],
-               100 * answer->fill[i][100], 100 * answer->fill[i][130], answer->seconds[i]);
+        ash_table_row(&table, "%s|%.2f%%|%.2f%%|%.2f%%|%.2f", answer->conf[i].name, 100 * answer->fill[i][90],
+                      100 * answer->fill[i][100], 100 * answer->fill[i][130], answer->seconds[i]);
+    ash_table_print(&table, stdout);
 }
 
 /* A measure of all policies. Returns which is the best in it, or -1 if several are. */
-static int print_measure(const struct ash_queue_answer *answer, const char *name, const double *values, bool wants_most)
+static int add_measure(struct ash_table *table, const struct ash_queue_answer *answer, const char *name,
+                       const double *values, bool wants_most)
 {
     int best = 0, equal = 0;
 
-    printf("  %-28s", name);
+    ash_table_row(table, "%s", name);
     for (int i = 0; i < answer->count; i++) {
-        printf(" %12.4g", values[i]);
+        ash_table_cell(table, "%.4g", values[i]);
         if (wants_most ? values[i] > values[best] : values[i] < values[best]) best = i;
     }
     for (int i = 0; i < answer->count; i++)
         equal += values[i] == values[best];
-    printf("  %s\n", equal > 1 ? "-" : answer->conf[best].name);
+    ash_table_cell(table, "%s", equal > 1 ? "-" : answer->conf[best].name);
     return equal > 1 ? -1 : best;
 }
 
@@ -117,24 +122,30 @@ static void print_comparison(const struct ash_queue_answer *answer)
                                                 "GPU hours lost", "fairness (Jain)"};
     double values[MEASURES][ASH_QUEUE_POLICIES_MAX] = {{0}};
     int wins[ASH_QUEUE_POLICIES_MAX] = {0}, best = 0;
+    struct ash_table table = {.indent = 2};
+    struct ash_str heads = {0};
 
-    printf("\n  %-28s", "compared");
+    ash_str_adds(&heads, "compared");
     for (int i = 0; i < answer->count; i++) {
         const struct ash_replay_report *report = &answer->report[i];
 
-        printf(" %12.12s", answer->conf[i].name);
+        ash_str_addf(&heads, "|>%s", answer->conf[i].name);
         values[USED][i] = 100 * report->used;
         values[WAIT][i] = report->all.mean_s;
         values[P95][i] = report->all.p95_s;
         values[LOST][i] = report->stopped_hours + report->failed_hours + report->restart_hours;
         values[JAIN][i] = report->jain;
     }
-    printf("  best\n");
+    ash_str_adds(&heads, "|best");
     for (int m = 0; m < MEASURES; m++) {
-        int winner = print_measure(answer, names[m], values[m], m == USED || m == JAIN);
+        int winner = add_measure(&table, answer, names[m], values[m], m == USED || m == JAIN);
 
         if (winner >= 0) wins[winner]++;
     }
+    printf("\n");
+    table.heads = heads.rc == 0 ? heads.data : "";
+    ash_table_print(&table, stdout);
+    ash_str_fini(&heads);
     for (int i = 1; i < answer->count; i++)
         if (wins[i] > wins[best]) best = i;
     printf("verdict: %s is the best in %d of %d measures on this trace\n", answer->conf[best].name, wins[best],

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "plan/price.h"
 #include "plan/rl/rl.h"
 
@@ -60,28 +61,28 @@ static const char *limit_of(const struct ash_rl_split *split)
     return split->train_s > split->sample_s ? "samplers wait" : "the trainer waits";
 }
 
-static void print_split(const struct ash_rl_split *split, bool best)
+static void add_split(struct ash_table *table, const struct ash_rl_split *split, bool best)
 {
     char cut[32], layout[128];
 
-    printf("%8d %8d %9.1f %9.1f %9.1f %9.1f  %-17s %.0f x %s; %s%s\n", split->train_machines, split->sample_machines,
-           split->sample_s, split->train_s, split->handover_s + split->swap_s, split->step_s, limit_of(split),
-           split->replicas, ash_serve_cut(&split->point.infer, cut, sizeof(cut)),
-           ash_layout_text(&split->plan.layout, layout, sizeof(layout)), best ? "  best" : "");
+    ash_table_row(table, "%d|%d|%.1f|%.1f|%.1f|%.1f|%s|%.0f x %s; %s%s", split->train_machines, split->sample_machines,
+                  split->sample_s, split->train_s, split->handover_s + split->swap_s, split->step_s, limit_of(split),
+                  split->replicas, ash_serve_cut(&split->point.infer, cut, sizeof(cut)),
+                  ash_layout_text(&split->plan.layout, layout, sizeof(layout)), best ? "  best" : "");
 }
 
 static void print_table(const struct ash_rl_job *job, const struct ash_rl *rl)
 {
     const struct ash_serve_job *serve = &job->serve;
     const struct ash_rl_split *best = &rl->splits[rl->best];
+    struct ash_table table = {.heads = ">training|>sampling|>sample s|>train s|>between s|>step s||samplers; trainer"};
 
     printf("%s on %d x %s: %g prompts of %g tokens a step, %g answers of %g to each\n\n", serve->shape.name,
            serve->cluster.machines, serve->cluster.machine.name, job->prompts, serve->in_tokens, serve->samples,
            serve->thinking_tokens + serve->answer_tokens);
-    printf("%8s %8s %9s %9s %9s %9s  %-17s %s\n", "training", "sampling", "sample s", "train s", "between s", "step s",
-           "", "samplers; trainer");
     for (size_t i = 0; i < rl->count; i++)
-        print_split(&rl->splits[i], i == rl->best);
+        add_split(&table, &rl->splits[i], i == rl->best);
+    ash_table_print(&table, stdout);
     printf("machines in the first two columns; between: new weights to the samplers%s\n",
            best->swap_s > 0 ? ", and the trainer's state to host memory and back" : "");
     if (serve->samples > 1)

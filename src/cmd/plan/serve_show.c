@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "cmd/plan/text.h"
 #include "cmd/units.h"
@@ -43,21 +44,23 @@ static const char *dollars(double value, char *buf, size_t bytes)
 
 static void print_points(const struct ash_serve_answer *answer)
 {
-    printf("%-12s %5s %9s %8s %6s %9s %9s %9s %10s %9s %9s\n", "replica", "GPUs", "weights", "caches", "batch", "TTFT",
-           "ITL", "stall", "tok/s", "tok/s/GPU", "$/M out");
+    struct ash_table table = {
+        .heads = "replica|>GPUs|>weights|>caches|>batch|>TTFT|>ITL|>stall|>tok/s|>tok/s/GPU|>$/M out|"};
+
     for (size_t i = 0; i < answer->shown; i++) {
         const struct ash_serve_point *point = &answer->points[i];
         char cut[32], price[24], weights[ASH_UNITS_BYTES];
         char ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES], stall[ASH_PLAN_TEXT_BYTES];
 
-        printf("%-12s %5d %9s %8.0f %6.0f %9s %9s %9s %10.0f %9.0f %9s%s\n",
-               ash_serve_cut(&point->infer, cut, sizeof(cut)), ash_infer_gpus(&point->infer),
-               ash_units_bytes((size_t)ash_infer_weight_bytes(&point->infer), weights, sizeof(weights)),
-               point->capacity, point->batch, ash_plan_text_seconds(point->ttft_s, ttft),
-               ash_plan_text_seconds(point->itl_s, itl), ash_plan_text_seconds(point->stall_s, stall), point->tokens_s,
-               point->tokens_s_gpu, dollars(point->usd_million, price, sizeof(price)),
-               point->meets ? "" : "  misses the limits");
+        ash_table_row(&table, "%s|%d|%s|%.0f|%.0f|%s|%s|%s|%.0f|%.0f|%s|%s",
+                      ash_serve_cut(&point->infer, cut, sizeof(cut)), ash_infer_gpus(&point->infer),
+                      ash_units_bytes((size_t)ash_infer_weight_bytes(&point->infer), weights, sizeof(weights)),
+                      point->capacity, point->batch, ash_plan_text_seconds(point->ttft_s, ttft),
+                      ash_plan_text_seconds(point->itl_s, itl), ash_plan_text_seconds(point->stall_s, stall),
+                      point->tokens_s, point->tokens_s_gpu, dollars(point->usd_million, price, sizeof(price)),
+                      point->meets ? "" : "misses the limits");
     }
+    ash_table_print(&table, stdout);
 }
 
 static void print_curve(const struct ash_serve_answer *answer)

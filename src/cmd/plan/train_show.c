@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "cmd/cmd.h"
 #include "cmd/plan/text.h"
 #include "cmd/plan/train_priv.h"
@@ -90,24 +91,24 @@ static bool fits(const struct ash_plan_train_answer *train, const struct ash_pla
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
-static void print_plan(const struct ash_plan_train_answer *train, size_t index)
+static void add_plan(struct ash_table *table, const struct ash_plan_train_answer *train, size_t index)
 {
     const struct ash_plan *plan = &train->plans[index];
     const struct ash_plan_step *step = &plan->step;
     char text[128];
 
-    printf("%2zu  %-46s %-9s %9.0f %8.1f %6.0f %5.1f%% %9.3f", index + 1,
-           ash_layout_text(&plan->layout, text, sizeof(text)), ash_plan_recompute_name(step->recompute),
-           tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus, flops_s(train, step) / 1e12,
-           100 * mfu(train, step), step_seconds(train, step));
-    printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? "" : "!");
-    if (train->job.tokens > 0) printf("%s%8.1f", fits(train, step) ? "  " : " ", days(train, step));
-    if (train->job.tokens > 0 && train->price.usd_hour > 0) printf(" %11.0f", dollars(train, step));
-    printf("\n");
+    ash_table_row(table, "%zu|%s|%s|%.0f|%.1f|%.0f|%.1f%%|%.3f|%.1f%s", index + 1,
+                  ash_layout_text(&plan->layout, text, sizeof(text)), ash_plan_recompute_name(step->recompute),
+                  tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus, flops_s(train, step) / 1e12,
+                  100 * mfu(train, step), step_seconds(train, step), step->memory.total / 1e9,
+                  fits(train, step) ? " " : "!");
+    if (train->job.tokens > 0) ash_table_cell(table, "%.1f", days(train, step));
+    if (train->job.tokens > 0 && train->price.usd_hour > 0) ash_table_cell(table, "%.0f", dollars(train, step));
 }
 
 static void print_time(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
+    struct ash_table table = {.heads = "|>|>", .indent = 4};
     struct ash_step_part parts[ASH_STEP_PARTS];
     double total = step_seconds(train, step);
 
@@ -115,7 +116,8 @@ static void print_time(const struct ash_plan_train_answer *train, const struct a
            step->micro_batches == 1 ? "" : "es");
     ash_step_parts(&step->time, ash_plan_train_checkpoint(train, step), parts);
     for (size_t i = 0; i < ASH_STEP_PARTS; i++)
-        printf("    %-26s %10.4f s %6.1f%%\n", parts[i].name, parts[i].seconds, 100 * parts[i].seconds / total);
+        ash_table_row(&table, "%s|%.4f s|%.1f%%", parts[i].name, parts[i].seconds, 100 * parts[i].seconds / total);
+    ash_table_print(&table, stdout);
 }
 
 static void print_memory(const struct ash_plan_train_answer *train, const struct ash_step_memory *m)
@@ -175,11 +177,23 @@ static void print_head(const struct ash_plan_train_answer *train)
            job->cluster.gpus, machine->gpu->name, job->global_batch, ash_plan_plural(job->global_batch),
            job->seq_tokens);
     if (train->found.tried > 1) printf("%zu layouts, %zu fit\n", train->found.tried, train->found.fitting);
-    printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %6s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
-           "step s", "GB");
-    if (job->tokens > 0) printf("  %8s", "days");
-    if (job->tokens > 0 && train->price.usd_hour > 0) printf(" %11s", train->price.reserved ? "USD (block)" : "USD");
     printf("\n");
+}
+
+static void print_plans(const struct ash_plan_train_answer *train)
+{
+    const char *days = train->job.tokens > 0 ? "|>days" : "";
+    const char *price = train->job.tokens <= 0 || train->price.usd_hour <= 0 ? ""
+                        : train->price.reserved                              ? "|>USD (block)"
+                                                                             : "|>USD";
+    struct ash_table table = {0};
+    char heads[128];
+
+    snprintf(heads, sizeof(heads), ">|layout|recompute|>tokens/s|>per GPU|>TFLOPs|>MFU|>step s|>GB %s%s", days, price);
+    table.heads = heads;
+    for (size_t i = 0; i < train->found.count; i++)
+        add_plan(&table, train, i);
+    ash_table_print(&table, stdout);
 }
 
 /* A batch that GPUs do not divide leaves them unequal: another one near it may be faster. */
@@ -194,6 +208,7 @@ static void print_rounding(const struct ash_plan_train_answer *train)
 
 static void print_what_ifs(const struct ash_plan_train_answer *train)
 {
+    struct ash_table table = {.heads = "|>|", .indent = 4};
     char own[128], other[128];
 
     ash_layout_text(&train->plans[0].layout, own, sizeof(own));
@@ -202,9 +217,10 @@ static void print_what_ifs(const struct ash_plan_train_answer *train)
 
         if (fabs(item->gain) < WORTH_A_LINE) continue;
         ash_layout_text(&item->layout, other, sizeof(other));
-        printf("    %-52s %+6.1f%%%s%s%s\n", item->change, 100 * item->gain, item->fits ? "" : "  does not fit",
-               strcmp(own, other) != 0 ? "  " : "", strcmp(own, other) != 0 ? other : "");
+        ash_table_row(&table, "%s|%+.1f%%|%s%s", item->change, 100 * item->gain, item->fits ? "" : "does not fit  ",
+                      strcmp(own, other) != 0 ? other : "");
     }
+    ash_table_print(&table, stdout);
 }
 
 /* Do the plans differ in precision? */
@@ -222,8 +238,7 @@ void ash_plan_train_print(const struct ash_plan_train_answer *train)
     const struct ash_plan_step *best = &train->plans[0].step;
 
     print_head(train);
-    for (size_t i = 0; i < train->found.count; i++)
-        print_plan(train, i);
+    print_plans(train);
     printf(
         "    TFLOPs per GPU and MFU: causal attention, nothing recomputed counts; MFU of the %s peak, %.0f TFLOPs%s\n",
         ash_plan_precision_name(first->precision), job->cluster.machine.gpu->flops[first->precision] / 1e12,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/table.h"
 #include "plan/validate/validate.h"
 
 struct flags {
@@ -37,20 +38,23 @@ static double percent(double share)
 
 static void print_groups(const struct ash_validate *validate)
 {
-    printf("%-40s %6s %12s %9s %9s\n", "group", "rows", "median |err|", "p90 |err|", "median");
+    struct ash_table table = {.heads = "group|>rows|>median of sizes|>90 % of sizes|>median"};
+
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
         const struct ash_validate_group *group = ash_validate_group_at(validate, i);
 
         if (group->rows == 0)
-            printf("%-40s %6d %12s %9s %9s\n", group->name, 0, "-", "-", "-");
+            ash_table_row(&table, "%s|0|-|-|-", group->name);
         else
-            printf("%-40s %6zu %11.1f%% %8.1f%% %+8.1f%%\n", group->name, group->rows, percent(group->median_abs_err),
-                   percent(group->p90_abs_err), percent(group->median_err));
+            ash_table_row(&table, "%s|%zu|%.1f%%|%.1f%%|%+.1f%%", group->name, group->rows,
+                          percent(group->median_abs_err), percent(group->p90_abs_err), percent(group->median_err));
     }
+    ash_table_print(&table, stdout);
 }
 
 static void print_rows(const struct ash_validate *validate, bool all)
 {
+    struct ash_table table = {.heads = "|||||>|>|>|"}, reasons = {.heads = "||", .indent = 2};
     size_t missing = 0, over = 0;
 
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
@@ -59,17 +63,16 @@ static void print_rows(const struct ash_validate *validate, bool all)
         missing += !row->predicted;
         over += row->predicted && !row->fits;
         if (all && row->predicted)
-            printf("%-8s %-26s %-28s %-12s %12.5g %12.5g %+7.1f%%%s\n", row->id, row->source, row->model, row->gpu,
-                   row->measured, row->expected, percent(row->error), row->fits ? "" : " !");
+            ash_table_row(&table, "%s|%s|%s|%s|%.5g|%.5g|%+.1f%%|%s", row->id, row->source, row->model, row->gpu,
+                          row->measured, row->expected, percent(row->error), row->fits ? "" : "!");
+        if (!row->predicted) ash_table_row(&reasons, "%s|%s|%s", row->id, row->model, row->reason);
     }
+    ash_table_print(&table, stdout);
     if (over > 0)
         printf("\n%zu of %zu predicted rows would not fit by the planner's account of memory (! in --rows)\n", over,
                ash_validate_row_count(validate) - missing);
     printf("\n%zu of %zu rows could not be predicted\n", missing, ash_validate_row_count(validate));
-    for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
-        if (!row->predicted) printf("  %-8s %-26s %s\n", row->id, row->model, row->reason);
-    }
+    ash_table_print(&reasons, stdout);
 }
 
 static json_t *row_json(const struct ash_validate_row *row)

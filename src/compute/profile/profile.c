@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/table.h"
 #include "compute/cuda/backend.h"
 #include "compute/profile/cost.h"
 #include "infra/device/cuda.h"
@@ -189,8 +190,17 @@ static int more_time(const void *a, const void *b)
     return left->us < right->us ? 1 : left->us > right->us ? -1 : 0;
 }
 
+static void add_rate(struct ash_table *table, double per_s)
+{
+    if (per_s > 0)
+        ash_table_cell(table, "%.1f", per_s * 1e-9);
+    else
+        ash_table_cell(table, "-");
+}
+
 static void print_table(const struct ash_profile *profile, FILE *screen)
 {
+    struct ash_table table = {.heads = "op|>calls|>ms|>share|>GB/s|>GFLOP/s"};
     const struct total *sorted[ASH_OP_COUNT];
     double all = 0;
 
@@ -199,18 +209,18 @@ static void print_table(const struct ash_profile *profile, FILE *screen)
         all += sorted[i]->us;
     }
     qsort(sorted, ASH_OP_COUNT, sizeof(sorted[0]), more_time);
-    fprintf(screen, "\n%-22s %9s %10s %7s %10s %10s\n", "op", "calls", "ms", "share", "GB/s", "GFLOP/s");
     for (size_t i = 0; i < ASH_OP_COUNT && sorted[i]->calls > 0; i++) {
         const struct total *total = sorted[i];
         double seconds = fmax(total->us, 1e-3) * 1e-6;
 
-        fprintf(screen, "%-22s %9zu %10.2f %6.1f%%", op_names[total - profile->totals], total->calls, total->us * 1e-3,
-                100 * total->us / fmax(all, 1e-9));
-        if (total->cost.bytes > 0) fprintf(screen, " %10.1f", total->cost.bytes / seconds * 1e-9);
-        if (total->cost.flops > 0) fprintf(screen, " %10.1f", total->cost.flops / seconds * 1e-9);
-        fprintf(screen, "\n");
+        ash_table_row(&table, "%s|%zu|%.2f|%.1f%%", op_names[total - profile->totals], total->calls, total->us * 1e-3,
+                      100 * total->us / fmax(all, 1e-9));
+        add_rate(&table, total->cost.bytes / seconds);
+        add_rate(&table, total->cost.flops / seconds);
     }
-    fprintf(screen, "%-22s %9s %10.2f\n", "all ops", "", all * 1e-3);
+    ash_table_row(&table, "all ops||%.2f|||", all * 1e-3);
+    fprintf(screen, "\n");
+    ash_table_print(&table, screen);
 }
 
 int ash_profile_finish(struct ash_profile *profile, const char *path, FILE *screen, struct ash_err *err)
