@@ -10,7 +10,8 @@
 
 #include "base/assert.h"
 #include "base/interrupt.h"
-#include "cmd/bench_serve_priv.h"
+#include "base/table.h"
+#include "serve/client/figures.h"
 
 static const char *const endpoints[] = {"completions", "chat", NULL};
 
@@ -20,7 +21,7 @@ struct flags {
     int64_t requests, clients, prompt_tokens, answer_tokens, prefixes, prefix_tokens, vocab, seed, connections, warmup;
     double rate, spread, trace_speed, trace_scale, temperature, timeout;
     bool ignore_eos;
-    struct ash_bench_limits limits;
+    struct ash_load_limits limits;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -160,14 +161,56 @@ static int warm_up(const struct ash_load_opts *opts, const struct ash_workload_o
     return rc;
 }
 
+static const struct {
+    const char *key, *name;
+} latencies[] = {{"ttft_ms", "first token (TTFT)"},
+                 {"tpot_ms", "per output token (TPOT)"},
+                 {"itl_ms", "between events (ITL)"},
+                 {"e2e_ms", "whole answer (E2E)"},
+                 {"lateness_ms", "sent too late"}};
+
+static double number(const json_t *figures, const char *key)
+{
+    return json_number_value(json_object_get(figures, key));
+}
+
+static void print(const json_t *figures)
+{
+    const json_t *slo = json_object_get(figures, "slo");
+    struct ash_table table = {.heads = "milliseconds|>mean|>p50|>p90|>p95|>p99|>max"};
+    bool has_slo = number(slo, "ttft_ms") + number(slo, "tpot_ms") + number(slo, "e2e_ms") > 0;
+
+    printf("requests        %.0f sent, %.0f completed, %.0f failed in %.2f s\n", number(figures, "requests"),
+           number(figures, "completed"), number(figures, "failed"), number(figures, "seconds"));
+    printf("tokens          %.0f of prompts (%.0f from the cache), %.0f of answers in %.0f events\n",
+           number(figures, "prompt_tokens"), number(figures, "cached_tokens"), number(figures, "output_tokens"),
+           number(figures, "chunks"));
+    printf("throughput      %.2f requests/s, %.1f output tokens/s, %.1f tokens/s\n", number(figures, "requests_per_s"),
+           number(figures, "output_tokens_per_s"), number(figures, "tokens_per_s"));
+    if (has_slo)
+        printf("goodput         %.2f requests/s within the limits (%.1f%%)\n",
+               number(figures, "goodput_requests_per_s"), 100 * number(figures, "good_share"));
+    if (number(figures, "completed") == 0) return;
+    for (size_t i = 0; i < ASH_COUNT(latencies); i++) {
+        const json_t *row = json_object_get(figures, latencies[i].key);
+
+        if (json_is_object(row))
+            ash_table_row(&table, "%s|%.2f|%.2f|%.2f|%.2f|%.2f|%.2f", latencies[i].name, number(row, "mean"),
+                          number(row, "p50"), number(row, "p90"), number(row, "p95"), number(row, "p99"),
+                          number(row, "max"));
+    }
+    printf("\n");
+    ash_table_print(&table, stdout);
+}
+
 static int report(const struct flags *flags, const struct ash_load_opts *opts, const struct ash_load_results *results,
                   struct ash_err *err)
 {
-    json_t *figures = ash_bench_serve_figures(results, &flags->limits);
+    json_t *figures = ash_load_figures(results, &flags->limits);
     int rc = 0;
 
     if (figures == NULL) return ash_err_set(err, -ENOMEM, "no memory for the figures");
-    ash_bench_serve_print(figures);
+    print(figures);
     if (flags->json != NULL) {
         json_object_set_new(figures, "url", json_string(flags->url));
         json_object_set_new(figures, "model", json_string(opts->model));

@@ -13,7 +13,7 @@
 #include "base/math.h"
 #include "base/table.h"
 #include "cmd/cmd.h"
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 #include "post/eval/ask.h"
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */

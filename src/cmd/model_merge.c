@@ -2,24 +2,19 @@
 #include "cmd/model_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/rng.h"
 #include "cmd/cmd.h"
 #include "model/files/lora_folder.h"
 #include "model/files/open.h"
 #include "model/files/save.h"
 #include "model/lora.h"
 #include "model/model.h"
-#include "model/pass/pass.h"
+#include "model/pass/compare.h"
 #include "storage/commit/commit.h"
 #include "train/data/tokenizer_files.h"
-
-#define ROWS 64 /* of the comparison */
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model merge BASE ADAPTER NEW",
@@ -29,54 +24,6 @@ static const struct ash_cmd_usage usage = {
         "weights: both are the same function, rounded in different places.",
     .examples = "  ashlar model merge models/qwen3 runs/chat/model models/qwen3-chat",
 };
-
-/* Logits [ROWS, vocab] of drawn tokens; the caller frees them. NULL on error. */
-static float *logits_of(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
-{
-    size_t vocab = ash_model_get_config(model)->vocab, wanted[ROWS];
-    struct ash_pass_opts opts = {.max_rows = ROWS};
-    float *logits = calloc(ROWS * vocab, sizeof(*logits));
-    struct ash_pass *pass = NULL;
-    struct ash_doc doc = {.count = ROWS};
-    int32_t ids[ROWS];
-    struct ash_batch batch = {.rows = ROWS, .ids = ids, .docs = &doc, .doc_count = 1};
-    int rc = logits == NULL ? ash_err_set(err, -ENOMEM, "out of memory for logits") : 0;
-
-    for (size_t i = 0; i < ROWS; i++) {
-        ids[i] = (int32_t)ash_rng_below(1, 2, i, vocab);
-        wanted[i] = i;
-    }
-    if (rc == 0) rc = ash_pass_open(model, exec, &opts, &pass, err);
-    if (rc == 0) rc = ash_pass_infer(pass, &batch, NULL, wanted, ROWS, logits, err);
-    ash_pass_close(pass);
-    if (rc == 0) return logits;
-    free(logits);
-    return NULL;
-}
-
-static int compare(struct ash_model *adapted, struct ash_model *merged, struct ash_err *err)
-{
-    size_t count = ROWS * ash_model_get_config(merged)->vocab;
-    struct ash_exec exec;
-    float *apart, *added;
-    double worst = 0.0;
-    int rc = ash_exec_init(&exec, NULL, 0, err);
-
-    if (rc < 0) return rc;
-    apart = logits_of(adapted, &exec, err);
-    added = apart != NULL ? logits_of(merged, &exec, err) : NULL;
-    for (size_t i = 0; added != NULL && i < count; i++) {
-        double far = fabs((double)apart[i] - (double)added[i]);
-
-        if (far > worst) worst = far;
-    }
-    if (added != NULL) printf("logits of %d drawn tokens move by %.3g at most\n", ROWS, worst);
-    rc = added != NULL ? 0 : -EIO;
-    free(apart);
-    free(added);
-    ash_exec_fini(&exec);
-    return rc;
-}
 
 static int save(struct ash_model *merged, const char *base, const char *target, struct ash_err *err)
 {
@@ -99,6 +46,7 @@ static int merge(const char *base, const char *adapter, const char *target, stru
 {
     struct ash_lora *lora = NULL;
     struct ash_model *adapted = NULL, *merged = NULL;
+    double far = 0.0;
     int rc = ash_lora_open_model(adapter, base, &lora, &adapted, err);
 
     if (rc == 0) rc = ash_model_open(base, &merged, err);
@@ -110,8 +58,9 @@ static int merge(const char *base, const char *adapter, const char *target, stru
     }
     if (rc == 0) {
         ash_model_refresh(merged);
-        rc = compare(adapted, merged, err);
+        rc = ash_pass_compare(adapted, merged, &far, err);
     }
+    if (rc == 0) printf("logits of %d drawn tokens move by %.3g at most\n", ASH_PASS_COMPARED, far);
     if (rc == 0) rc = save(merged, base, target, err);
     ash_model_close(merged);
     ash_model_close(adapted);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "post/scaling/study.h"
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar scaling predict RUNS.csv --params N --tokens D [flags]\n"
@@ -17,7 +18,8 @@ static const struct ash_cmd_usage usage = {
 };
 
 struct settings {
-    struct ash_scaling_flags fit;
+    struct ash_scaling_study_opts fit;
+    bool json;
     double params, tokens, flops;
 };
 
@@ -26,6 +28,7 @@ static const struct ash_opt own_opts[] = {
     {"tokens", ASH_OPT_DOUBLE, offsetof(struct settings, tokens), "0", "tokens that it learns from", 0, 1e18, NULL},
     {"flops", ASH_OPT_DOUBLE, offsetof(struct settings, flops), "0", "operations of the run; finds the best shape", 0,
      1e40, NULL},
+    {"json", ASH_OPT_BOOL, offsetof(struct settings, json), NULL, "print one JSON object", 0, 0, NULL},
 };
 
 static int predict(const struct settings *settings, const char *path, struct ash_err *err)
@@ -41,7 +44,7 @@ static int predict(const struct settings *settings, const char *path, struct ash
         if (ash_scaling_study_interval(&study, &settings->fit, params, tokens, &interval) < 0)
             rc = ash_err_set(err, -ENOMEM, "out of memory for an interval");
     }
-    if (rc == 0 && settings->fit.json)
+    if (rc == 0 && settings->json)
         rc = ash_cmd_print_json(json_pack("{s:f, s:f, s:f, s:[f, f]}", "params", params, "tokens", tokens, "loss", loss,
                                           "interval", interval.low, interval.high),
                                 err);
@@ -67,7 +70,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 static int run(int argc, char **argv)
 {
     const struct ash_opt_table own = {"", "the run", own_opts, ASH_COUNT(own_opts)};
-    const struct ash_opt_table table = {"", "the fit", ash_scaling_opts, ash_scaling_opt_count};
+    const struct ash_opt_table table = {"", "the fit", ash_scaling_study_settings, ash_scaling_study_setting_count};
     struct settings settings = {0};
     const struct ash_cmd_form form = {.usage = &usage,
                                       .bindings = {{&own, &settings}, {&table, &settings.fit}},

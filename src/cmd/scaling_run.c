@@ -17,6 +17,7 @@
 #include "cmd/chaos_job.h"
 #include "model/files/open.h"
 #include "model/model.h"
+#include "post/scaling/law.h"
 
 #define WORDS_MAX 128
 #define RUN_LIMIT_S 1e8

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "cmd/plan/offers.h"
 #include "cmd/plan/text.h"
-#include "cmd/scaling_priv.h"
+#include "post/scaling/study.h"
 
 #define FLOPS_LOW 1e15 /* of runs that a price is looked for */
 #define FLOPS_HIGH 1e30
@@ -18,7 +18,8 @@
 
 struct flags {
     double loss, flops, usd, params, tokens, vocab;
-    struct ash_scaling_flags fit;
+    bool json;
+    struct ash_scaling_study_opts fit;
     struct ash_plan_offers_flags offers;
     struct ash_plan_flags plan;
 };
@@ -33,6 +34,7 @@ static const struct ash_opt run_opts[] = {
     {"params", ASH_OPT_DOUBLE, FIELD(params), "0", "or: a run of this number of parameters ...", 0, 1e15, NULL},
     {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), "0", "... on this number of tokens", 0, 1e18, NULL},
     {"vocab", ASH_OPT_DOUBLE, FIELD(vocab), "128256", "vocabulary of the model", 1, 1e9, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
 static const struct ash_opt_table run_table = {
     .section = "", .help = "the run", .opts = run_opts, .count = ASH_COUNT(run_opts)};
@@ -238,7 +240,7 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
     if (rc == 0 &&
         ash_scaling_study_interval(&answer.study, &flags->fit, answer.params, answer.tokens, &answer.interval) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for an interval");
-    if (rc == 0 && flags->fit.json)
+    if (rc == 0 && flags->json)
         rc = ash_cmd_print_json(encode(&answer), err);
     else if (rc == 0)
         print_answer(&answer, word);
@@ -261,7 +263,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 
 static int run(int argc, char **argv)
 {
-    const struct ash_opt_table fit_table = {"", "the fit", ash_scaling_opts, ash_scaling_opt_count};
+    const struct ash_opt_table fit_table = {"", "the fit", ash_scaling_study_settings, ash_scaling_study_setting_count};
     struct flags flags = {0};
     const struct ash_cmd_form form = {.usage = &usage,
                                       .bindings = {{&run_table, &flags},

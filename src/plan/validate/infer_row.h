@@ -3,7 +3,7 @@
 #ifndef ASH_PLAN_INFER_ROW_H
 #define ASH_PLAN_INFER_ROW_H
 
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 #include "plan/serve/infer_time.h"
 
 enum ash_infer_metric { ASH_INFER_TOKENS_S, ASH_INFER_TTFT_S, ASH_INFER_TPOT_S };

@@ -3,7 +3,7 @@
 #define ASH_PLAN_ROW_CLUSTER_H
 
 #include "infra/catalog.h"
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 
 /* gpus GPUs of the kind in the column gpu, in machines of the column system if that names one with such GPUs, else
  * in the usual machine for them, or, if the catalog has none, in one of eight with a network port of 400 Gbps each.

@@ -5,7 +5,7 @@
 #define ASH_PLAN_ROW_SHAPE_H
 
 #include "infra/catalog.h"
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 #include "plan/shape.h"
 
 /* Columns: model, layers, hidden, heads, kv_heads, head_dim, ffn, moe_ffn, vocab, experts, topk, shared_experts,

@@ -2,7 +2,7 @@
 #ifndef ASH_PLAN_VALIDATE_PRIV_H
 #define ASH_PLAN_VALIDATE_PRIV_H
 
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 #include "plan/shape.h"
 #include "plan/validate/validate.h"
 

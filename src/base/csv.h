@@ -1,7 +1,7 @@
 /* csv - a table of text with a header line (RFC 4180: quoted fields may hold commas, quotes and line breaks), as other
  * people's programs write it: semicolons or tabs instead of commas, any line end, a mark of UTF-8, spaces around. */
-#ifndef ASH_PLAN_CSV_H
-#define ASH_PLAN_CSV_H
+#ifndef ASH_BASE_CSV_H
+#define ASH_BASE_CSV_H
 
 #include <stdbool.h>
 #include <stddef.h>

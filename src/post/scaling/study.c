@@ -1,5 +1,5 @@
-/* scaling_study: the runs of a table, the law that fits them, and how sure it is. */
-#include "cmd/scaling_priv.h"
+/* study: the runs of a table, the law that fits them, and how sure it is. */
+#include "post/scaling/study.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/csv.h"
 #include "base/rng.h"
-#include "plan/validate/csv.h"
 
 #define STREAM_RESIDUALS 2
-#define FIELD(name) offsetof(struct ash_scaling_flags, name)
+#define FIELD(name) offsetof(struct ash_scaling_study_opts, name)
 
-const struct ash_opt ash_scaling_opts[] = {
+const struct ash_opt ash_scaling_study_settings[] = {
     {"tied", ASH_OPT_BOOL, FIELD(tied), "false", "one exponent for parameters and tokens: best for few or small runs",
      0, 0, NULL},
     {"below_params", ASH_OPT_DOUBLE, FIELD(below_params), "0",
@@ -24,9 +24,8 @@ const struct ash_opt ash_scaling_opts[] = {
     {"bootstrap", ASH_OPT_INT, FIELD(bootstrap), "400", "fits of resampled runs, for intervals", 20, 100000, NULL},
     {"share", ASH_OPT_DOUBLE, FIELD(share), "0.95", "of the bootstrap that an interval covers", 0.5, 0.999, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "of the bootstrap", 0, 1e18, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
-const size_t ash_scaling_opt_count = ASH_COUNT(ash_scaling_opts);
+const size_t ash_scaling_study_setting_count = ASH_COUNT(ash_scaling_study_settings);
 
 static int compare_losses(const void *a, const void *b)
 {
@@ -65,40 +64,40 @@ static int read_runs(struct ash_scaling_study *study, const char *path, struct a
 }
 
 /* Runs that are fitted first, by loss; then those that are too large. */
-static void choose_runs(struct ash_scaling_study *study, const struct ash_scaling_flags *flags)
+static void choose_runs(struct ash_scaling_study *study, const struct ash_scaling_study_opts *opts)
 {
     size_t kept = 0;
 
     qsort(study->runs, study->count, sizeof(*study->runs), compare_losses);
-    study->dropped = (size_t)flags->drop_highest < study->count ? (size_t)flags->drop_highest : study->count;
+    study->dropped = (size_t)opts->drop_highest < study->count ? (size_t)opts->drop_highest : study->count;
     study->count -= study->dropped;
-    for (size_t i = 0; flags->below_params > 0 && i < study->count; i++) {
+    for (size_t i = 0; opts->below_params > 0 && i < study->count; i++) {
         struct ash_scaling_run run = study->runs[i];
 
-        if (run.params >= flags->below_params) continue;
+        if (run.params >= opts->below_params) continue;
         memmove(&study->runs[kept + 1], &study->runs[kept], (i - kept) * sizeof(run));
         study->runs[kept++] = run;
     }
-    if (flags->below_params > 0) {
+    if (opts->below_params > 0) {
         study->left_out = study->count - kept;
         study->count = kept;
     }
 }
 
-int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_scaling_flags *flags, const char *path,
+int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_scaling_study_opts *opts, const char *path,
                            struct ash_err *err)
 {
-    struct ash_scaling_opts opts = {.is_tied = flags->tied, .huber = flags->huber, .seed = (uint64_t)flags->seed};
+    struct ash_scaling_opts fit = {.is_tied = opts->tied, .huber = opts->huber, .seed = (uint64_t)opts->seed};
     int rc = read_runs(study, path, err);
 
     if (rc < 0) return rc;
-    choose_runs(study, flags);
-    rc = ash_scaling_fit(study->runs, study->count, &opts, &study->fit, err);
+    choose_runs(study, opts);
+    rc = ash_scaling_fit(study->runs, study->count, &fit, &study->fit, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s", path);
-    study->law_count = (size_t)flags->bootstrap;
+    study->law_count = (size_t)opts->bootstrap;
     study->laws = calloc(study->law_count, sizeof(*study->laws));
     if (study->laws == NULL ||
-        ash_scaling_bootstrap(study->runs, study->count, &opts, &study->fit, study->laws, study->law_count) < 0)
+        ash_scaling_bootstrap(study->runs, study->count, &fit, &study->fit, study->laws, study->law_count) < 0)
         return ash_err_set(err, -ENOMEM, "out of memory for a bootstrap");
     return 0;
 }
@@ -110,7 +109,7 @@ void ash_scaling_study_fini(struct ash_scaling_study *study)
     *study = (struct ash_scaling_study){0};
 }
 
-int ash_scaling_study_interval(const struct ash_scaling_study *study, const struct ash_scaling_flags *flags,
+int ash_scaling_study_interval(const struct ash_scaling_study *study, const struct ash_scaling_study_opts *opts,
                                double params, double tokens, struct ash_scaling_interval *interval_out)
 {
     double *losses = calloc(study->law_count, sizeof(*losses));
@@ -118,12 +117,12 @@ int ash_scaling_study_interval(const struct ash_scaling_study *study, const stru
     if (losses == NULL) return -ENOMEM;
     for (size_t i = 0; i < study->law_count; i++) {
         const struct ash_scaling_run *run =
-            &study->runs[ash_rng_below((uint64_t)flags->seed, STREAM_RESIDUALS, i, study->count)];
+            &study->runs[ash_rng_below((uint64_t)opts->seed, STREAM_RESIDUALS, i, study->count)];
         double residual = run->loss / ash_scaling_loss(&study->fit.law, run->params, run->tokens);
 
         losses[i] = residual * ash_scaling_loss(&study->laws[i], params, tokens);
     }
-    *interval_out = ash_scaling_middle(losses, study->law_count, flags->share);
+    *interval_out = ash_scaling_middle(losses, study->law_count, opts->share);
     free(losses);
     return 0;
 }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/assert.h"
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 
 static struct ash_csv *parse(const char *text)
 {

@@ -1,5 +1,5 @@
 /* csv: the text is copied once and cut in place, so that fields are plain strings. */
-#include "plan/validate/csv.h"
+#include "base/csv.h"
 
 #include <errno.h>
 #include <stdlib.h>

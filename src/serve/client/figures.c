@@ -1,13 +1,10 @@
-/* The figures of ashlar bench serve: rates, percentiles of latencies, goodput. */
-#include "cmd/bench_serve_priv.h"
+/* Figures of a load test: rates, percentiles of latencies, goodput. */
+#include "serve/client/figures.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/assert.h"
-#include "base/table.h"
 
 /* Values of one latency, in milliseconds. */
 struct sample {
@@ -22,8 +19,6 @@ static const struct {
 
 enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LATENESS, LATENCY_COUNT };
 static const char *const latency_keys[] = {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "lateness_ms"};
-static const char *const latency_names[] = {"first token (TTFT)", "per output token (TPOT)", "between events (ITL)",
-                                            "whole answer (E2E)", "sent too late"};
 
 static int by_value(const void *a, const void *b)
 {
@@ -87,7 +82,7 @@ static double tpot_ms(const struct ash_load_result *result)
     return has_tpot(result) ? (result->last_s - result->first_s) * 1e3 / (double)(tokens_of(result) - 1) : 0;
 }
 
-static bool is_good(const struct ash_load_result *result, const struct ash_bench_limits *limits)
+static bool is_good(const struct ash_load_result *result, const struct ash_load_limits *limits)
 {
     return result->is_ok && (limits->ttft_ms == 0 || ttft_ms(result) <= limits->ttft_ms) &&
            (limits->tpot_ms == 0 || tpot_ms(result) <= limits->tpot_ms) &&
@@ -100,7 +95,7 @@ struct sums {
     size_t sent, ok, failed, good, prompt_tokens, cached_tokens, answer_tokens, chunks;
 };
 
-static struct sums sum_up(const struct ash_load_results *results, const struct ash_bench_limits *limits)
+static struct sums sum_up(const struct ash_load_results *results, const struct ash_load_limits *limits)
 {
     struct sums sums = {0};
 
@@ -160,7 +155,7 @@ static json_t *list_requests(const struct ash_load_results *results)
     return list;
 }
 
-json_t *ash_bench_serve_figures(const struct ash_load_results *results, const struct ash_bench_limits *limits)
+json_t *ash_load_figures(const struct ash_load_results *results, const struct ash_load_limits *limits)
 {
     struct sums sums = sum_up(results, limits);
     double seconds = results->seconds;
@@ -190,46 +185,4 @@ json_t *ash_bench_serve_figures(const struct ash_load_results *results, const st
     json_object_set_new(json, "each", list_requests(results));
     free(sample.values);
     return json;
-}
-
-/* ---- for people -------------------------------------------------------------------------------------------------- */
-
-static double number(const json_t *figures, const char *key)
-{
-    return json_number_value(json_object_get(figures, key));
-}
-
-void ash_bench_serve_print(const json_t *figures)
-{
-    const json_t *slo = json_object_get(figures, "slo");
-    struct ash_table table = {0};
-    struct ash_str heads = {0};
-    bool has_slo = number(slo, "ttft_ms") + number(slo, "tpot_ms") + number(slo, "e2e_ms") > 0;
-
-    printf("requests        %.0f sent, %.0f completed, %.0f failed in %.2f s\n", number(figures, "requests"),
-           number(figures, "completed"), number(figures, "failed"), number(figures, "seconds"));
-    printf("tokens          %.0f of prompts (%.0f from the cache), %.0f of answers in %.0f events\n",
-           number(figures, "prompt_tokens"), number(figures, "cached_tokens"), number(figures, "output_tokens"),
-           number(figures, "chunks"));
-    printf("throughput      %.2f requests/s, %.1f output tokens/s, %.1f tokens/s\n", number(figures, "requests_per_s"),
-           number(figures, "output_tokens_per_s"), number(figures, "tokens_per_s"));
-    if (has_slo)
-        printf("goodput         %.2f requests/s within the limits (%.1f%%)\n",
-               number(figures, "goodput_requests_per_s"), 100 * number(figures, "good_share"));
-    if (number(figures, "completed") == 0) return;
-    ash_str_adds(&heads, "milliseconds|>mean");
-    for (size_t i = 0; i < ASH_COUNT(percentiles); i++)
-        ash_str_addf(&heads, "|>%s", percentiles[i].name);
-    table.heads = heads.rc == 0 ? heads.data : "";
-    for (enum latency latency = LATENCY_TTFT; latency < LATENCY_COUNT; latency++) {
-        const json_t *row = json_object_get(figures, latency_keys[latency]);
-
-        if (!json_is_object(row)) continue;
-        ash_table_row(&table, "%s|%.2f", latency_names[latency], number(row, "mean"));
-        for (size_t i = 0; i < ASH_COUNT(percentiles); i++)
-            ash_table_cell(&table, "%.2f", number(row, percentiles[i].name));
-    }
-    printf("\n");
-    ash_table_print(&table, stdout);
-    ash_str_fini(&heads);
 }
