@@ -78,14 +78,16 @@ struct ash_http_opts ash_http_flags_opts(const struct ash_http_flags *flags)
     return http;
 }
 
-int ash_http_flags_open_keys(const struct ash_http_flags *flags, struct ash_keys **keys_out, struct ash_err *err)
+int ash_http_flags_open_keys(const struct ash_http_flags *flags, bool has_lasting_ids, struct ash_keys **keys_out,
+                             struct ash_err *err)
 {
     struct ash_keys_opts keys = {.keys = flags->api_key.items,
                                  .key_count = flags->api_key.count,
                                  .file = flags->api_key_file,
                                  .admin_key = flags->admin_key,
                                  .requests_per_minute = flags->requests_per_minute,
-                                 .tokens_per_minute = flags->tokens_per_minute};
+                                 .tokens_per_minute = flags->tokens_per_minute,
+                                 .has_lasting_ids = has_lasting_ids};
 
     return ash_keys_open(&keys, keys_out, err);
 }

@@ -18,8 +18,9 @@ extern const struct ash_opt_table ash_http_flags_table;
 
 /* The server's options; the caller adds keys, routes, refuse and ctx. The flags are borrowed. */
 struct ash_http_opts ash_http_flags_opts(const struct ash_http_flags *flags);
-/* Read the keys. The flags are borrowed until the keys are closed. */
-int ash_http_flags_open_keys(const struct ash_http_flags *flags, struct ash_keys **keys_out, struct ash_err *err);
+/* Read the keys; has_lasting_ids as in struct ash_keys_opts. The flags are borrowed until the keys are closed. */
+int ash_http_flags_open_keys(const struct ash_http_flags *flags, bool has_lasting_ids, struct ash_keys **keys_out,
+                             struct ash_err *err);
 /* Read the file of keys again, and log the outcome. */
 void ash_http_flags_reload_keys(struct ash_keys *keys);
 /* Log the address that it listens on, with a warning if all who reach it may use it. */

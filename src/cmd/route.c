@@ -113,7 +113,7 @@ static int open_route(struct route *route, struct ash_err *err)
 {
     const struct flags *flags = route->flags;
     struct ash_router_opts opts = ash_route_flags_opts(&flags->route);
-    int rc = ash_http_flags_open_keys(&flags->http, &route->keys, err);
+    int rc = ash_http_flags_open_keys(&flags->http, false, &route->keys, err);
 
     opts.replica_key = flags->replica_key;
     if (rc == 0) rc = ash_router_open(&opts, &route->router, err);

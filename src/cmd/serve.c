@@ -123,10 +123,12 @@ static void *load(void *arg)
             (double)(ash_clock_ns() - server->start_ns) / 1e9,
             ash_http_flags_opts(&server->flags->http).cert_file != NULL ? "s" : "", server->flags->http.host,
             ash_http_port(server->http), server->model.api.context_tokens);
-    if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) == 0)
-        ash_api_set_fingerprint(server->api, hash);
-    else
-        ash_log(ASH_LOG_WARN, "answers have no fingerprint: %s", err.text);
+    if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) < 0) {
+        ash_log(ASH_LOG_WARN, "answers have no fingerprint, and the cache no tiers: %s", err.text);
+        return NULL;
+    }
+    ash_api_set_fingerprint(server->api, hash);
+    if (server->model.kv != NULL) ash_kv_arm(server->model.kv, hash);
     return NULL;
 }
 
@@ -182,7 +184,7 @@ static int open_server(struct server *server, const char *const *name, struct as
     const struct ash_serve_flags *flags = server->flags;
     int rc;
 
-    rc = ash_http_flags_open_keys(&flags->http, &server->keys, err);
+    rc = ash_http_flags_open_keys(&flags->http, ash_serve_kv_lasts(flags), &server->keys, err);
     if (rc < 0) return rc;
     rc = open_api(server, name, err);
     if (rc < 0) return rc;
@@ -294,6 +296,7 @@ static int serve(const struct ash_serve_flags *flags)
      * that ever met there. A step allocates nothing, so one heap is no bottleneck. */
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a page that is not kept, not the end */
     ash_http_flags_raise_limit(&flags->http);
     if (name != NULL) publish(&server, flags->served_model_name.count > 0 ? flags->served_model_name.items[0] : name);
     recorder = server.model.recorder;
@@ -321,6 +324,7 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
                                          {&ash_serve_replicas_table, &flags.replicas},
                                          {&ash_route_flags_table, &flags.replicas.route},
                                          {&ash_http_flags_table, &flags.http},
+                                         {&ash_serve_kv_table, &flags.kv},
                                          {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
@@ -344,6 +348,7 @@ static int run(int argc, char **argv)
                                          {&ash_serve_replicas_table, &flags.replicas},
                                          {&ash_route_flags_table, &flags.replicas.route},
                                          {&ash_http_flags_table, &flags.http},
+                                         {&ash_serve_kv_table, &flags.kv},
                                          {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};

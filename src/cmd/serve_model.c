@@ -82,8 +82,12 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     rc = ash_vocab_trie_open(tokenizer, config->vocab, defaults->eos, defaults->eos_count, &model->trie, err);
     if (rc < 0) return rc;
     opts.vocab_trie = model->trie;
+    rc = ash_serve_kv_open(flags, &model->tiers, err);
+    if (rc < 0) return rc;
+    if (rc > 0) opts.kv = &model->tiers.opts;
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
+    model->kv = ash_core_kv(model->core);
     rc = ash_adapters_open(weights, ash_engine_exec(model->engine), ash_core_max_rows(model->core), &model->adapters,
                            err);
     if (rc < 0) return rc;
@@ -211,6 +215,7 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_adapters_close(model->adapters);
     ash_core_close(model->core);
     ash_ranks_close(model->ranks);
+    ash_serve_kv_close(&model->tiers);
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);

@@ -11,6 +11,13 @@
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
 #include "serve/grammar/grammar.h"
+#include "storage/namespace/settings.h"
+
+/* Flags of the tiers below the cache. */
+struct ash_serve_kv_flags {
+    int64_t host_memory, dir_size;
+    const char *dir, *remote;
+};
 
 /* --replicas, and how the requests are shared. */
 struct ash_serve_replicas {
@@ -32,14 +39,33 @@ struct ash_serve_flags {
     struct ash_serve_replicas replicas;
     struct ash_http_flags http;
     struct ash_engine_flags computing;
+    struct ash_serve_kv_flags kv;
 };
+
+extern const struct ash_opt_table ash_serve_kv_table;
+
+/* Options of the tiers, and settings of the bucket. Zero-initialise. */
+struct ash_serve_kv {
+    struct ash_kv_opts opts;
+    struct ash_namespace_settings settings;
+    bool has_settings;
+};
+
+/* serve_kv.c: the flags as options. Returns 1, 0 (no tiers) or -EINVAL. Borrows flags until close. */
+int ash_serve_kv_open(const struct ash_serve_flags *flags, struct ash_serve_kv *kv, struct ash_err *err);
+/* Do tiers outlive the process? Then the scopes of keys do, too. */
+bool ash_serve_kv_lasts(const struct ash_serve_flags *flags);
+/* A zeroed struct is a no-op. */
+void ash_serve_kv_close(struct ash_serve_kv *kv);
 
 /* The server's model. Zero-initialise. */
 struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_ranks *ranks; /* that share it; NULL: it is whole */
     struct ash_vocab_trie *trie;
-    struct ash_core *core;         /* NULL once the runner has it */
+    struct ash_core *core; /* NULL once the runner has it */
+    struct ash_serve_kv tiers;
+    struct ash_kv *kv;             /* the core's; NULL: none */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
     struct ash_runner *runner;
     struct ash_str chat_source;

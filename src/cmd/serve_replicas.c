@@ -150,7 +150,7 @@ static int open_group(struct group *group, struct ash_err *err)
 {
     const struct ash_serve_flags *flags = group->flags;
     struct ash_router_opts router = ash_route_flags_opts(&flags->replicas.route);
-    int rc = ash_http_flags_open_keys(&flags->http, &group->keys, err);
+    int rc = ash_http_flags_open_keys(&flags->http, ash_serve_kv_lasts(flags), &group->keys, err);
 
     group->children = calloc((size_t)flags->replicas.count, sizeof(*group->children));
     if (group->children == NULL) return ash_err_set(err, -ENOMEM, "out of memory");

@@ -21,6 +21,7 @@ struct ash_keys_opts {
     const char *admin_key; /* opens admin routes too; NULL: they are closed */
     double requests_per_minute; /* of a key without rpm=; 0: no limit */
     double tokens_per_minute;   /* likewise tpm= */
+    bool has_lasting_ids;       /* a key's id is the same in other processes, too: it names what outlives this one */
 };
 
 /* State of a token bucket. */
@@ -47,7 +48,8 @@ struct ash_key *ash_keys_anonymous(struct ash_keys *keys);
 bool ash_key_is_admin(const struct ash_key *key);
 /* A name for logs: the file's name=, or a number. Never the key. */
 const char *ash_key_name(const struct ash_key *key);
-/* A number that is the same for one key in one process, and reveals nothing of it. */
+/* A number that is the same for one key in one process, and reveals nothing of it; with has_lasting_ids it is the same
+ * in all, and a weak key could be guessed from it. */
 uint64_t ash_key_id(const struct ash_key *key);
 
 /* Take one request from the key's limits. Returns 0, or -EAGAIN with *wait_out seconds until there is room. */

@@ -5,7 +5,7 @@ import fs from "node:fs";
 import assert from "node:assert/strict";
 
 const [ashlar, model, scratch, totalText, seedText] = process.argv.slice(2);
-const total = +totalText, shapes = Math.max(4, Math.min(40, Math.round(total / 120))), each = Math.ceil(total / shapes);
+const total = +totalText, shapes = Math.max(8, Math.min(40, Math.round(total / 120))), each = Math.ceil(total / shapes);
 
 // ---- drawing
 
@@ -55,12 +55,35 @@ function drawRequest() {
         { guided_grammar: 'root ::= "(" root ")" | [a-c]+' }]));
     return body;
 }
-const pageBytes = 64 * 1280; // of this model
-function drawShape() {
-    const seqs = 1 + below(24);
+const pageBytes = 64 * 1280, folder = `${scratch}/kv`; // of this model
+// Tiers: host memory, and a folder that later servers read after this one was killed; some may write no file of a page's size.
+function drawTiers(isLast) {
+    const flags = isLast ? ["--kv-dir", folder, "--kv-dir-size", 400 * pageBytes] : [];
+    if (isLast) return flags;
+    if (chance(0.4)) flags.push("--kv-host-memory", (1 + below(12)) * pageBytes);
+    if (chance(0.9)) flags.push("--kv-dir", folder, "--kv-dir-size", (chance(0.3) ? 2 + below(6) : 100 + below(200)) * (pageBytes + 4096));
+    return flags;
+}
+// What a crash or a disk does to files: cuts and changed bytes.
+function damage() {
+    if (!fs.existsSync(folder)) return;
+    for (const name of fs.readdirSync(folder)) {
+        const file = `${folder}/${name}`, bytes = fs.statSync(file).size;
+        assert.equal(fs.statSync(file).mode & 0o777, 0o600, file);
+        if (bytes === 0 || !chance(0.1)) continue;
+        if (chance(0.5)) { fs.truncateSync(file, below(bytes)); continue; }
+        const handle = fs.openSync(file, "r+");
+        fs.writeSync(handle, Buffer.from([below(256)]), 0, 1, below(bytes));
+        fs.closeSync(handle);
+    }
+}
+function drawShape(isLast) {
+    const seqs = 1 + below(24), caches = chance(0.75) || isLast;
     return {
+        fileBlocks: chance(0.15) && !isLast ? 60 : 0, // of 1,024 bytes: no page fits
+
         flags: ["--max-num-seqs", seqs, "--max-num-batched-tokens", seqs + below(chance(0.5) ? 20 : 300), "--kv-cache-memory", (8 + below(chance(0.5) ? 6 : 60)) * pageBytes,
-            chance(0.75) ? "--enable-prefix-caching" : "--no-enable-prefix-caching", "--num-speculative-tokens", chance(0.6) ? 1 + below(8) : 0,
+            ...(caches ? drawTiers(isLast) : ["--no-enable-prefix-caching"]), "--num-speculative-tokens", chance(0.6) ? 1 + below(8) : 0,
             "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200])],
         clients: 1 + below(32),
     };
@@ -68,8 +91,9 @@ function drawShape() {
 
 // ---- servers
 
-async function serve(flags, use) {
-    const child = spawn(ashlar, ["serve", "--model", model, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
+async function serve(flags, use, fileBlocks = 0) {
+    const limit = fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "";
+    const child = spawn("bash", ["-c", `${limit}exec "$0" "$@"`, ashlar, "serve", "--model", model, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
     let log = "";
     const port = await new Promise((resolve, reject) => {
         child.stderr.on("data", (data) => { log += data; if (/ready after/.test(log)) resolve(/port (\d+)/.exec(log)[1]); });
@@ -94,9 +118,10 @@ const wanted = await serve(alone, async (url) => {
     for (const body of requests) answers.push(await ask(url, body));
     return answers;
 });
-const met = { preemptions: 0, hits: 0, accepted: 0 };
+const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0 };
 for (let s = 0; s < shapes; s++) {
-    const shape = drawShape(), order = requests.map((_, i) => i).sort(() => next() - 0.5);
+    const shape = drawShape(s + 2 >= shapes), // the last one finds pages of the one before
+         order = requests.map((_, i) => i).sort(() => next() - 0.5);
     await serve(shape.flags, async (url) => {
         const work = async () => {
             for (let i; (i = order.pop()) !== undefined;) {
@@ -110,10 +135,18 @@ for (let s = 0; s < shapes; s++) {
         met.preemptions += count("num_preemptions_total");
         met.hits += count("prefix_cache_hits_total");
         met.accepted += count("spec_decode_num_accepted_tokens_total");
-    });
+        const tier = (name, of) => Number(new RegExp(`^ashlar_kv_tier_${name}\\{[^}]*tier="${of}"[^}]*\\} (\\S+)$`, "m").exec(metrics)?.[1] ?? 0);
+        met.host += tier("hit_tokens_total", "host");
+        met.dir += tier("hit_tokens_total", "dir");
+        met.damaged += tier("damaged_total", "dir");
+        met.declined += tier("declined_total", "dir");
+        met.failures += tier("failures_total", "dir");
+    }, shape.fileBlocks);
+    damage();
 }
-console.log(`${shapes * each} answers in ${shapes} shapes: ${met.preemptions} preemptions, ${met.hits} tokens from the prefix cache, ${met.accepted} drafts accepted`);
-assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0);
+console.log(`${shapes * each} answers in ${shapes} shapes: ${met.preemptions} preemptions, ${met.hits} tokens from the prefix cache, ${met.accepted} drafts accepted; ` +
+    `${met.host} tokens from host memory, ${met.dir} from the folder (${met.declined} times computing was faster), ${met.damaged} damaged pages, ${met.failures} not written`);
+assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0 && met.dir + met.declined > 0);
 
 // ---- the evaluation: what was drawn token by token, read as a text; and a text, read by `ashlar eval`
 

@@ -164,6 +164,23 @@ void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to)
     cache->region.memory->copy(page_data(cache, to), page_data(cache, from), cache->page_bytes);
 }
 
+size_t ash_cache_page_bytes(const struct ash_cache *cache)
+{
+    return cache->page_bytes;
+}
+
+int ash_cache_read_page(const struct ash_cache *cache, int32_t page, void *data)
+{
+    ash_assert(cache->page_bytes > 0 && ash_cache_ref_count(cache, page) > 0);
+    return cache->region.memory->copy(data, page_data(cache, page), cache->page_bytes);
+}
+
+int ash_cache_write_page(struct ash_cache *cache, int32_t page, const void *data)
+{
+    ash_assert(cache->page_bytes > 0 && ash_cache_ref_count(cache, page) > 0);
+    return cache->region.memory->copy(page_data(cache, page), data, cache->page_bytes);
+}
+
 /* ---- block tables ------------------------------------------------------------------------------------------------ */
 
 int ash_block_table_init(struct ash_block_table *table, size_t max_tokens)

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "record/metrics.h"
+#include "serve/api/metrics_tiers.h"
 
 static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
                                       500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
@@ -65,6 +66,7 @@ struct series {
 
 struct ash_api_metrics {
     struct series series;
+    char *model;
     pthread_mutex_t lock; /* for seen */
     struct ash_core_stats seen;
 };
@@ -136,7 +138,9 @@ int ash_api_metrics_open(const char *model, struct ash_api_metrics **metrics_out
 {
     struct ash_api_metrics *metrics = calloc(1, sizeof(*metrics));
 
-    if (metrics == NULL || fill(&metrics->series, model) < 0) {
+    if (metrics != NULL) metrics->model = strdup(model);
+    if (metrics == NULL || metrics->model == NULL || fill(&metrics->series, model) < 0) {
+        if (metrics != NULL) free(metrics->model);
         free(metrics);
         return ash_err_set(err, -ENOMEM, "no memory for metrics");
     }
@@ -149,6 +153,7 @@ void ash_api_metrics_close(struct ash_api_metrics *metrics)
 {
     if (metrics == NULL) return;
     pthread_mutex_destroy(&metrics->lock);
+    free(metrics->model);
     free(metrics);
 }
 
@@ -214,6 +219,7 @@ void ash_api_metrics_engine(struct ash_api_metrics *metrics, const struct ash_co
         ash_metric_add(series->drafted, (double)(stats->drafted - seen->drafted));
         ash_metric_add(series->accepted, (double)(stats->accepted - seen->accepted));
         ash_metric_add(series->engine_steps, (double)(stats->steps - seen->steps));
+        ash_api_metrics_tiers(metrics->model, &stats->kv, &seen->kv);
         *seen = *stats;
     }
     pthread_mutex_unlock(&metrics->lock);

@@ -119,7 +119,9 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_core_open_ahead(core, err);
     if (rc < 0) return rc;
-    return core->opts.has_no_prefix_cache ? 0 : ash_prefix_open(core->cache, &core->prefix, err);
+    if (core->opts.has_no_prefix_cache) return 0;
+    rc = ash_prefix_open(core->cache, &core->prefix, err);
+    return rc < 0 ? rc : ash_core_open_kv(core, err);
 }
 
 static int open_model(struct ash_core *core, struct ash_err *err)
@@ -195,6 +197,8 @@ void ash_core_close(struct ash_core *core)
     ash_core_cancel_all(core);
     ash_core_close_ahead(core);
     ash_queue_fini(&core->queue);
+    ash_core_forget_tiers(core);
+    ash_kv_close(core->kv);
     ash_prefix_close(core->prefix);
     ash_cache_close(core->cache);
     ash_ranks_send_close(core->opts.ranks);
@@ -215,6 +219,11 @@ void ash_core_close(struct ash_core *core)
     free(core->runs);
     free(core->states);
     free(core);
+}
+
+struct ash_kv *ash_core_kv(const struct ash_core *core)
+{
+    return core->kv;
 }
 
 size_t ash_core_max_tokens(const struct ash_core *core)
@@ -346,6 +355,8 @@ size_t ash_core_reset_prefix(struct ash_core *core)
     size_t before = ash_cache_free_count(core->cache);
 
     ash_assert(!core->is_in_step);
+    ash_core_forget_tiers(core); /* first: forgotten pages do not go there */
     if (core->prefix != NULL) (void)ash_prefix_evict(core->prefix, ash_cache_page_count(core->cache));
+    ash_core_resume_tiers(core);
     return ash_cache_free_count(core->cache) - before;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "ashlar/ashlar.h"
 #include "model/model.h"
+#include "serve/kv/kv.h"
 #include "serve/engine/sampler.h"
 
 struct ash_core;
@@ -44,6 +45,7 @@ struct ash_core_opts {
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
     struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */
     struct ash_ranks *ranks; /* those that share the model, of which this is the first; borrowed; NULL: it is whole */
+    const struct ash_kv_opts *kv; /* tiers below the pool; with a prefix cache only; borrowed; NULL: none */
 };
 
 #define ASH_CORE_MAX_SEQS 256
@@ -151,6 +153,7 @@ struct ash_core_stats {
     uint64_t drafted, accepted;
     double step_s;     /* the last step's */
     double schedule_s; /* of these, all but the pass and the choice of tokens */
+    struct ash_kv_stats kv;
 };
 
 /* A core on a model. Borrows model and exec until close. Returns 0, -EINVAL (options that do not fit each other or the
@@ -159,6 +162,8 @@ int ash_core_open(struct ash_model *model, struct ash_exec *exec, const struct a
                   struct ash_core **core_out, struct ash_err *err);
 /* Requests that are not done end as cancelled. NULL is a no-op. */
 void ash_core_close(struct ash_core *core);
+/* Its tiers, for ash_kv_arm; NULL: it has none. Valid until close. */
+struct ash_kv *ash_core_kv(const struct ash_core *core);
 /* Prompt and answer together: what a request may have at most. */
 size_t ash_core_max_tokens(const struct ash_core *core);
 /* Rows of a step at most. */
@@ -174,7 +179,8 @@ void ash_core_cancel(struct ash_core *core, struct ash_request *request);
 void ash_core_cancel_all(struct ash_core *core);
 /* Tokens of a prompt that the prefix cache has now; the last one is never among them. */
 size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt);
-/* Forget all prefixes that no running answer holds. Not during a step. Returns how many pages are free again. */
+/* Forget all prefixes that no running answer holds, and those in host memory below it. Not during a step. Returns
+ * how many pages are free again. */
 size_t ash_core_reset_prefix(struct ash_core *core);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */

@@ -40,6 +40,8 @@ struct ash_seq {
     struct ash_block_table table;
     bool may_share;                 /* all its pages are nodes of the tree, and it has computed nothing */
     bool uses_cache;                /* its whole computed pages are nodes of the prefix tree */
+    struct ash_kv_load *load;       /* brings pages of its prompt from a tier, or NULL */
+    bool has_loaded;                /* or has tried to, since it runs */
     struct ash_seq *leader;         /* computes a prefix that this one waits for, or NULL */
     size_t leader_tokens;           /* of that prefix */
     struct ash_token_counts counts; /* with penalties */
@@ -142,6 +144,7 @@ struct ash_core {
     struct ash_pass *pass;
     struct ash_cache *cache;
     struct ash_prefix *prefix; /* NULL: no prefix cache */
+    struct ash_kv *kv;         /* NULL: no tiers below the pool */
     struct ash_queue queue;
     struct ash_seq **running; /* [max_seqs], by priority, then in the order of admission */
     size_t running_count;
@@ -184,6 +187,8 @@ void ash_core_release(struct ash_core *core, struct ash_seq *seq);
 /* No sequence waits for seq's pages any more. */
 void ash_core_leave_followers(struct ash_core *core, const struct ash_seq *seq);
 
+/* Have so many pages free, if need be some that only the prefix cache holds. Returns whether there are. */
+bool ash_core_make_free(struct ash_core *core, size_t pages);
 /* Pages for the sequence's first `tokens` tokens, without taking any from others. Returns whether it has them. */
 bool ash_core_grow(struct ash_core *core, struct ash_seq *seq, size_t tokens);
 
@@ -197,6 +202,22 @@ void ash_core_forget_ahead(struct ash_core *core, const struct ash_seq *seq);
 void ash_core_run_ahead(struct ash_core *core);
 /* Make the step that was enqueued ahead the current one. Returns false if there is none. */
 bool ash_core_take_ahead(struct ash_core *core);
+
+/* pages.c: open the tiers of the options. Returns 0 or a negative errno. */
+int ash_core_open_kv(struct ash_core *core, struct ash_err *err);
+/* Bring pages of the sequence's first `end` tokens, after those that it has, from a tier. Returns whether that was
+ * tried: then it has got some, or waits for some (seq->load), and the prefix tree has changed. */
+bool ash_core_load(struct ash_core *core, struct ash_seq *seq, size_t end);
+/* Forget what host memory has, and take no evicted page until ash_core_resume_tiers. */
+void ash_core_forget_tiers(struct ash_core *core);
+/* Take evicted pages again. */
+void ash_core_resume_tiers(struct ash_core *core);
+/* Sequences that wait for pages take those that came. */
+void ash_core_poll_loads(struct ash_core *core);
+/* The step has no rows, as all that run wait for pages: wait for some, for a moment. */
+void ash_core_wait_loads(struct ash_core *core);
+/* The sequence gives its pages back: tiers may still lack some; no page is waited for any more. */
+void ash_core_leave_tiers(struct ash_core *core, struct ash_seq *seq);
 
 /* choose.c: what the choice of the sequence's token `position` depends on, beside logits and a grammar. */
 struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position);

@@ -36,6 +36,9 @@ struct ash_prefix {
     int32_t root;           /* the first of the root's children */
     int32_t oldest, newest; /* cached nodes */
     size_t cached;
+    ash_prefix_evicted_fn evicted; /* NULL: nothing is told */
+    void *ctx;
+    int32_t (*path)[PAGE]; /* [pages]: the text of a page that leaves */
 };
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -71,6 +74,7 @@ void ash_prefix_close(struct ash_prefix *prefix)
     free(prefix->nodes);
     free(prefix->tokens);
     free(prefix->buckets);
+    free(prefix->path);
     free(prefix);
 }
 
@@ -171,12 +175,35 @@ static void list_add(struct ash_prefix *prefix, int32_t page)
     prefix->cached++;
 }
 
+int ash_prefix_on_evict(struct ash_prefix *prefix, ash_prefix_evicted_fn evicted, void *ctx)
+{
+    if (prefix->path == NULL) prefix->path = calloc(ash_cache_page_count(prefix->cache), sizeof(*prefix->path));
+    if (prefix->path == NULL) return -ENOMEM;
+    prefix->evicted = evicted;
+    prefix->ctx = ctx;
+    return 0;
+}
+
+/* Tell whose page leaves: its text, gathered from its end to its beginning. */
+static void tell_evicted(struct ash_prefix *prefix, int32_t page)
+{
+    size_t at = ash_cache_page_count(prefix->cache), end = at;
+    struct ash_prefix_text text = {.salt = prefix->nodes[page].salt};
+
+    for (int32_t node = page; node != NONE; node = prefix->nodes[node].parent)
+        memcpy(prefix->path[--at], prefix->tokens[node], sizeof(prefix->path[at]));
+    text.tokens = prefix->path[at];
+    text.count = (end - at) * PAGE;
+    prefix->evicted(prefix->ctx, &text, page);
+}
+
 /* A cached node without children leaves the tree; its page is free. */
 static void drop_node(struct ash_prefix *prefix, int32_t page)
 {
     struct node *node = &prefix->nodes[page];
 
     ash_assert(node->is_cached && node->child == NONE);
+    if (prefix->evicted != NULL && node->count == PAGE) tell_evicted(prefix, page);
     list_remove(prefix, page);
     if (node->count == PAGE) unlink_bucket(prefix, page);
     if (node->prev != NONE)

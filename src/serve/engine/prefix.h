@@ -52,6 +52,10 @@ void ash_prefix_release(struct ash_prefix *prefix, struct ash_cache *cache, stru
 
 /* Make pages free until there are `wanted`, or nothing is left that could be. Returns whether there are. */
 bool ash_prefix_evict(struct ash_prefix *prefix, size_t wanted);
+/* Gets a whole page that leaves the tree, with the text up to its end, which is borrowed. */
+typedef void (*ash_prefix_evicted_fn)(void *ctx, const struct ash_prefix_text *text, int32_t page);
+/* Call evicted for each of them from now on, or (NULL) no more. Returns 0 or -ENOMEM. */
+int ash_prefix_on_evict(struct ash_prefix *prefix, ash_prefix_evicted_fn evicted, void *ctx);
 /* Pages that only the tree holds. */
 size_t ash_prefix_cached_count(const struct ash_prefix *prefix);
 /* Do its lists and counts agree? For tests. */

@@ -22,24 +22,11 @@ static size_t available_pages(const struct ash_core *core)
     return ash_cache_free_count(core->cache) + (core->prefix != NULL ? ash_prefix_cached_count(core->prefix) : 0);
 }
 
-static bool make_free(struct ash_core *core, size_t pages)
-{
-    if (ash_cache_free_count(core->cache) >= pages) return true;
-    return core->prefix != NULL && ash_prefix_evict(core->prefix, pages);
-}
-
-bool ash_core_grow(struct ash_core *core, struct ash_seq *seq, size_t tokens)
-{
-    size_t pages = ash_cache_pages_for(tokens);
-
-    if (pages > seq->table.count && !make_free(core, pages - seq->table.count)) return false;
-    return ash_block_table_grow(&seq->table, core->cache, tokens) == 0;
-}
-
 void ash_core_release(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_prefix_text text = ash_seq_text(seq, seq->computed);
 
+    ash_core_leave_tiers(core, seq);
     if (seq->uses_cache && seq->computed > 0) ash_prefix_insert_tail(core->prefix, &text, &seq->table);
     ash_prefix_release(core->prefix, core->cache, &seq->table);
     seq->computed = 0;
@@ -141,7 +128,7 @@ static void copy_part(struct ash_core *core, struct ash_seq *seq, struct ash_pre
 {
     ash_prefix_touch(core->prefix, part.page);
     ash_cache_ref(core->cache, part.page); /* it may be evicted to make room for its copy */
-    if (make_free(core, 1)) {
+    if (ash_core_make_free(core, 1)) {
         int32_t page = ash_cache_take(core->cache);
         struct ash_err ignored = {0}; /* a group that is over ends the step */
 
@@ -166,13 +153,18 @@ static struct ash_prefix_part match_pages(struct ash_core *core, struct ash_seq 
     return part;
 }
 
-/* Take over what others have computed of its tokens; or wait (it has a leader then) for what one of them is at. */
+/* Take over what others have computed of its tokens, or what tiers have; or wait (it has a leader or a load then) for
+ * what one of them is at. */
 static void share_prefix(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_prefix_part part = match_pages(core, seq);
 
     seq->leader_tokens = seq->computed + part.tokens;
     ask_running(core, seq, reusable_tokens(seq), &part);
+    if (seq->leader == NULL && ash_core_load(core, seq, reusable_tokens(seq))) {
+        if (seq->load != NULL) return;
+        part = match_pages(core, seq);
+    }
     if (seq->leader == NULL && part.tokens > 0) copy_part(core, seq, part);
 }
 
@@ -282,7 +274,7 @@ static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, si
 
 static bool is_prefill(const struct ash_seq *seq)
 {
-    return ash_seq_missing(seq) > 1 || seq->leader != NULL;
+    return ash_seq_missing(seq) > 1 || seq->leader != NULL || seq->load != NULL;
 }
 
 /* Tokens that may follow, after the sequence's own; as many as rows and the end of the answer allow. */
@@ -327,9 +319,10 @@ static size_t prefill_budget(const struct ash_core *core)
     return rows < 1e6 ? (size_t)rows / LEAST_PREFILL_ROWS * LEAST_PREFILL_ROWS : SIZE_MAX;
 }
 
-/* Does it wait for what another one is at? */
-static bool is_led(const struct ash_seq *seq)
+/* Does it wait for pages of a tier, or for what another one is at? */
+static bool is_waiting(const struct ash_seq *seq)
 {
+    if (seq->load != NULL) return true;
     return seq->leader != NULL && seq->leader->computed < seq->leader_tokens;
 }
 
@@ -341,7 +334,7 @@ static size_t next_prompt(const struct ash_core *core)
     for (size_t i = 0; i < core->running_count; i++) {
         const struct ash_seq *seq = core->running[i], *than = best != SIZE_MAX ? core->running[best] : NULL;
 
-        if (seq->is_in_step || seq->is_passed_over || !is_prefill(seq) || is_led(seq)) continue;
+        if (seq->is_in_step || seq->is_passed_over || !is_prefill(seq) || is_waiting(seq)) continue;
         if (than == NULL) {
             best = i;
             continue;
@@ -364,7 +357,7 @@ static void add_prompts(struct ash_core *core)
         seq->is_passed_over = true; /* unless it gets rows now */
         tries -= tries > 0;
         if (seq->may_share) share_prefix(core, seq);
-        if (is_led(seq)) continue;
+        if (is_waiting(seq)) continue;
         seq->leader = NULL;
         rows = ash_min(ash_min(budget, core->opts.max_batch_rows - core->row_count), ash_seq_missing(seq));
         if (!grow_or_preempt(core, at, seq->computed + rows)) continue;
@@ -380,8 +373,9 @@ void ash_core_schedule(struct ash_core *core)
     core->doc_count = core->row_count = core->prefill_rows = 0;
     for (size_t i = 0; i < core->running_count; i++)
         core->running[i]->is_in_step = core->running[i]->is_passed_over = false;
+    ash_core_poll_loads(core);
     admit_all(core);
     add_answers(core);
     add_prompts(core);
-    ash_assert(core->running_count == 0 || core->row_count > 0);
+    ash_assert(core->running_count == 0 || core->row_count > 0 || core->kv != NULL);
 }

@@ -12,6 +12,7 @@ struct ash_core_stats ash_core_get_stats(const struct ash_core *core)
     stats.pages = ash_cache_page_count(core->cache);
     stats.pages_free = ash_cache_free_count(core->cache);
     stats.pages_cached = core->prefix != NULL ? ash_prefix_cached_count(core->prefix) : 0;
+    if (core->kv != NULL) ash_kv_get_stats(core->kv, &stats.kv);
     stats.pages_held = stats.pages - stats.pages_free - stats.pages_cached;
     return stats;
 }

@@ -107,6 +107,17 @@ void ash_core_end_cancelled(struct ash_core *core)
 
 /* ---- after the pass ---------------------------------------------------------------------------------------------- */
 
+/* A page is whole: the tree has it, and tiers that outlive the process get it. */
+static void keep_page(struct ash_core *core, struct ash_seq *seq, const struct ash_prefix_text *text, size_t index)
+{
+    struct ash_kv_page page = {
+        .salt = text->salt, .tokens = text->tokens, .count = (index + 1) * ASH_CACHE_PAGE_TOKENS};
+
+    ash_prefix_insert(core->prefix, text, &seq->table, index);
+    page.page = seq->table.pages[index];
+    if (core->kv != NULL) ash_kv_keep(core->kv, &page);
+}
+
 /* Tokens of the step are in the pages; whole pages go into the prefix tree. */
 static void keep_rows(struct ash_core *core, struct ash_seq *seq)
 {
@@ -116,7 +127,7 @@ static void keep_rows(struct ash_core *core, struct ash_seq *seq)
     seq->computed += seq->rows - seq->drafts + seq->accepted;
     text = ash_seq_text(seq, seq->computed);
     for (size_t page = first; seq->uses_cache && (page + 1) * ASH_CACHE_PAGE_TOKENS <= seq->computed; page++)
-        ash_prefix_insert(core->prefix, &text, &seq->table, page);
+        keep_page(core, seq, &text, page);
     if (seq->drafts == 0) return;
     ash_drafter_learn(&seq->drafter, seq->drafts, seq->accepted);
     seq->end.drafted += seq->drafts;
@@ -272,6 +283,10 @@ static void run_step(struct ash_core *core)
     int rc;
 
     if (!ash_core_take_ahead(core)) ash_core_schedule(core);
+    if (core->row_count == 0 && core->running_count > 0) {
+        ash_core_wait_loads(core);
+        return;
+    }
     for (size_t d = 0; d < core->doc_count; d++) {
         struct ash_seq *seq = core->doc_seqs[d];
 

@@ -1,5 +1,11 @@
 /* The engine loop: whatever shares the passes, however the work is cut, and whatever is cached, preempted, drafted or
  * cancelled, tokens are those of one request at a time and log-probabilities are the evaluation's, to the bit. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
 #include "unit/serve/engine/core_oracle.h"
 
 #define CASES (SANITIZED_THREADS ? 6 : SANITIZED ? 15 : 60)
@@ -7,7 +13,10 @@
 struct shape {
     struct ash_core_opts opts;
     size_t threads, pages, cancels;
+    struct ash_kv_opts kv;
 };
+
+static char tier_dir[] = "/tmp/ashlar-test-core-XXXXXX";
 
 static struct shape draw_shape(const struct ash_model *model)
 {
@@ -23,6 +32,67 @@ static struct shape draw_shape(const struct ash_model *model)
     shape.opts.speculate = draw(2) == 0 ? draw(7) : 0;
     shape.opts.step_seconds = draw(2) == 0 ? 1e-9 : 0.0;
     return shape;
+}
+
+/* Tiers of a few pages, some of which an earlier case left in the folder; now and then some are damaged. */
+static void draw_tiers(const struct ash_model *model, struct shape *shape)
+{
+    size_t page = ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
+    size_t file = ash_kv_page_file_bytes(ash_cache_pages_for(POSITIONS) * ASH_CACHE_PAGE_TOKENS, page);
+    size_t pages = draw(3) == 0 ? 1 + draw(6) : 20 + draw(60);
+
+    if (draw(2) == 0) shape->kv.host_bytes = (1 + draw(draw(2) == 0 ? 12 : 200)) * page;
+    if (draw(4) != 0 || shape->kv.host_bytes == 0) shape->kv.dir = tier_dir;
+    shape->kv.dir_bytes = pages * file;
+    shape->kv.reads_always = true; /* of so small a model no page is worth it */
+    if (shape->kv.dir != NULL || shape->kv.host_bytes > 0) shape->opts.kv = &shape->kv;
+}
+
+/* What a crash, a disk or another hand may do to a file: cut it, change a byte, put another page there. */
+static void damage(const char *name, const char *other)
+{
+    char path[512], from[512];
+    struct stat stat_of;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", tier_dir, name);
+    snprintf(from, sizeof(from), "%s/%s", tier_dir, other);
+    if (draw(3) == 0 && strcmp(name, other) != 0 && access(from, F_OK) == 0) {
+        assert_int_equal(rename(from, path), 0);
+        return;
+    }
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &stat_of), 0);
+    assert_int_equal(stat_of.st_mode & 0777, 0600);
+    if (draw(3) == 0) {
+        assert_int_equal(ftruncate(fd, (off_t)draw((size_t)stat_of.st_size)), 0);
+    } else {
+        off_t at = (off_t)draw((size_t)stat_of.st_size);
+        uint8_t byte = 0;
+
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte = (uint8_t)(byte ^ (1u << draw(8)));
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    }
+    close(fd);
+}
+
+static void damage_some(void)
+{
+    struct dirent **files = NULL;
+    int count = scandir(tier_dir, &files, NULL, alphasort);
+
+    for (int i = 2; i < count; i++) /* . and .. come first */
+        if (draw(4) == 0 && access(tier_dir, F_OK) == 0) {
+            char path[512];
+
+            snprintf(path, sizeof(path), "%s/%s", tier_dir, files[i]->d_name);
+            if (access(path, F_OK) == 0) damage(files[i]->d_name, files[2 + (int)draw((size_t)count - 2)]->d_name);
+        }
+    for (int i = 0; i < count; i++)
+        free(files[i]);
+    free(files);
 }
 
 static void check_work(const struct work *work, size_t index, const struct shape *shape, uint64_t seed)
@@ -55,8 +125,9 @@ static void check_work(const struct work *work, size_t index, const struct shape
                  !shape->opts.has_no_prefix_cache, shape->opts.speculate, shape->threads);
 }
 
-/* exec NULL: one of the CPU's. */
-static struct ash_core_stats run_case(struct ash_model *model, struct ash_exec *exec, struct work *works, uint64_t seed)
+/* exec NULL: one of the CPU's. fingerprint 0: without tiers. */
+static struct ash_core_stats run_tiers(struct ash_model *model, struct ash_exec *exec, struct work *works,
+                                       uint64_t seed, uint64_t fingerprint)
 {
     struct ash_core *core = NULL;
     struct ash_core_stats stats;
@@ -68,8 +139,10 @@ static struct ash_core_stats run_case(struct ash_model *model, struct ash_exec *
     seed_now = seed;
     counter = 0;
     shape = draw_shape(model);
+    if (fingerprint != 0) draw_tiers(model, &shape);
     if (exec == NULL) exec = &execs[shape.threads - 1];
     if (ash_core_open(model, exec, &shape.opts, &core, &err) < 0) fail_msg("%s", err.text);
+    if (ash_core_kv(core) != NULL) ash_kv_arm(ash_core_kv(core), fingerprint);
     do { /* they arrive a few at a time, or all at once */
         size_t arrive = draw(3) == 0 ? draw(REQUESTS) : draw(3);
 
@@ -93,6 +166,11 @@ static struct ash_core_stats run_case(struct ash_model *model, struct ash_exec *
     }
     ash_core_close(core);
     return stats;
+}
+
+static struct ash_core_stats run_case(struct ash_model *model, struct ash_exec *exec, struct work *works, uint64_t seed)
+{
+    return run_tiers(model, exec, works, seed, 0);
 }
 
 static size_t case_count(void)
@@ -130,6 +208,88 @@ static void answers_are_those_of_one_at_a_time(void **state)
     assert_true(all.preemptions > 0 && all.prefix_hits > 500 && all.accepted > 20 && all.drafted > all.accepted);
 }
 
+/* Pages go to host memory and to a folder, and come back in later cases, which are restarts; two models take turns, and
+ * none may see pages of the other. */
+static void tiers_change_no_answer(void **state)
+{
+    struct ash_model *models[3] = {make_model(false, false), make_model(false, true), make_model(false, false)};
+    struct work *works[2] = {make_work(models[0], 300, false), make_work(models[1], 301, false)};
+    struct ash_kv_tier_stats all[ASH_KV_TIERS] = {{0}};
+
+    (void)state;
+    for (uint64_t i = 0; i < case_count() / 2 + 1; i++) {
+        size_t which = draw(8) == 0;
+        bool is_device = i % 7 == 6 && !SANITIZED_THREADS; /* which has the pages of the CPU */
+        struct ash_core_stats stats = is_device ? run_tiers(models[2], &device, works[0], 9000 + i, 1)
+                                                : run_tiers(models[which], NULL, works[which], 9000 + i, 1 + which);
+
+        for (size_t t = 0; t < ASH_KV_TIERS; t++) {
+            all[t].pages_read += stats.kv.tiers[t].pages_read;
+            all[t].evictions += stats.kv.tiers[t].evictions;
+            all[t].damaged += stats.kv.tiers[t].damaged;
+        }
+        if (i % 3 == 1) damage_some();
+    }
+    print_message("host memory: %llu pages found, %llu evicted; folder: %llu, %llu, %llu damaged\n",
+                  (unsigned long long)all[ASH_KV_HOST].pages_read, (unsigned long long)all[ASH_KV_HOST].evictions,
+                  (unsigned long long)all[ASH_KV_DIR].pages_read, (unsigned long long)all[ASH_KV_DIR].evictions,
+                  (unsigned long long)all[ASH_KV_DIR].damaged);
+    assert_true(all[ASH_KV_HOST].evictions > 0);
+    assert_true(all[ASH_KV_DIR].pages_read > 20 && all[ASH_KV_DIR].evictions > 0 && all[ASH_KV_DIR].damaged > 0);
+    for (size_t i = 0; i < 2; i++)
+        free(works[i]);
+    for (size_t i = 0; i < 3; i++)
+        ash_model_close(models[i]);
+}
+
+/* Two prompts take turns in a pool that holds one of them: each but the first turn of both is read. */
+static void pages_that_left_the_pool_come_back(void **state)
+{
+    enum { PROMPT = 390, TURNS = 6 };
+    struct ash_model *model = make_model(false, false);
+    struct work *works = calloc(2, sizeof(*works));
+    size_t page = ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
+    struct ash_kv_opts kv = {.host_bytes = 20 * page, .reads_always = true};
+    struct ash_core_opts opts = {.max_seqs = 1, .max_batch_rows = 64, .kv_bytes = 7 * page, .kv = &kv};
+    struct ash_core *core = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_core_open(model, &execs[1], &opts, &core, &err), 0);
+    ash_kv_arm(ash_core_kv(core), 5);
+    for (size_t turn = 0; turn < TURNS; turn++) {
+        struct work *work = &works[turn % 2];
+
+        for (size_t i = 0; i < PROMPT; i++)
+            work->prompt[i] = (int32_t)((i * (3 + turn % 2) + i / 7 + turn % 2) % VOCAB);
+        work->take_max = SIZE_MAX;
+        work->request = (struct ash_request){.prompt = work->prompt,
+                                             .prompt_count = PROMPT,
+                                             .sampler = ash_sampler_defaults(),
+                                             .max_tokens = 4,
+                                             .wants_logprobs = true,
+                                             .take = take,
+                                             .done = take_end,
+                                             .ctx = work};
+        memset(&work->got, 0, sizeof(work->got));
+        work->is_done = false;
+        assert_int_equal(ash_core_submit(core, &work->request, &err), 0);
+        while (ash_core_step(core) > 0)
+            continue;
+        assert_int_equal(work->end.cached_tokens, turn < 2 ? 0 : (PROMPT - 1) / ASH_CACHE_PAGE_TOKENS * 64);
+        if (turn < 2) work->want.count = work->got.count;
+        if (turn < 2) memcpy(work->want.answer, work->got.answer, sizeof(work->want.answer));
+        if (turn < 2) memcpy(work->want.logprobs, work->got.logprobs, sizeof(work->want.logprobs));
+        assert_int_equal(work->got.count, work->want.count);
+        assert_memory_equal(work->got.answer, work->want.answer, sizeof(work->want.answer));
+        assert_memory_equal(work->got.logprobs, work->want.logprobs, sizeof(work->want.logprobs));
+    }
+    assert_int_equal(ash_core_get_stats(core).kv.tiers[ASH_KV_HOST].pages_read, (TURNS - 2) * 6);
+    ash_core_close(core);
+    free(works);
+    ash_model_close(model);
+}
+
 static void a_device_that_runs_ahead_gives_the_same(void **state)
 {
     struct ash_model *model, *there;
@@ -155,12 +315,25 @@ static void a_device_that_runs_ahead_gives_the_same(void **state)
     ash_model_close(there);
 }
 
+static int setup_folder(void **state)
+{
+    return mkdtemp(tier_dir) == NULL ? -1 : setup(state);
+}
+
+static int teardown_folder(void **state)
+{
+    (void)teardown(state);
+    return ash_dir_remove(tier_dir, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_those_of_one_at_a_time),
         cmocka_unit_test(a_device_that_runs_ahead_gives_the_same),
+        cmocka_unit_test(tiers_change_no_answer),
+        cmocka_unit_test(pages_that_left_the_pool_come_back),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup_folder, teardown_folder);
 }
