@@ -71,6 +71,9 @@ static const struct ash_opt serve_opts[] = {
      NULL},
     {"max_queued_requests", ASH_OPT_INT, FIELD(max_queued_requests), "1024",
      "requests that wait for the engine; more get 429; 0: no limit", 0, INFINITY, NULL},
+    {"responses_memory", ASH_OPT_INT, FIELD(responses_memory), "64mi",
+     "memory for the last responses of /v1/responses, which the next may refer to; 0: none are kept", 0, INFINITY,
+     NULL},
     {"max_choices", ASH_OPT_INT, FIELD(max_choices), "128", "prompts times n of one request", 1, 65536, NULL},
     {"health_seconds", ASH_OPT_DOUBLE, FIELD(health_seconds), "30", "/health is 503 after so long without a step", 0.1,
      86400, NULL},
@@ -158,6 +161,7 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
     opts.model_path = flags->model;
     opts.is_strict = flags->strict;
     opts.queue_max = (size_t)flags->max_queued_requests;
+    opts.responses_bytes = (size_t)flags->responses_memory;
     opts.choices_max = (size_t)flags->max_choices;
     opts.stall_seconds = flags->health_seconds;
     opts.tool_parser = flags->tool_call_parser;

@@ -30,7 +30,7 @@ struct ash_serve_flags {
     const char *model, *chat_template, *tool_call_parser, *reasoning_parser, *pages;
     struct ash_opt_list served_model_name, lora_modules, verifier;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens, think_min,
-        think_max, max_queued_requests, max_choices;
+        think_max, max_queued_requests, max_choices, responses_memory;
     int64_t tp;
     struct ash_launch_env env; /* with --tp: which rank this is */
     int kv_dtype;

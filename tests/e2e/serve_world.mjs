@@ -213,6 +213,15 @@ const tests = {
             { type: "function_call_output", call_id: call.call_id, output: "noon" }] });
         assert.equal(next.output[0].type, "message");
         assert.equal((await failure(openai.responses.create({ ...base, previous_response_id: "resp_1" }))).param, "previous_response_id");
+        const followed = await openai.responses.create({ ...base, input: "More", previous_response_id: whole.id });
+        assert.ok(followed.usage.input_tokens > whole.usage.input_tokens);
+        const counted = await openai.responses.inputTokens.count({ model, input: "More", previous_response_id: whole.id, instructions: base.instructions });
+        assert.equal(counted.input_tokens, followed.usage.input_tokens);
+        const message = whole.output.find((item) => item.type === "message");
+        const referred = await openai.responses.create({ ...base, input: [{ role: "user", content: "Again" }, { type: "item_reference", id: message.id }, { role: "user", content: "More" }] });
+        assert.ok(referred.usage.input_tokens > 10);
+        const told = await openai.responses.create({ ...base, include: ["message.output_text.logprobs"], top_logprobs: 2 });
+        assert.equal(told.output.find((item) => item.type === "message").content[0].logprobs[0].top_logprobs.length, 2);
     },
     async "embeddings as floats and base64, cut and pooled"() {
         const get = (extra) => openai.embeddings.create({ model, input: ["The dog", "A cat"], encoding_format: "float", ...extra });

@@ -10,6 +10,7 @@
 #include "serve/api/errors.h"
 #include "serve/api/grammars.h"
 #include "serve/api/metrics.h"
+#include "serve/api/responses_memory.h"
 
 struct ash_api_opts ash_api_defaults(void)
 {
@@ -17,6 +18,7 @@ struct ash_api_opts ash_api_defaults(void)
                                  .choices_max = 128,
                                  .depth_max = 128,
                                  .schema_bytes_max = (size_t)1 << 20,
+                                 .responses_bytes = (size_t)64 << 20,
                                  .stall_seconds = 30};
 }
 
@@ -30,6 +32,11 @@ int ash_api_open(const struct ash_api_opts *opts, struct ash_api **api_out, stru
     api->opts = *opts;
     rc = ash_api_metrics_open(opts->names[0], &api->metrics, err);
     if (rc < 0) goto fail;
+    api->responses = ash_responses_memory_open(opts->responses_bytes);
+    if (api->responses == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "no memory for responses");
+        goto fail;
+    }
     *api_out = api;
     return 0;
 
@@ -42,6 +49,7 @@ void ash_api_close(struct ash_api *api)
 {
     if (api == NULL) return;
     ash_api_grammars_close(api->grammars);
+    ash_responses_memory_close(api->responses);
     ash_think_words_fini(&api->think_words);
     ash_api_metrics_close(api->metrics);
     free(api);

@@ -63,6 +63,7 @@ struct ash_api_opts {
     size_t choices_max; /* prompts times n of one request */
     size_t depth_max;   /* of JSON */
     size_t schema_bytes_max;
+    size_t responses_bytes;       /* of the last responses that are kept; 0: none */
     double stall_seconds;         /* work without a step for this long is no longer healthy */
     const char *tool_parser;      /* NULL: by the chat template */
     const char *reasoning_parser; /* NULL: by the chat template; "none" */

@@ -11,6 +11,7 @@
 
 struct ash_api_metrics;
 struct ash_api_grammars;
+struct ash_responses_memory;
 
 struct ash_api {
     struct ash_api_opts opts;
@@ -24,6 +25,7 @@ struct ash_api {
     struct ash_think_words think_words; /* zeroed: the model does not think */
     struct ash_api_metrics *metrics;
     struct ash_api_grammars *grammars;
+    struct ash_responses_memory *responses;
     _Atomic size_t calls; /* that are being answered */
 };
 

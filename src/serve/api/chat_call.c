@@ -74,6 +74,55 @@ static void choose_budget(struct ash_api_call *call, const struct ash_api *api, 
     if (are_over) sampling->think_min = sampling->think_max = 0;
 }
 
+/* Leave out the oldest message that is not the system's, with the outputs of its calls. The last one stays. */
+static bool drop_oldest(struct ash_conversation *conversation)
+{
+    json_t *messages = conversation->messages;
+    size_t at = 0;
+
+    while (at < json_array_size(messages) &&
+           strcmp(json_string_value(json_object_get(json_array_get(messages, at), "role")), "system") == 0)
+        at++;
+    if (at + 1 >= json_array_size(messages)) return false;
+    json_array_remove(messages, at);
+    while (at + 1 < json_array_size(messages) &&
+           strcmp(json_string_value(json_object_get(json_array_get(messages, at), "role")), "tool") == 0)
+        json_array_remove(messages, at);
+    return true;
+}
+
+/* How many tokens of the prompt have no place in the context. */
+static size_t excess_of(const struct ash_api_call *call, const struct ash_api *api)
+{
+    const struct ash_sampling *sampling = &call->sampling;
+    size_t answer = sampling->max_tokens != ASH_SAMPLING_UNLIMITED ? sampling->max_tokens : 1;
+    size_t needed = call->prompts.items[0].count + answer;
+
+    return needed > api->engine.context_tokens ? needed - api->engine.context_tokens : 0;
+}
+
+/* Render and tokenise, with as many messages left out as must be. A long conversation loses several at a time: half of
+ * their share of the excess. */
+static void render_prompt(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat,
+                          struct ash_str *text)
+{
+    bool adds_special = ash_fields_bool(&request->fields, "add_special_tokens", false);
+
+    for (;;) {
+        size_t excess, drops;
+
+        ash_conversation_render(&chat->conversation, request, text);
+        if (request->err.status == 0) ash_prompts_add_text(&call->prompts, request, text, adds_special);
+        if (request->err.status != 0 || !chat->drops_oldest || (excess = excess_of(call, request->api)) == 0) return;
+        drops = 1 + json_array_size(chat->conversation.messages) * excess / call->prompts.items[0].count / 2;
+        if (!drop_oldest(&chat->conversation)) return;
+        while (--drops > 0 && drop_oldest(&chat->conversation))
+            continue;
+        ash_prompts_fini(&call->prompts);
+        ash_str_clear(text);
+    }
+}
+
 void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     struct ash_str text = {0};
@@ -84,13 +133,11 @@ void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *re
     /* The marks of calls are special tokens in most families: the parser must see them. */
     if (ash_api_reads_marks(request->api, chat->parts.has_tools)) call->sampling.keep_special = true;
     list_tools(chat, request);
-    ash_conversation_render(&chat->conversation, request, &text);
+    render_prompt(call, request, chat, &text);
     if (request->err.status == 0) {
         chat->parts.is_thinking = ash_thought_is_open(request->api->thought_tags, text.data, text.size_bytes);
         call->is_thinking = chat->parts.is_thinking;
         are_over = are_thoughts_over(request->api, &text);
-        ash_prompts_add_text(&call->prompts, request, &text,
-                             ash_fields_bool(&request->fields, "add_special_tokens", false));
     }
     ash_str_fini(&text);
     if (request->err.status == 0) ash_api_grammars_read_tools(call, request, chat);

@@ -16,6 +16,7 @@ struct ash_chat_call {
     json_t *json;           /* of the request, kept for what borrows from it */
     struct ash_tool *tools; /* all that there are */
     bool has_logprobs;
+    bool drops_oldest; /* messages that leave no room are left out */
 };
 
 /* A call of the form, with zeroed state of state_bytes that begins with a struct ash_chat_call. NULL on an error, in

@@ -10,6 +10,8 @@ void ash_api_completions(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_chat(void *ctx, struct ash_http_exchange *exchange);
 /* responses.c: POST /v1/responses. */
 void ash_api_responses(void *ctx, struct ash_http_exchange *exchange);
+/* responses_read.c: POST /v1/responses/input_tokens. */
+void ash_api_response_tokens(void *ctx, struct ash_http_exchange *exchange);
 /* embeddings.c: POST /v1/embeddings. */
 void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange);
 /* messages.c: POST /v1/messages. */

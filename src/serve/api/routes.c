@@ -27,6 +27,7 @@ static const struct ash_http_route routes[] = {
     {.method = "POST", .path = "/chat/completions", .handle = ash_api_chat, GENERATES},
     {.method = "POST", .path = "/v1/responses", .handle = ash_api_responses, GENERATES},
     {.method = "POST", .path = "/responses", .handle = ash_api_responses, GENERATES},
+    {.method = "POST", .path = "/v1/responses/input_tokens", .handle = ash_api_response_tokens},
     {.method = "POST", .path = "/v1/embeddings", .handle = ash_api_embeddings, GENERATES},
     {.method = "POST", .path = "/embeddings", .handle = ash_api_embeddings, GENERATES},
     {.method = "POST", .path = "/v1/messages", .handle = ash_api_messages, GENERATES},
