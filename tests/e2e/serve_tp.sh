@@ -42,6 +42,8 @@ answers two
 cmp -s one two || fail "two ranks: other answers: $(diff one two | head -c 600)"
 ranks=$(children "$server")
 [ "$(wc -w <<< "$ranks")" = 2 ] || fail "ranks: $ranks"
+kill -HUP "$server"
+wait_for_line 'API keys were read again' server.log || fail "SIGHUP does not reach the first rank"
 stop_server
 [ "$server_code" = 0 ] || fail "SIGTERM: code $server_code: $(tail -n 3 server.log)"
 for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives the server"; done

@@ -67,6 +67,7 @@ static struct ash_supervisor describe(const struct ash_launch *launch)
                                    .again = launch->again,
                                    .job_dir = launch->job_dir,
                                    .joins = launch->joins,
+                                   .passes_hangups = launch->passes_hangups,
                                    .has_others = launch->has_others,
                                    .alone_s = ALONE_S,
                                    .progress = launch->progress,

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +28,14 @@
 #define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
 #define LISTED_RANKS 16   /* in a message */
 #define SAVE_S 60.0       /* for the others to save, where a job is ended because it fails again and again */
+
+static atomic_bool has_hung_up; /* with passes_hangups */
+
+static void on_hangup(int number)
+{
+    (void)number;
+    atomic_store(&has_hung_up, true);
+}
 
 static pid_t *group_of(struct ash_node_watch *watch, size_t node)
 {
@@ -261,6 +270,7 @@ static void await_end(struct ash_node_watch *watch)
 /* Forward signals, and kill processes that have not ended in time. */
 static void pass_on(struct ash_node_watch *watch)
 {
+    if (atomic_exchange(&has_hung_up, false)) signal_all(watch, SIGHUP);
     if (ash_interrupt_requested() && !watch->is_interrupted) {
         watch->is_interrupted = true;
         if (watch->force_ns == 0) watch->code = 0; /* the job has outlived what failed before */
@@ -419,6 +429,7 @@ int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err)
     watch.groups = calloc(watch.node_count, sizeof(*watch.groups));
     watch.polls = calloc(2 * supervisor->count, sizeof(*watch.polls));
     ash_interrupt_install();
+    if (supervisor->passes_hangups) signal(SIGHUP, on_hangup);
     if (watch.processes == NULL || watch.lives == NULL || watch.groups == NULL || watch.polls == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory for %zu processes", supervisor->count);
     else

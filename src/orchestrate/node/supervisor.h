@@ -38,6 +38,7 @@ struct ash_supervisor {
     uint64_t (*epoch)(void *ctx);
     /* newly requested number of processes, while `running` are here; 0: no request */
     size_t (*wanted)(void *ctx, size_t running);
+    bool passes_hangups;     /* SIGHUP is forwarded as it is, and ends nothing: a server reads its files again */
     int (*renew)(void *ctx); /* before all are started again; 0 or a negative errno. NULL: nothing to do */
     void *ctx;
 };
@@ -50,7 +51,7 @@ void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES]);
  * failed ones (`least`; with job_dir: once the ranks had formed a group); else that of the process that failed first
  * (128 + signal for one that was killed); 128 + signal if the supervisor itself was stopped and they did not exit
  * otherwise (75: saved and stopped); or a negative errno if they could not be started. Installs ash_interrupt: Ctrl-C,
- * SIGTERM and SIGHUP are forwarded to all as SIGTERM. */
+ * SIGTERM and (but for passes_hangups) SIGHUP are forwarded to all as SIGTERM. */
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err);
 
 #endif
