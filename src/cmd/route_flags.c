@@ -16,9 +16,8 @@ static const char *const policies[] = {"prefix", "least-loaded", "round-robin", 
 
 static const struct ash_opt opts[] = {
     {"policy", ASH_OPT_CHOICE, FIELD(policy), "prefix",
-     "which replica gets a request; prefix: the one that knows most of its prompt, unless it has much more to do than "
-     "the others",
-     0, 0, policies},
+     "which replica gets a request; prefix: the one with the least to do, less its known part of the prompt", 0, 0,
+     policies},
     {"tries", ASH_OPT_INT, FIELD(tries), "4", "replicas that a request is sent to at most, if they fail", 1, 32, NULL},
     {"prefix_blocks", ASH_OPT_INT, FIELD(prefix_blocks), "65536",
      "blocks of prompts (256 bytes of text, 64 tokens) that are remembered for each replica", 1, 1 << 28, NULL},

@@ -1,4 +1,4 @@
-/* The choice: a score for each replica, compared part by part. */
+/* The choice: a cost for each replica. */
 #include "serve/route/choose.h"
 
 #include "base/assert.h"
@@ -16,37 +16,31 @@ static double load_limit(const struct ash_route_candidate *candidates, size_t co
     return usable > 0 ? load / usable * ASH_ROUTE_LOAD_FACTOR + ASH_ROUTE_LOAD_SLACK : 0;
 }
 
-/* The known part of the prompt, as far as it counts. */
-static size_t prefix_of(const struct ash_route_candidate *candidate, double limit)
+/* The cost of a replica, in blocks. */
+static double cost_of(enum ash_route_policy policy, const struct ash_route_candidate *candidate, double limit)
 {
-    return (double)candidate->in_flight <= limit ? candidate->known_blocks : 0;
+    double load = (double)candidate->in_flight;
+
+    if (policy == ASH_ROUTE_ROUND_ROBIN) return 0;
+    if (policy == ASH_ROUTE_LEAST_LOADED) return load;
+    return ASH_ROUTE_REQUEST_BLOCKS * load - (load <= limit ? (double)candidate->known_blocks : 0);
 }
 
 size_t ash_route_choose(enum ash_route_policy policy, const struct ash_route_candidate *candidates, size_t count)
 {
-    double limit = policy == ASH_ROUTE_PREFIX ? load_limit(candidates, count) : -1;
+    double limit = load_limit(candidates, count), best_cost = 0;
     size_t best = ASH_ROUTE_NONE;
 
     ash_assert(candidates != NULL || count == 0);
     for (size_t i = 0; i < count; i++) {
-        const struct ash_route_candidate *one = &candidates[i], *other;
-        size_t known, other_known;
+        double cost;
 
-        if (!one->is_usable) continue;
-        if (best == ASH_ROUTE_NONE) {
-            best = i;
-            continue;
-        }
-        other = &candidates[best];
-        known = prefix_of(one, limit);
-        other_known = prefix_of(other, limit);
-        if (known != other_known) {
-            if (known > other_known) best = i;
-        } else if (policy != ASH_ROUTE_ROUND_ROBIN && one->in_flight != other->in_flight) {
-            if (one->in_flight < other->in_flight) best = i;
-        } else if (one->turn < other->turn) {
-            best = i;
-        }
+        if (!candidates[i].is_usable) continue;
+        cost = cost_of(policy, &candidates[i], limit);
+        if (best != ASH_ROUTE_NONE && cost > best_cost) continue;
+        if (best != ASH_ROUTE_NONE && cost >= best_cost && candidates[i].turn >= candidates[best].turn) continue;
+        best = i;
+        best_cost = cost;
     }
     return best;
 }

@@ -8,8 +8,9 @@
 
 enum ash_route_policy { ASH_ROUTE_PREFIX, ASH_ROUTE_LEAST_LOADED, ASH_ROUTE_ROUND_ROBIN };
 
-#define ASH_ROUTE_LOAD_FACTOR 1.5 /* a known prefix counts up to this much of the mean load, */
-#define ASH_ROUTE_LOAD_SLACK 4.0  /* and so many requests */
+#define ASH_ROUTE_REQUEST_BLOCKS 8 /* a request in flight weighs as much as so many blocks that are not known */
+#define ASH_ROUTE_LOAD_FACTOR 1.5  /* a known prefix counts up to this much of the mean load, */
+#define ASH_ROUTE_LOAD_SLACK 4.0   /* and so many requests */
 #define ASH_ROUTE_NONE SIZE_MAX
 
 struct ash_route_candidate {
@@ -19,8 +20,8 @@ struct ash_route_candidate {
     uint64_t turn;       /* when it was chosen last: larger is later */
 };
 
-/* Prefix: the longest known prefix, among replicas with at most FACTOR times the mean load plus SLACK; of equal ones,
- * and if none is known, the least loaded. Least loaded: that. Round robin: the one chosen longest ago. Ties: chosen
+/* Prefix: the least of REQUEST_BLOCKS times its load, less the blocks that it knows, which count for replicas with at
+ * most FACTOR times the mean load plus SLACK. Least loaded: that. Round robin: the one chosen longest ago. Ties: chosen
  * longest ago, then the first. Returns its number, or ASH_ROUTE_NONE if none is usable. */
 size_t ash_route_choose(enum ash_route_policy policy, const struct ash_route_candidate *candidates, size_t count);
 

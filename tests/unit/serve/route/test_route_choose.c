@@ -116,11 +116,12 @@ static void test_index_takes_the_beginning_of_a_prompt_larger_than_itself(void *
 static bool is_better(enum ash_route_policy policy, const struct ash_route_candidate *a,
                       const struct ash_route_candidate *b, double limit)
 {
-    size_t a_known = (double)a->in_flight <= limit ? a->known_blocks : 0;
-    size_t b_known = (double)b->in_flight <= limit ? b->known_blocks : 0;
+    long a_known = (double)a->in_flight <= limit ? (long)a->known_blocks : 0;
+    long b_known = (double)b->in_flight <= limit ? (long)b->known_blocks : 0;
+    long more_load = ((long)a->in_flight - (long)b->in_flight) * ASH_ROUTE_REQUEST_BLOCKS;
 
-    if (policy == ASH_ROUTE_PREFIX && a_known != b_known) return a_known > b_known;
-    if (policy != ASH_ROUTE_ROUND_ROBIN && a->in_flight != b->in_flight) return a->in_flight < b->in_flight;
+    if (policy == ASH_ROUTE_PREFIX && more_load != a_known - b_known) return more_load < a_known - b_known;
+    if (policy == ASH_ROUTE_LEAST_LOADED && more_load != 0) return more_load < 0;
     return a->turn < b->turn;
 }
 
@@ -154,7 +155,7 @@ static void test_no_replica_is_better_than_the_chosen_one(void **state)
         for (size_t i = 0; i < count; i++)
             candidates[i] = (struct ash_route_candidate){.is_usable = below(5) > 0,
                                                          .in_flight = (size_t)below(below(2) ? 4 : 40),
-                                                         .known_blocks = (size_t)(below(2) * below(9)),
+                                                         .known_blocks = (size_t)(below(2) * below(90)),
                                                          .turn = round * 100 + below(20)};
         check_choice((enum ash_route_policy)below(3), candidates, count);
     }
@@ -162,13 +163,113 @@ static void test_no_replica_is_better_than_the_chosen_one(void **state)
 
 static void test_a_known_prefix_gives_way_to_load(void **state)
 {
-    struct ash_route_candidate two[] = {{true, 4, 10, 1}, {true, 0, 0, 2}};
+    struct ash_route_candidate two[] = {{true, 4, 60, 1}, {true, 0, 0, 2}};
 
     (void)state;
     assert_int_equal(ash_route_choose(ASH_ROUTE_PREFIX, two, 2), 0);
     assert_int_equal(ash_route_choose(ASH_ROUTE_LEAST_LOADED, two, 2), 1);
+    two[0].known_blocks = 4 * ASH_ROUTE_REQUEST_BLOCKS - 1;
+    assert_int_equal(ash_route_choose(ASH_ROUTE_PREFIX, two, 2), 1);
+    two[0].known_blocks = 1000;
     two[0].in_flight = 40;
     assert_int_equal(ash_route_choose(ASH_ROUTE_PREFIX, two, 2), 1);
+}
+
+static void test_a_short_common_prefix_leaves_no_replica_idle(void **state)
+{
+    struct ash_route_candidate three[] = {{true, 1, 3, 1}, {true, 1, 3, 2}, {true, 0, 0, 3}};
+
+    (void)state;
+    assert_int_equal(ash_route_choose(ASH_ROUTE_PREFIX, three, 3), 2);
+}
+
+/* ---- conversations ----------------------------------------------------------------------------------------------- */
+
+#define REPLICAS 4
+#define SESSIONS 400
+#define TURNS 4   /* on average */
+#define WINDOW 24 /* requests that are being answered at the same time */
+
+struct session {
+    uint64_t blocks[400];
+    size_t count;
+};
+
+/* Replicas with caches that keep all, and one cache that sees every prompt. */
+struct fleet {
+    struct ash_route_index *replicas[REPLICAS], *ideal;
+    size_t in_flight[REPLICAS], window[WINDOW], next;
+    uint64_t turns[REPLICAS];
+    size_t found, ideal_found;
+};
+
+/* The next turn of a session: its prompt grows by some blocks. */
+static void extend(struct session *session)
+{
+    size_t more = 10 + (size_t)below(40);
+
+    if (session->count == 0) { /* one of a few system prompts */
+        uint64_t system = below(8);
+
+        for (; session->count < 4; session->count++)
+            session->blocks[session->count] = 1 + system * 4 + session->count;
+    }
+    for (; more > 0 && session->count < ASH_COUNT(session->blocks); more--)
+        session->blocks[session->count++] = ash_rng_below(SEED, 2, drawn++, UINT64_MAX) | 1ull << 63;
+}
+
+static void send_to_fleet(struct fleet *fleet, enum ash_route_policy policy, const struct session *session)
+{
+    struct ash_route_candidate candidates[REPLICAS];
+    size_t chosen, *slot = &fleet->window[fleet->next % WINDOW];
+
+    if (fleet->next >= WINDOW) fleet->in_flight[*slot]--; /* the oldest is answered */
+    for (size_t r = 0; r < REPLICAS; r++)
+        candidates[r] = (struct ash_route_candidate){
+            true, fleet->in_flight[r], ash_route_index_match(fleet->replicas[r], session->blocks, session->count),
+            fleet->turns[r]};
+    chosen = ash_route_choose(policy, candidates, REPLICAS);
+    fleet->found += candidates[chosen].known_blocks;
+    fleet->ideal_found += ash_route_index_match(fleet->ideal, session->blocks, session->count);
+    ash_route_index_add(fleet->replicas[chosen], session->blocks, session->count);
+    ash_route_index_add(fleet->ideal, session->blocks, session->count);
+    fleet->turns[chosen] = ++fleet->next;
+    fleet->in_flight[chosen]++;
+    *slot = chosen;
+}
+
+/* Blocks found of those that one ideal cache finds, with conversations in drawn order. */
+static double found_share(enum ash_route_policy policy)
+{
+    struct session *sessions = calloc(SESSIONS, sizeof(*sessions));
+    struct fleet fleet = {.next = 0};
+
+    assert_non_null(sessions);
+    assert_int_equal(ash_route_index_open(1 << 16, &fleet.ideal), 0);
+    for (size_t r = 0; r < REPLICAS; r++)
+        assert_int_equal(ash_route_index_open(1 << 16, &fleet.replicas[r]), 0);
+    drawn = 1000000;
+    for (size_t i = 0; i < (size_t)SESSIONS * TURNS; i++) {
+        struct session *session = &sessions[below(SESSIONS)];
+
+        extend(session);
+        send_to_fleet(&fleet, policy, session);
+    }
+    for (size_t r = 0; r < REPLICAS; r++)
+        ash_route_index_close(fleet.replicas[r]);
+    ash_route_index_close(fleet.ideal);
+    free(sessions);
+    return (double)fleet.found / (double)fleet.ideal_found;
+}
+
+static void test_conversations_stay_with_their_replica(void **state)
+{
+    double prefix = found_share(ASH_ROUTE_PREFIX), turns = found_share(ASH_ROUTE_ROUND_ROBIN);
+
+    (void)state;
+    print_message("of an ideal cache: %.3f by prefix, %.3f in turns\n", prefix, turns);
+    assert_true(prefix >= 0.95);
+    assert_true(prefix >= 1.5 * turns);
 }
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
@@ -263,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_index_takes_the_beginning_of_a_prompt_larger_than_itself),
         cmocka_unit_test(test_no_replica_is_better_than_the_chosen_one),
         cmocka_unit_test(test_a_known_prefix_gives_way_to_load),
+        cmocka_unit_test(test_a_short_common_prefix_leaves_no_replica_idle),
+        cmocka_unit_test(test_conversations_stay_with_their_replica),
         cmocka_unit_test(test_blocks_are_equal_as_far_as_texts_are),
         cmocka_unit_test(test_turns_of_a_chat_extend_each_other),
         cmocka_unit_test(test_other_bodies_have_no_blocks),
