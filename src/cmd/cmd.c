@@ -190,18 +190,26 @@ static int respond(const struct ash_cmd_form *form, const struct ash_opts *opts,
 
 int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
 {
+    const char **words = calloc((size_t)argc + 1, sizeof(*words));
+    size_t most = form->respond_words != NULL ? (size_t)argc : form->takes_word, count = 0, bindings = 0;
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    const char *word = NULL;
-    size_t count = 0, bindings = 0;
     int code;
 
     while (bindings < ASH_CMD_BINDINGS_MAX && form->bindings[bindings].table != NULL)
         bindings++;
-    if (ash_opts_open(form->bindings, bindings, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(form->usage, opts, argc, argv, &word, form->takes_word ? 1 : 0, &count);
-    if (code == ASH_CMD_GO) code = respond(form, opts, word);
+    if (words == NULL) ash_err_set(&err, -ENOMEM, "out of memory");
+    if (words == NULL || ash_opts_open(form->bindings, bindings, &opts, &err) < 0) {
+        free(words);
+        return ash_cmd_fail(&err);
+    }
+    code = ash_cmd_parse(form->usage, opts, argc, argv, words, most, &count);
+    if (code == ASH_CMD_GO && form->respond_words != NULL)
+        code = form->respond_words(form->flags, opts, words, count);
+    else if (code == ASH_CMD_GO)
+        code = respond(form, opts, words[0]);
     ash_opts_close(opts);
+    free(words);
     return code;
 }
 

@@ -94,17 +94,22 @@ typedef int (*ash_cmd_respond_fn)(const void *flags, const struct ash_opts *opts
 
 #define ASH_CMD_BINDINGS_MAX 4
 
-/* A command of the usual form: settings, perhaps one word, then an answer. */
+/* The same with the words of the command line. */
+typedef int (*ash_cmd_respond_words_fn)(const void *flags, const struct ash_opts *opts, const char *const *words,
+                                        size_t count);
+
+/* A command of the usual form: settings, perhaps words, then an answer. */
 struct ash_cmd_form {
     const struct ash_cmd_usage *usage;
     struct ash_opt_binding bindings[ASH_CMD_BINDINGS_MAX]; /* up to the first without a table */
     bool takes_word;
     const char *missing_word; /* printed if the word is missing ("which file?"); NULL: it is optional */
     ash_cmd_respond_fn respond;
-    const void *flags; /* filled by the bindings, for respond */
+    ash_cmd_respond_words_fn respond_words; /* instead, with any number of words */
+    const void *flags;                      /* filled by the bindings, for respond */
 };
 
-/* Read a command's settings and word, respond, and free them. Returns the exit code. */
+/* Read a command's settings and words, respond, and free them. Returns the exit code. */
 int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
 
 #define ASH_CMD_TEXT_MAX_BYTES ((size_t)64 << 20)

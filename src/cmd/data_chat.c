@@ -10,8 +10,6 @@
 #include "storage/commit/commit.h"
 #include "train/data/examples.h"
 
-#define FILES_MAX 256
-
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data chat --tokenizer DIR --out DIR FILE.jsonl...",
     .about =
@@ -71,31 +69,26 @@ static int write_folder(const struct settings *settings, const char *const *path
     return 0;
 }
 
+static int respond(const void *ctx, const struct ash_opts *opts, const char *const *paths, size_t count)
+{
+    const struct settings *settings = ctx;
+
+    (void)opts;
+    if (settings->tokenizer == NULL)
+        return ash_cmd_misuse("data chat", "--tokenizer is missing: name the model's folder");
+    if (settings->out == NULL) return ash_cmd_misuse("data chat", "--out is missing: name a folder for the examples");
+    if (count == 0) return ash_cmd_misuse("data chat", "what to read? name a file of JSON lines");
+    return write_folder(settings, paths, count);
+}
+
 static int run(int argc, char **argv)
 {
     const struct ash_opt_table table = {"", "flags", opts_list, ASH_COUNT(opts_list)};
     struct settings settings = {0};
-    struct ash_opt_binding bindings[] = {{&table, &settings}};
-    const char *paths[FILES_MAX];
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int exit_code;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&table, &settings}}, .respond_words = respond, .flags = &settings};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    exit_code = ash_cmd_parse(&usage, opts, argc, argv, paths, ASH_COUNT(paths), &count);
-    if (exit_code == ASH_CMD_GO) {
-        if (settings.tokenizer == NULL)
-            exit_code = ash_cmd_misuse("data chat", "--tokenizer is missing: name the model's folder");
-        else if (settings.out == NULL)
-            exit_code = ash_cmd_misuse("data chat", "--out is missing: name a folder for the examples");
-        else if (count == 0)
-            exit_code = ash_cmd_misuse("data chat", "what to read? name a file of JSON lines");
-        else
-            exit_code = write_folder(&settings, paths, count);
-    }
-    ash_opts_close(opts);
-    return exit_code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_chat = {"chat", "conversations and pairs as examples with marked targets", run};

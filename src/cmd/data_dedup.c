@@ -11,8 +11,6 @@
 #include "base/file.h"
 #include "train/data/dedup.h"
 
-#define FILES_MAX 256
-
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data dedup --out FILE.jsonl [--near SHARE] FILE.jsonl...",
     .about =
@@ -143,29 +141,25 @@ static int dedup(const struct settings *settings, const char *const *paths, size
     return 0;
 }
 
+static int respond(const void *ctx, const struct ash_opts *opts, const char *const *paths, size_t count)
+{
+    const struct settings *settings = ctx;
+
+    (void)opts;
+    if (settings->out == NULL)
+        return ash_cmd_misuse("data dedup", "--out is missing: name a file for the lines that stay");
+    if (count == 0) return ash_cmd_misuse("data dedup", "what to read? name a file of JSON lines");
+    return dedup(settings, paths, count);
+}
+
 static int run(int argc, char **argv)
 {
     const struct ash_opt_table table = {"", "flags", opts_list, ASH_COUNT(opts_list)};
     struct settings settings = {0};
-    struct ash_opt_binding bindings[] = {{&table, &settings}};
-    const char *paths[FILES_MAX];
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int exit_code;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&table, &settings}}, .respond_words = respond, .flags = &settings};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    exit_code = ash_cmd_parse(&usage, opts, argc, argv, paths, ASH_COUNT(paths), &count);
-    if (exit_code == ASH_CMD_GO) {
-        if (settings.out == NULL)
-            exit_code = ash_cmd_misuse("data dedup", "--out is missing: name a file for the lines that stay");
-        else if (count == 0)
-            exit_code = ash_cmd_misuse("data dedup", "what to read? name a file of JSON lines");
-        else
-            exit_code = dedup(&settings, paths, count);
-    }
-    ash_opts_close(opts);
-    return exit_code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_dedup = {"dedup", "JSON lines without those that were there before", run};

@@ -73,29 +73,26 @@ static int mix(const struct settings *settings, const char *const *words, size_t
     return ash_cmd_data_describe(settings->out);
 }
 
+static int respond(const void *ctx, const struct ash_opts *opts, const char *const *words, size_t count)
+{
+    const struct settings *settings = ctx;
+
+    (void)opts;
+    if (settings->out == NULL) return ash_cmd_misuse("data mix", "--out is missing: name a folder for the shards");
+    if (count == 0) return ash_cmd_misuse("data mix", "what to mix? name data folders, each with a weight: FOLDER:0.7");
+    if (count > ASH_MIX_SOURCES_MAX)
+        return ash_cmd_misuse("data mix", "%zu folders: at most %d can be mixed", count, ASH_MIX_SOURCES_MAX);
+    return mix(settings, words, count);
+}
+
 static int run(int argc, char **argv)
 {
     const struct ash_opt_table table = {"", "flags", opts_list, ASH_COUNT(opts_list)};
     struct settings settings = {0};
-    struct ash_opt_binding bindings[] = {{&table, &settings}};
-    const char *words[ASH_MIX_SOURCES_MAX];
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int exit_code;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&table, &settings}}, .respond_words = respond, .flags = &settings};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    exit_code = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
-    if (exit_code == ASH_CMD_GO) {
-        if (settings.out == NULL)
-            exit_code = ash_cmd_misuse("data mix", "--out is missing: name a folder for the shards");
-        else if (count == 0)
-            exit_code = ash_cmd_misuse("data mix", "what to mix? name data folders, each with a weight: FOLDER:0.7");
-        else
-            exit_code = mix(&settings, words, count);
-    }
-    ash_opts_close(opts);
-    return exit_code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_mix = {"mix", "several data folders as one, by weights", run};

@@ -147,35 +147,28 @@ static int tokenize_remote(struct ash_tokenize_opts *opts, const char *const *pa
     return code;
 }
 
-static int run(int argc, char **argv)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *const *paths, size_t count)
 {
-    struct ash_tokenize_opts settings = {0};
-    const struct ash_opt_binding bindings[] = {{&ash_tokenize_table, &settings}};
-    const char **paths = calloc((size_t)argc, sizeof(*paths));
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    struct ash_tokenize_opts settings = *(const struct ash_tokenize_opts *)ctx;
 
-    if (paths == NULL) ash_err_set(&err, -ENOMEM, "out of memory");
-    if (paths == NULL || ash_opts_open(bindings, 1, &opts, &err) < 0) {
-        free(paths);
-        return ash_cmd_fail(&err);
-    }
-    code = ash_cmd_parse(&usage, opts, argc, argv, paths, (size_t)argc, &count);
-    if (code == ASH_CMD_GO && (settings.tokenizer == NULL || settings.out == NULL || count == 0))
-        code = ash_cmd_misuse("data tokenize", "%s",
+    (void)opts;
+    if (settings.tokenizer == NULL || settings.out == NULL || count == 0)
+        return ash_cmd_misuse("data tokenize", "%s",
                               settings.tokenizer == NULL ? "--tokenizer is missing: name a folder with a tokenizer.json"
                               : settings.out == NULL     ? "--out is missing: name a folder for the shards"
                                                          : "no input: name files or folders, or - for standard input");
-    if (code == ASH_CMD_GO) {
-        ash_interrupt_install();
-        code = ash_tier_is_url(settings.out) ? tokenize_remote(&settings, paths, count)
-                                             : tokenize(&settings, paths, count, NULL);
-    }
-    ash_opts_close(opts);
-    free(paths);
-    return code;
+    ash_interrupt_install();
+    return ash_tier_is_url(settings.out) ? tokenize_remote(&settings, paths, count)
+                                         : tokenize(&settings, paths, count, NULL);
+}
+
+static int run(int argc, char **argv)
+{
+    struct ash_tokenize_opts settings = {0};
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&ash_tokenize_table, &settings}}, .respond_words = respond, .flags = &settings};
+
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text, JSON lines and Parquet to token shards", run};

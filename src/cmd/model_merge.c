@@ -68,24 +68,20 @@ static int merge(const char *base, const char *adapter, const char *target, stru
     return rc;
 }
 
+static int respond(const void *flags, const struct ash_opts *opts, const char *const *words, size_t count)
+{
+    struct ash_err err = {0};
+
+    (void)flags, (void)opts;
+    if (count != 3) return ash_cmd_misuse("model merge", "name BASE, ADAPTER and the NEW folder");
+    return merge(words[0], words[1], words[2], &err) < 0 ? ash_cmd_fail(&err) : 0;
+}
+
 int ash_model_merge(int argc, char **argv)
 {
     const struct ash_opt_table table = {"", "flags", NULL, 0};
-    struct ash_opt_binding bindings[] = {{&table, NULL}};
-    const char *words[3];
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int exit_code;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&table, NULL}}, .respond_words = respond, .flags = NULL};
 
-    if (ash_opts_open(bindings, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    exit_code = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
-    if (exit_code == ASH_CMD_GO) {
-        if (count < 3)
-            exit_code = ash_cmd_misuse("model merge", "name BASE, ADAPTER and the NEW folder");
-        else
-            exit_code = merge(words[0], words[1], words[2], &err) < 0 ? ash_cmd_fail(&err) : 0;
-    }
-    ash_opts_close(opts);
-    return exit_code;
+    return ash_cmd_run(&form, argc, argv);
 }
