@@ -73,11 +73,6 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     return 0;
 }
 
-const struct ash_lora *ash_post_reference_lora(const struct ash_post *post, const char *own)
-{
-    return own == NULL && post->lora != NULL && post->lora->quant != ASH_F32 ? post->lora : NULL;
-}
-
 static int open_rl(struct ash_post *post, struct ash_err *err)
 {
     const struct ash_lora *lora = post->parts.lora;

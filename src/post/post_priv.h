@@ -44,7 +44,10 @@ struct ash_post {
 
 /* The adapters whose base is the reference, where the base is held otherwise than in its files; else NULL. own: the
  * reference that the job names; NULL: none. */
-const struct ash_lora *ash_post_reference_lora(const struct ash_post *post, const char *own);
+static inline const struct ash_lora *ash_post_reference_lora(const struct ash_post *post, const char *own)
+{
+    return own == NULL && post->lora != NULL && post->lora->quant != ASH_F32 ? post->lora : NULL;
+}
 
 /* kto.c: the baseline of dpo.loss=kto; sets the work before a step. On error post is for ash_post_close. */
 int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_err *err);
@@ -65,7 +68,7 @@ int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, s
 int ash_post_open_dpo(struct ash_post *post, struct ash_err *err);
 /* pairs.c: the same for a reward model. */
 int ash_post_open_reward(struct ash_post *post, struct ash_err *err);
-/* Log-probability of the targets of rows [first, first + count), and how many those are. */
+/* pair.c: log-probability of the targets of rows [first, first + count), and how many those are. */
 struct ash_pair_side ash_pair_side_of(const struct ash_objective_rows *rows, size_t first, size_t count);
 /* The loss of a pair by the job's settings. */
 struct ash_pair_value ash_post_pair_loss(const struct ash_post *post, const struct ash_pair_side *chosen,

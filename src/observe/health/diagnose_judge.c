@@ -186,33 +186,6 @@ static bool has_waits(const struct ash_diagnose *diagnose)
     return false;
 }
 
-struct ash_finding ash_finding_of(const struct ash_rule *rule)
-{
-    return (struct ash_finding){.layer = rule->layer,
-                                .severity = rule->severity,
-                                .metric = rule->metric,
-                                .normal = rule->normal,
-                                .means = rule->means,
-                                .action = rule->action,
-                                .source = rule->source};
-}
-
-void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes)
-{
-    static const char *const parts[] = {"gpu",        "device", "port", "mountpoint", "cpu",     "package", "rank",
-                                        "controller", "job",    "fs",   "collector",  "kernels", "core",    "kind"};
-    size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
-
-    for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
-        const char *value = ash_scrape_label_of(series->sample, parts[i]);
-
-        if (value[0] != '\0') used += (size_t)snprintf(where + used, where_bytes - used, " %s %s", parts[i], value);
-    }
-    if (ash_scrape_label_of(series->sample, "gpu")[0] == '\0' && used < where_bytes &&
-        ash_scrape_label_of(series->sample, "pci_bus_id")[0] != '\0')
-        snprintf(where + used, where_bytes - used, " GPU at %s", ash_scrape_label_of(series->sample, "pci_bus_id"));
-}
-
 /* Report a point whose value is text already. */
 static int report_point(struct ash_diagnose *diagnose, struct ash_finding *finding, const struct point *point)
 {

@@ -3,23 +3,7 @@
 #define ASH_OBSERVE_HEALTH_DIAGNOSE_PRIV_H
 
 #include "observe/health/diagnose.h"
-
-/* A borrowed piece of text: node names are cut out of labels ("10.0.0.7:9100"). */
-struct ash_node_name {
-    const char *text;
-    int bytes;
-};
-
-struct ash_series {
-    struct ash_node_name node;
-    const struct ash_scrape_sample *sample;
-};
-
-/* Series of one moment, sorted by metric, node and labels once all are there. */
-struct ash_series_set {
-    struct ash_series *items;
-    size_t count;
-};
+#include "observe/health/series.h"
 
 #define ASH_DIAGNOSE_NOTES 32
 
@@ -52,22 +36,6 @@ int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule 
 void ash_diagnose_excuse(struct ash_diagnose *diagnose);
 /* A finding with a rule's words. */
 struct ash_finding ash_finding_of(const struct ash_rule *rule);
-/* "node gpu 3": the node and the labels of a series' part, in where. */
-void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes);
-
-/* The series of a metric: *count_out of them from the returned one on. */
-const struct ash_series *ash_series_range(const struct ash_series_set *set, const char *metric, size_t *count_out);
-/* Those of a node. */
-const struct ash_series *ash_series_of_node(const struct ash_series_set *set, const char *metric,
-                                            struct ash_node_name node, size_t *count_out);
-/* Is there any of a metric? */
-bool ash_series_has(const struct ash_series_set *set, const char *metric);
-/* The series of a metric with the node and labels of like, or NULL. */
-const struct ash_series *ash_series_find(const struct ash_series_set *set, const char *metric,
-                                         const struct ash_series *like);
-/* The order of node names: below, at or above 0, as strcmp. */
-int ash_node_compare(struct ash_node_name a, struct ash_node_name b);
-
 /* Add the meaning of a GPU's code to a finding: harmless ones are only watched, others keep their severity and get the
  * remedy. line (NULL: none): the first with the code, which may have details. Returns the verdict's name. */
 const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code, const char *line, size_t line_bytes);

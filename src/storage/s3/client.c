@@ -9,9 +9,6 @@
 #include "base/clock.h"
 #include "storage/s3/s3_priv.h"
 
-#define KEYS_MARGIN_S 300.0                               /* keys that end sooner are renewed */
-#define KEYS_PAUSE_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two looks for new keys */
-
 static const char *const addressing_names[] = {"auto", "path", "host", NULL};
 enum { ADDRESS_AUTO, ADDRESS_PATH, ADDRESS_HOST };
 
@@ -125,24 +122,4 @@ void ash_s3_close(struct ash_s3 *s3)
     if (s3->multi != NULL) s3->curl->multi_cleanup(s3->multi);
     explicit_bzero(&s3->keys, sizeof(s3->keys));
     free(s3);
-}
-
-int ash_s3_renew_keys(struct ash_s3 *s3, bool is_refused, struct ash_err *err)
-{
-    struct ash_s3_profile *profile;
-    uint64_t now_ns = ash_clock_ns();
-    int rc;
-
-    if (!is_refused && (s3->keys.expires_s <= 0 || s3->keys.expires_s - ash_clock_wall_s() > KEYS_MARGIN_S)) return 0;
-    if (!is_refused && now_ns - s3->keys_read_ns < KEYS_PAUSE_NS) return 0;
-    profile = calloc(1, sizeof(*profile));
-    if (profile == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    rc = ash_s3_keys_find(s3->opts.profile, profile, err);
-    if (rc == 0) s3->keys = profile->keys;
-    s3->keys_read_ns = now_ns;
-    /* Keys that still hold for a while are used while new ones are not to be had. */
-    if (rc < 0 && !is_refused && s3->keys.expires_s > ash_clock_wall_s()) rc = 0;
-    explicit_bzero(profile, sizeof(*profile));
-    free(profile);
-    return rc;
 }

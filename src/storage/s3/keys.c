@@ -8,17 +8,21 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/opts.h"
 #include "http/curl.h"
 #include "storage/s3/doc_priv.h"
+#include "storage/s3/s3_priv.h"
 
 #define CONTAINER_HOST "http://169.254.170.2"
 #define INSTANCE_HOST "http://169.254.169.254"
 #define CONTAINER_MS 5000
 #define INSTANCE_MS 1000 /* machines that are not instances do not answer at all */
 #define URL_BYTES 1024
+#define KEYS_MARGIN_S 300.0                               /* keys that end sooner are renewed */
+#define KEYS_PAUSE_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two looks for new keys */
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
@@ -233,4 +237,26 @@ int ash_s3_keys_find(const char *profile_name, struct ash_s3_profile *profile_ou
     if (rc == 0) rc = from_instance(&profile_out->keys, err);
     if (rc < 0) return rc;
     return rc == 1 ? 0 : no_keys(profile_out, name, err);
+}
+
+/* ---- new ones ---------------------------------------------------------------------------------------------------- */
+
+int ash_s3_renew_keys(struct ash_s3 *s3, bool is_refused, struct ash_err *err)
+{
+    struct ash_s3_profile *profile;
+    uint64_t now_ns = ash_clock_ns();
+    int rc;
+
+    if (!is_refused && (s3->keys.expires_s <= 0 || s3->keys.expires_s - ash_clock_wall_s() > KEYS_MARGIN_S)) return 0;
+    if (!is_refused && now_ns - s3->keys_read_ns < KEYS_PAUSE_NS) return 0;
+    profile = calloc(1, sizeof(*profile));
+    if (profile == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    rc = ash_s3_keys_find(s3->opts.profile, profile, err);
+    if (rc == 0) s3->keys = profile->keys;
+    s3->keys_read_ns = now_ns;
+    /* Keys that still hold for a while are used while new ones are not to be had. */
+    if (rc < 0 && !is_refused && s3->keys.expires_s > ash_clock_wall_s()) rc = 0;
+    explicit_bzero(profile, sizeof(*profile));
+    free(profile);
+    return rc;
 }

@@ -135,14 +135,6 @@ uint16_t *ash_state_bf16_of(const struct ash_state *state, const float *weights)
 
 /* ---- with others ------------------------------------------------------------------------------------------------- */
 
-int ash_state_barrier(const struct ash_state *state, struct ash_err *err)
-{
-    struct ash_group *group =
-        state->part.node_replicas != NULL ? state->part.node_replicas : state->part.node_shard_group;
-
-    return ash_group_barrier(group, err);
-}
-
 void ash_state_advance(struct ash_state *state)
 {
     if (state->mates > 0) ash_state_swap_places(state);

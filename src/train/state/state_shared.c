@@ -23,6 +23,14 @@ static size_t largest_part(const struct ash_shards *shards)
     return most;
 }
 
+int ash_state_barrier(const struct ash_state *state, struct ash_err *err)
+{
+    struct ash_group *group =
+        state->part.node_replicas != NULL ? state->part.node_replicas : state->part.node_shard_group;
+
+    return ash_group_barrier(group, err);
+}
+
 int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *err)
 {
     struct ash_group *node_shard_group = state->part.node_shard_group;
