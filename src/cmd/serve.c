@@ -52,6 +52,10 @@ static const struct ash_opt serve_opts[] = {
      "a step with parts of new prompts takes about this long at most; 0: no limit", 0, 60000, NULL},
     {"num_speculative_tokens", ASH_OPT_INT, FIELD(num_speculative_tokens), "0",
      "tokens guessed from the text so far; changes the speed, never an answer", 0, 64, NULL},
+    {"draft_model", ASH_OPT_STRING, FIELD(draft_model), NULL,
+     "a small model of the same vocabulary; it drafts up to --num-speculative-tokens (0: 4), and changes the speed, "
+     "never an answer",
+     0, 0, NULL},
     {"chat_template", ASH_OPT_STRING, FIELD(chat_template), NULL, "a Jinja file instead of the model's own template", 0,
      0, NULL},
     {"tool_call_parser", ASH_OPT_STRING, FIELD(tool_call_parser), NULL,

@@ -60,6 +60,27 @@ static int find_template(const struct ash_serve_flags *flags, struct ash_serve_m
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
+/* The model of --draft-model: what it writes must be what this model could write. */
+static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
+                      struct ash_err *err)
+{
+    int rc;
+
+    if (flags->draft_model == NULL) return 0;
+    if (model->ranks != NULL)
+        return ash_err_set(err, -ENOTSUP, "--draft-model computes in one process: leave out --tp or the draft model");
+    rc = ash_cmd_engine_open(&flags->computing, flags->draft_model, &model->draft, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "--draft-model");
+    opts->draft = ash_engine_model(model->draft);
+    if (ash_tokenizer_hash(ash_engine_tokenizer(model->draft)) ==
+        ash_tokenizer_hash(ash_engine_tokenizer(model->engine)))
+        return 0;
+    return ash_err_set(err, -EINVAL,
+                       "--draft-model: '%.200s' has another vocabulary than the model: take one of its "
+                       "family",
+                       flags->draft_model);
+}
+
 static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
     struct ash_model *weights = ash_engine_model(model->engine);
@@ -85,6 +106,8 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     rc = ash_serve_kv_open(flags, &model->tiers, err);
     if (rc < 0) return rc;
     if (rc > 0) opts.kv = &model->tiers.opts;
+    rc = open_draft(flags, model, &opts, err);
+    if (rc < 0) return rc;
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
     model->kv = ash_core_kv(model->core);
@@ -216,6 +239,7 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_core_close(model->core);
     ash_ranks_close(model->ranks);
     ash_serve_kv_close(&model->tiers);
+    ash_engine_close(model->draft);
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);

@@ -40,6 +40,7 @@ struct ash_serve_flags {
     struct ash_http_flags http;
     struct ash_engine_flags computing;
     struct ash_serve_kv_flags kv;
+    const char *draft_model;
 };
 
 extern const struct ash_opt_table ash_serve_kv_table;
@@ -63,7 +64,8 @@ struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_ranks *ranks; /* that share it; NULL: it is whole */
     struct ash_vocab_trie *trie;
-    struct ash_core *core; /* NULL once the runner has it */
+    struct ash_core *core;    /* NULL once the runner has it */
+    struct ash_engine *draft; /* of --draft-model, or NULL */
     struct ash_serve_kv tiers;
     struct ash_kv *kv;             /* the core's; NULL: none */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */

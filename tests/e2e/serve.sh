@@ -27,6 +27,17 @@ try "$ASHLAR" serve --model "$stories" --port 0 --tool-call-parser nonsense
 expect 1 "no such parser"
 grep -q "hermes" "$SCRATCH/err" || fail "no such parser: $(cat "$SCRATCH/err")"
 
+# A draft model of another vocabulary: refused, in one line.
+cp -r "$stories" "$SCRATCH/other"
+sed -i 's/"~":\( *\)510/"^~":\1510/' "$SCRATCH/other/tokenizer.json"
+cmp -s "$stories/tokenizer.json" "$SCRATCH/other/tokenizer.json" && fail "the other vocabulary is the same"
+try "$ASHLAR" serve --model "$stories" --port 0 --draft-model "$SCRATCH/other"
+expect 1 "a draft of another vocabulary"
+grep -q "^ashlar: error: --draft-model: .* has another vocabulary" "$SCRATCH/err" || fail "a draft of another vocabulary: $(cat "$SCRATCH/err")"
+try "$ASHLAR" serve --model "$stories" --port 0 --kv-dir "$SCRATCH/kv" --kv-dir-size 1000
+expect 1 "tiers without room"
+grep -q "^ashlar: error: --kv-dir-size: 1000 bytes hold no page" "$SCRATCH/err" || fail "tiers without room: $(cat "$SCRATCH/err")"
+
 # A server without keys: routes, and the same answer as `ashlar generate`.
 start_server --model "$stories" || exit 1
 try "$ASHLAR" serve --model "$stories" --port "$port"

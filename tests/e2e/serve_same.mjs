@@ -84,7 +84,7 @@ function drawShape(isLast) {
 
         flags: ["--max-num-seqs", seqs, "--max-num-batched-tokens", seqs + below(chance(0.5) ? 20 : 300), "--kv-cache-memory", (8 + below(chance(0.5) ? 6 : 60)) * pageBytes,
             ...(caches ? ranks > 1 ? [] : drawTiers(isLast) : ["--no-enable-prefix-caching"]), "--num-speculative-tokens", chance(0.6) ? 1 + below(8) : 0,
-            "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200]), "--tp", ranks],
+            ...(ranks === 1 && chance(0.3) ? ["--draft-model", model] : []), "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200]), "--tp", ranks],
         clients: 1 + below(32),
     };
 }

@@ -35,14 +35,26 @@ static bool may_continue(const struct ash_seq *seq)
            !ash_sampler_has_penalties(&request->sampler) && ash_seq_answer_count(seq) + 1 < seq->answer_limit;
 }
 
+/* Rows of the next step may hold drafts. */
+static bool is_drafting(const struct ash_core *core)
+{
+    return core->draft != NULL && !ash_draft_model_rests(core->draft);
+}
+
+/* A request waits that may run now. */
+static bool has_place(const struct ash_core *core)
+{
+    return core->queue.count > 0 && core->running_count < core->opts.max_seqs;
+}
+
 /* Is the next step this one again, a token later? Requests that wait for a place wait one step longer. */
 static bool may_run_ahead(struct ash_core *core)
 {
     size_t count = core->doc_count;
-    bool may_admit = core->queue.count > 0 && core->running_count < core->opts.max_seqs;
+    bool may_admit = has_place(core);
 
     if (count == 0 || core->row_count != count || core->wanted_count != count || count > core->piece_rows ||
-        core->running_count != count || may_admit || atomic_load(&core->has_cancels))
+        core->running_count != count || may_admit || is_drafting(core) || atomic_load(&core->has_cancels))
         return false;
     if (core->opts.pack == ASH_CORE_PACK_LATER && !core->has_answered) return false; /* weights are packed first */
     for (size_t i = 0; i < count; i++)
@@ -113,5 +125,6 @@ bool ash_core_take_ahead(struct ash_core *core)
     core->row_count = rows;
     core->fetch = core->ahead.fetch;
     core->is_ahead = true;
+    if (core->draft != NULL) (void)ash_draft_model_depth(core->draft); /* it rests: a step less */
     return true;
 }

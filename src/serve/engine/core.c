@@ -12,6 +12,7 @@
 
 #define LOGITS_BYTES ((size_t)32 << 20) /* of rows whose logits exist at once */
 #define LOGITS_ROWS_MIN 16
+#define DRAFT_TOKENS 4 /* of a draft model, where nothing is said */
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
@@ -61,6 +62,7 @@ static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, s
     if (opts->max_batch_rows == 0) opts->max_batch_rows = ash_max(ash_core_batch_rows(core->exec), opts->max_seqs);
     if (opts->max_tokens == 0 || opts->max_tokens > positions) opts->max_tokens = positions;
     if (opts->vocab == 0 || opts->vocab > core->vocab) opts->vocab = core->vocab;
+    if (opts->draft != NULL && opts->speculate == 0) opts->speculate = DRAFT_TOKENS;
     if (opts->max_batch_rows < opts->max_seqs)
         return ash_err_set(err, -EINVAL, "%zu rows of a step are too few for %zu sequences", opts->max_batch_rows,
                            opts->max_seqs);
@@ -106,6 +108,18 @@ static int open_tables(struct ash_core *core, struct ash_err *err)
     return 0;
 }
 
+static int open_draft(struct ash_core *core, struct ash_err *err)
+{
+    struct ash_draft_opts opts = {.max_rows = ash_max(core->opts.max_batch_rows, ASH_DRAFT_TEXTS),
+                                  .max_tokens = core->opts.max_tokens + ASH_DRAFT_MOST,
+                                  .pages = ash_cache_page_count(core->cache),
+                                  .vocab = core->opts.vocab,
+                                  .most = ash_min(core->opts.speculate, ASH_DRAFT_MOST)};
+
+    if (core->opts.draft == NULL) return 0;
+    return ash_draft_model_open(core->opts.draft, core->exec, &opts, &core->draft, err);
+}
+
 /* Everything but the pass and the pool, once those are there. */
 static int open_rest(struct ash_core *core, struct ash_err *err)
 {
@@ -118,6 +132,8 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     rc = open_samplers(core, err);
     if (rc < 0) return rc;
     rc = ash_core_open_ahead(core, err);
+    if (rc < 0) return rc;
+    rc = open_draft(core, err);
     if (rc < 0) return rc;
     if (core->opts.has_no_prefix_cache) return 0;
     rc = ash_prefix_open(core->cache, &core->prefix, err);
@@ -200,6 +216,7 @@ void ash_core_close(struct ash_core *core)
     ash_core_forget_tiers(core);
     ash_kv_close(core->kv);
     ash_prefix_close(core->prefix);
+    ash_draft_model_close(core->draft);
     ash_cache_close(core->cache);
     ash_ranks_send_close(core->opts.ranks);
     ash_pass_close(core->pass);

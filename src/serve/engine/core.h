@@ -39,8 +39,11 @@ struct ash_core_opts {
     bool has_no_prefix_cache; /* forget a sequence's pages when it ends */
     double step_seconds;      /* a step with prefill in it should take no longer; 0: no limit */
     size_t speculate;         /* tokens drafted by prompt lookup at most; 0: none */
-    size_t vocab;             /* ids that may be chosen: below this; 0: all of the model's */
-    float logprob_sharpness;  /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
+    /* A small model of the same vocabulary that drafts up to speculate (0: 4) tokens, instead of prompt lookup;
+     * borrowed; NULL: none. */
+    struct ash_model *draft;
+    size_t vocab;            /* ids that may be chosen: below this; 0: all of the model's */
+    float logprob_sharpness; /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
     enum ash_core_pack pack;
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
     struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */

@@ -8,6 +8,7 @@
 #include "model/pass/pass.h"
 #include "serve/engine/core.h"
 #include "serve/engine/draft.h"
+#include "serve/engine/draft_model.h"
 #include "serve/engine/prefix.h"
 #include "serve/engine/recorder.h"
 #include "serve/grammar/grammar.h"
@@ -45,7 +46,9 @@ struct ash_seq {
     struct ash_seq *leader;         /* computes a prefix that this one waits for, or NULL */
     size_t leader_tokens;           /* of that prefix */
     struct ash_token_counts counts; /* with penalties */
-    struct ash_drafter drafter;     /* with speculation */
+    struct ash_drafter drafter;     /* with speculation by prompt lookup */
+    struct ash_draft_state draft;   /* with a draft model */
+    size_t proposed;                /* tokens that it wrote for this step */
     struct ash_matcher *matcher;    /* with a grammar */
     size_t prompt_told; /* log-probabilities up to this token of the prompt were handed out, or were not requested */
     size_t pooled;      /* rows of the prompt that are in request->hidden */
@@ -143,8 +146,9 @@ struct ash_core {
     size_t hidden; /* of a state */
     struct ash_pass *pass;
     struct ash_cache *cache;
-    struct ash_prefix *prefix; /* NULL: no prefix cache */
-    struct ash_kv *kv;         /* NULL: no tiers below the pool */
+    struct ash_prefix *prefix;     /* NULL: no prefix cache */
+    struct ash_kv *kv;             /* NULL: no tiers below the pool */
+    struct ash_draft_model *draft; /* NULL: none */
     struct ash_queue queue;
     struct ash_seq **running; /* [max_seqs], by priority, then in the order of admission */
     size_t running_count;

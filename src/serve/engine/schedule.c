@@ -27,6 +27,7 @@ void ash_core_release(struct ash_core *core, struct ash_seq *seq)
     struct ash_prefix_text text = ash_seq_text(seq, seq->computed);
 
     ash_core_leave_tiers(core, seq);
+    if (core->draft != NULL) ash_draft_model_forget(core->draft, &seq->draft);
     if (seq->uses_cache && seq->computed > 0) ash_prefix_insert_tail(core->prefix, &text, &seq->table);
     ash_prefix_release(core->prefix, core->cache, &seq->table);
     seq->computed = 0;
@@ -277,11 +278,37 @@ static bool is_prefill(const struct ash_seq *seq)
     return ash_seq_missing(seq) > 1 || seq->leader != NULL || seq->load != NULL;
 }
 
+/* Have the draft model continue the answers that run. */
+static void draft_answers(struct ash_core *core)
+{
+    size_t depth = core->draft != NULL ? ash_draft_model_depth(core->draft) : 0, count = 0;
+    struct ash_draft_text texts[ASH_DRAFT_TEXTS];
+    struct ash_seq *whose[ASH_DRAFT_TEXTS];
+
+    for (size_t i = 0; i < core->running_count; i++) {
+        struct ash_seq *seq = core->running[i];
+        size_t left = seq->answer_limit - ash_min(ash_seq_answer_count(seq) + 1, seq->answer_limit);
+
+        seq->proposed = 0;
+        if (depth == 0 || left == 0 || is_prefill(seq) || count == ASH_DRAFT_TEXTS) continue;
+        whose[count] = seq;
+        texts[count++] = (struct ash_draft_text){.tokens = seq->tokens,
+                                                 .count = seq->count,
+                                                 .wanted = ash_min(depth, left),
+                                                 .sampler = &seq->request->sampler,
+                                                 .state = &seq->draft};
+    }
+    if (count > 0) ash_draft_model_run(core->draft, texts, count);
+    for (size_t i = 0; i < count; i++)
+        whose[i]->proposed = texts[i].drafted;
+}
+
 /* Tokens that may follow, after the sequence's own; as many as rows and the end of the answer allow. */
 static size_t draft(struct ash_core *core, struct ash_seq *seq, size_t rows_left)
 {
     size_t most = ash_min(core->opts.speculate, seq->answer_limit - ash_seq_answer_count(seq));
 
+    if (core->draft != NULL) return ash_min(seq->proposed, rows_left);
     if (seq->drafter.places == NULL || most <= 1) return 0;
     return ash_drafter_propose(&seq->drafter, seq->tokens, seq->count, ash_min(most - 1, rows_left),
                                seq->tokens + seq->count);
@@ -291,6 +318,7 @@ static void add_answers(struct ash_core *core)
 {
     size_t decoding = 0;
 
+    draft_answers(core);
     for (size_t i = 0; i < core->running_count; i++)
         decoding += !is_prefill(core->running[i]);
     for (size_t i = 0; i < core->running_count; i++) {

@@ -34,7 +34,9 @@ static int take_memory(const struct ash_core *core, struct ash_seq *seq, struct 
         rc = ash_matcher_open(request->grammar, core->opts.vocab_trie, &seq->matcher, err);
         if (rc < 0) return rc;
     }
-    return speculate > 0 && seq->answer_limit > 1 ? ash_drafter_init(&seq->drafter, seq->capacity) : 0;
+    return speculate > 0 && core->draft == NULL && seq->answer_limit > 1
+               ? ash_drafter_init(&seq->drafter, seq->capacity)
+               : 0;
 }
 
 /* A token at the end of the text. With a window, one leaves it at its other end. */

@@ -128,8 +128,12 @@ static void keep_rows(struct ash_core *core, struct ash_seq *seq)
     text = ash_seq_text(seq, seq->computed);
     for (size_t page = first; seq->uses_cache && (page + 1) * ASH_CACHE_PAGE_TOKENS <= seq->computed; page++)
         keep_page(core, seq, &text, page);
+    seq->draft.computed = ash_min(seq->draft.computed, seq->computed);
     if (seq->drafts == 0) return;
-    ash_drafter_learn(&seq->drafter, seq->drafts, seq->accepted);
+    if (core->draft != NULL)
+        ash_draft_model_learn(core->draft, seq->drafts, seq->accepted);
+    else
+        ash_drafter_learn(&seq->drafter, seq->drafts, seq->accepted);
     seq->end.drafted += seq->drafts;
     seq->end.accepted += seq->accepted;
     core->stats.drafted += seq->drafts;
@@ -232,7 +236,11 @@ static void average(double *cost, double now)
 static void learn_costs(struct ash_core *core, double pass_s)
 {
     bool decodes = core->prefill_rows < core->row_count;
+    size_t drafts = 0;
 
+    for (size_t d = 0; d < core->doc_count; d++)
+        drafts = ash_max(drafts, core->doc_seqs[d]->drafts);
+    if (core->draft != NULL && core->prefill_rows == 0) ash_draft_model_learn_pass(core->draft, drafts, pass_s);
     if (core->prefill_rows == 0)
         average(&core->decode_s, pass_s);
     else if (pass_s > (decodes ? core->decode_s : 0.0))

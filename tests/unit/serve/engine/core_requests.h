@@ -34,7 +34,7 @@ static struct ash_exec device;   /* whose memory is not the host's */
 static struct ash_vocab_trie *trie;
 static struct ash_grammar *grammars[2];
 
-static inline struct ash_model *make_model(bool bf16, bool kv_bf16)
+static inline struct ash_model *make_seeded(uint64_t seed, bool bf16, bool kv_bf16)
 {
     static const char text[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 24, \"hidden_size\": 32, \"intermediate_size\": 48,"
@@ -48,10 +48,15 @@ static inline struct ash_model *make_model(bool bf16, bool kv_bf16)
     assert_int_equal(ash_json_parse(text, strlen(text), "model", &json, &err), 0);
     assert_int_equal(ash_model_config_parse(json, &config, &err), 0);
     json_decref(json);
-    assert_int_equal(ash_model_create(&config, 5, &model, &err), 0);
+    assert_int_equal(ash_model_create(&config, seed, &model, &err), 0);
     ash_model_round_bf16(model, bf16);
     if (kv_bf16) ash_model_use_kv_dtype(model, ASH_BF16);
     return model;
+}
+
+static inline struct ash_model *make_model(bool bf16, bool kv_bf16)
+{
+    return make_seeded(5, bf16, kv_bf16);
 }
 
 /* A request with all that it points at, what it should give, and what it gave. */

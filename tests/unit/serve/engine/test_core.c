@@ -16,6 +16,7 @@ struct shape {
     struct ash_kv_opts kv;
 };
 
+static struct ash_model *draft_now; /* that drafts in the case, or NULL */
 static char tier_dir[] = "/tmp/ashlar-test-core-XXXXXX";
 
 static struct shape draw_shape(const struct ash_model *model)
@@ -30,6 +31,7 @@ static struct shape draw_shape(const struct ash_model *model)
     shape.opts.kv_bytes = shape.pages * ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
     shape.opts.has_no_prefix_cache = draw(3) == 0;
     shape.opts.speculate = draw(2) == 0 ? draw(7) : 0;
+    shape.opts.draft = draft_now;
     shape.opts.step_seconds = draw(2) == 0 ? 1e-9 : 0.0;
     return shape;
 }
@@ -242,6 +244,33 @@ static void tiers_change_no_answer(void **state)
         ash_model_close(models[i]);
 }
 
+/* A draft model of the same weights, whose drafts hold, and one of others, whose drafts rarely do. */
+static void a_draft_model_changes_no_answer(void **state)
+{
+    struct ash_model *model = make_model(false, false);
+    struct ash_model *drafts[2] = {make_model(false, false), make_seeded(6, false, false)};
+    struct work *works = make_work(model, 400, false);
+    uint64_t drafted[2] = {0}, accepted[2] = {0};
+
+    (void)state;
+    for (uint64_t i = 0; i < case_count() / 2; i++) {
+        struct ash_core_stats stats;
+
+        draft_now = drafts[i % 2];
+        stats = run_case(model, NULL, works, 7000 + i);
+        drafted[i % 2] += stats.drafted;
+        accepted[i % 2] += stats.accepted;
+    }
+    draft_now = NULL;
+    print_message("same weights: %llu of %llu drafts accepted; others: %llu of %llu\n", (unsigned long long)accepted[0],
+                  (unsigned long long)drafted[0], (unsigned long long)accepted[1], (unsigned long long)drafted[1]);
+    assert_true(drafted[0] > 0 && drafted[1] > 0 && accepted[0] * drafted[1] > accepted[1] * drafted[0]);
+    free(works);
+    ash_model_close(drafts[0]);
+    ash_model_close(drafts[1]);
+    ash_model_close(model);
+}
+
 /* Two prompts take turns in a pool that holds one of them: each but the first turn of both is read. */
 static void pages_that_left_the_pool_come_back(void **state)
 {
@@ -332,6 +361,7 @@ int main(void)
         cmocka_unit_test(answers_are_those_of_one_at_a_time),
         cmocka_unit_test(a_device_that_runs_ahead_gives_the_same),
         cmocka_unit_test(tiers_change_no_answer),
+        cmocka_unit_test(a_draft_model_changes_no_answer),
         cmocka_unit_test(pages_that_left_the_pool_come_back),
     };
 

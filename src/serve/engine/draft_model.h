@@ -1,0 +1,58 @@
+/* draft_model - a small model that guesses what a large one will say. Each step it writes a few tokens after each text,
+ * drawn as the large one draws them (same settings, same random numbers); the large one computes them all in one pass
+ * and keeps those that it chooses itself. How many pay is measured: what its own passes take, what rows of drafts cost
+ * the large one, how often they hold. Where they do not pay it rests, and tries again now and then. The
+ * core's thread. */
+#ifndef ASH_SERVE_ENGINE_DRAFT_MODEL_H
+#define ASH_SERVE_ENGINE_DRAFT_MODEL_H
+
+#include <stdbool.h>
+#include "model/pass/cache.h"
+#include "serve/engine/sampler.h"
+
+struct ash_draft_model;
+
+#define ASH_DRAFT_TEXTS 32 /* that it writes for in a step: with more, rows are no longer cheap */
+#define ASH_DRAFT_MOST 16  /* tokens after one text */
+
+/* What it has of one text. Zero-initialise. */
+struct ash_draft_state {
+    struct ash_block_table table;
+    size_t computed; /* tokens whose keys and values it has */
+};
+
+/* A text that it shall continue. */
+struct ash_draft_text {
+    int32_t *tokens; /* [count], and room for `wanted` more, which it writes */
+    size_t count, wanted, drafted;
+    const struct ash_sampler_opts *sampler;
+    struct ash_draft_state *state;
+};
+
+struct ash_draft_opts {
+    size_t max_rows, max_tokens; /* of a pass; of a text with its drafts */
+    size_t pages;                /* of its cache, at most */
+    size_t vocab;                /* ids below this */
+    size_t most;                 /* tokens drafted at most */
+};
+
+/* A draft model. Borrows model and exec. Returns 0, -EINVAL (its vocabulary is too small) or another negative errno. */
+int ash_draft_model_open(struct ash_model *model, struct ash_exec *exec, const struct ash_draft_opts *opts,
+                         struct ash_draft_model **draft_out, struct ash_err *err);
+/* States must have been forgotten. NULL is a no-op. */
+void ash_draft_model_close(struct ash_draft_model *draft);
+
+/* How many tokens to draft in the next step; 0: it rests. Counts as a step of the rest. */
+size_t ash_draft_model_depth(struct ash_draft_model *draft);
+/* Will it rest in the next step, too? */
+bool ash_draft_model_rests(const struct ash_draft_model *draft);
+/* Continue texts [count], at most ASH_DRAFT_TEXTS. A long text may take several calls before it has drafts. */
+void ash_draft_model_run(struct ash_draft_model *draft, struct ash_draft_text *texts, size_t count);
+/* Of `drafted` (> 0) tokens the first `accepted` held. */
+void ash_draft_model_learn(struct ash_draft_model *draft, size_t drafted, size_t accepted);
+/* A pass of the large model without parts of prompts took this long with `drafts` in its longest answer. */
+void ash_draft_model_learn_pass(struct ash_draft_model *draft, size_t drafts, double pass_s);
+/* Give back what it has of a text. */
+void ash_draft_model_forget(struct ash_draft_model *draft, struct ash_draft_state *state);
+
+#endif
