@@ -116,3 +116,35 @@ def server(folder):
     figure.text(20, 350, "A client that leaves cancels its call; the pages of its sequences are free before the next step. A call lives", "small quiet")
     figure.text(20, 366, "until engine and writer have both let go of it. A further thread accepts connections and keeps deadlines.", "small quiet")
     figure.write(folder / "server.svg")
+
+
+def router(folder):
+    figure = Figure(700, 292, "A router in front of three replicas, one of which is lost in the middle of a stream")
+    figure.box(12, 92, 92, 60, "part", "clients", "mid bold")
+    figure.box(162, 20, 224, 212, "none")
+    figure.text(274, 40, "ashlar route", "mid bold")
+    for y, kind, name, what in ((52, "own", "choice", "prompt, load, health"), (110, "work", "stream", "seed; digests of events sent"),
+                                (168, "comm", "looks", "/ready, twice a second")):
+        figure.box(176, y, 196, 48, kind)
+        figure.text(274, y + 20, name, "mid bold")
+        figure.text(274, y + 37, what, "mid small")
+    for i, (name, what, kind) in enumerate((("replica 1", "knows blocks 1 … 9", "part"), ("replica 2", "lost at token 40", "none"),
+                                            ("replica 3", "tokens 1 … 40 again, then on", "back"))):
+        y = 20 + 76 * i
+        figure.box(490, y, 198, 60, kind)
+        figure.text(589, y + 25, name, "mid bold")
+        figure.text(589, y + 44, what, "mid small")
+    figure.line([(104, 122), (160, 122)], True)
+    figure.text(132, 114, "request", "mid small")
+    figure.line([(160, 138), (106, 138)], True)
+    figure.text(132, 153, "one text", "mid small")
+    figure.line([(386, 66), (488, 50)], True)
+    figure.line([(386, 122), (488, 122)], True)
+    figure.text(437, 115, "1 … 40", "mid small")
+    figure.line([(386, 150), (488, 202)], True)
+    figure.text(420, 194, "same seed", "mid small")
+    figure.text(12, 258, "Events that the client has are compared with those of the next replica, and dropped; the rest is passed on. An answer is a",
+                "small quiet")
+    figure.text(12, 274, "function of weights, prompt and settings, so the text is that of one server. If an event differs, the stream ends with an error.",
+                "small quiet")
+    figure.write(folder / "router.svg")

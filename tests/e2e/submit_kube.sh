@@ -80,13 +80,13 @@ expect 0 "the projects' schemas and rules: $(cat out)"
 grep -q ' 0 refused' out || fail "what the check says: $(tail -n 1 out)"
 [ "$(sed -n 's/ objects judged.*//p' out)" -ge 111 ] || fail "too few are judged: $(tail -n 1 out)"
 # deploy/kubernetes: every file is named by its kustomization, and passes too.
-for part in agent server; do
+for part in agent router server; do
     same "files of $part" "$(sed -n 's/^resources: \[\(.*\)\]$/\1/p' "$SOURCE/deploy/kubernetes/$part/kustomization.yaml" | tr -d ' ' | tr , '\n' | LC_ALL=C sort)" \
         "$(cd "$SOURCE/deploy/kubernetes/$part" && ls | grep -v kustomization | LC_ALL=C sort)"
 done
 try node check.mjs "$SOURCE/tests/kube" "$SOURCE"/deploy/kubernetes/*/[!k]*.yaml
 expect 0 "deploy/kubernetes: $(cat out)"
-same "objects of deploy/kubernetes" "10 objects judged, 0 rules, 0 refused" "$(tail -n 1 out)"
+same "objects of deploy/kubernetes" "13 objects judged, 0 rules, 0 refused" "$(tail -n 1 out)"
 sed 's/maxUnavailable: 10%/maxUnavailabel: 10%/' "$SOURCE/deploy/kubernetes/agent/daemonset.yaml" > wrong.yaml
 try node check.mjs "$SOURCE/tests/kube" wrong.yaml
 expect 1 "a misspelt field of a DaemonSet"

@@ -6,6 +6,9 @@
 #include "base/log.h"
 #include "serve/route/route_priv.h"
 
+ASH_GAUGE(usable_gauge, "ashlar_route_usable", "replicas that take requests");
+ASH_GAUGE(wanted_gauge, "ashlar_route_replicas", "replicas that should take requests: all but those that are drained");
+
 void ash_router_wake(struct ash_router *router)
 {
     uint64_t one = 1;
@@ -58,10 +61,14 @@ const struct ash_http_route *ash_router_routes(struct ash_router *router, size_t
 
 void ash_router_recount(struct ash_router *router)
 {
-    size_t usable = 0;
+    size_t usable = 0, wanted = 0;
 
-    for (const struct ash_replica *replica = router->replicas; replica != NULL; replica = replica->next)
+    for (const struct ash_replica *replica = router->replicas; replica != NULL; replica = replica->next) {
         usable += ash_replica_is_usable(replica);
+        wanted += !replica->is_draining && !replica->is_held;
+    }
+    ash_metric_set(&usable_gauge, (double)usable);
+    ash_metric_set(&wanted_gauge, (double)wanted);
     atomic_store(&router->usable, usable);
     router->has_news = usable > 0;
 }
