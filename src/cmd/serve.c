@@ -88,10 +88,10 @@ static const struct ash_opt_table serve_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar serve --model DIR|FILE.gguf [--port 8000] [flags]",
-    .about = "Serves a model over HTTP as vLLM, SGLang and llama.cpp's server do: clients of the OpenAI and\n"
-             "Anthropic APIs work as they are. An answer depends on the model, the prompt and its settings,\n"
-             "never on what else runs. docs/serving.md lists routes, fields and metrics. SIGTERM finishes what\n"
-             "is being answered and ends; SIGHUP reads --api-key-file again.",
+    .about = "Serves a model over HTTP as vLLM, SGLang and llama.cpp's server do: clients of the OpenAI,\n"
+             "Anthropic and Ollama APIs work as they are. An answer depends on the model, the prompt and its\n"
+             "settings, never on what else runs. docs/serving.md lists routes, fields and metrics. SIGTERM\n"
+             "finishes what is being answered and ends; SIGHUP reads --api-key-file again.",
     .examples = "  ashlar serve --model qwen\n"
                 "  ashlar serve --model qwen --replicas 4\n"
                 "  ashlar serve --model model-Q4_K_M.gguf --host 0.0.0.0 --port 8080 --api-key-file keys.txt\n"
@@ -373,4 +373,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct ash_cmd ash_cmd_serve = {"serve", "answer OpenAI, Anthropic and llama.cpp clients over HTTP", run};
+const struct ash_cmd ash_cmd_serve = {"serve", "answer OpenAI, Anthropic, Ollama and llama.cpp clients over HTTP", run};

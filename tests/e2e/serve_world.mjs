@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
+import { Ollama } from "ollama";
 
 const [url, key, only] = process.argv.slice(2);
 const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
@@ -273,6 +274,23 @@ const tests = {
         assert.equal(error.status, 404);
         assert.equal(error.error.type, "error");
         assert.equal(error.error.error.type, "not_found_error");
+    },
+    async "Ollama's chats, prompts and models"() {
+        const ollama = new Ollama({ host: url, headers: { Authorization: `Bearer ${key}` } });
+        const options = { temperature: 0, num_predict: 20 };
+        const base = { model, options, messages: [{ role: "user", content: "Tell me a story" }] };
+        const whole = await ollama.chat(base);
+        assert.equal(whole.eval_count, 20);
+        assert.equal(whole.done_reason, "length");
+        let text = "";
+        for await (const part of await ollama.chat({ ...base, stream: true })) text += part.message.content;
+        assert.equal(text, whole.message.content);
+        const formed = await ollama.generate({ model, prompt: "A number:", options, format: { type: "object", properties: { n: { const: 5 } }, required: ["n"] } });
+        assert.deepEqual(JSON.parse(formed.response), { n: 5 });
+        assert.equal((await ollama.list()).models[0].name, "stories");
+        assert.deepEqual((await ollama.show({ model: `${model}:latest` })).capabilities[0], "completion");
+        assert.match((await ollama.version()).version, /^[0-9.]+$/);
+        assert.match((await failure(ollama.chat({ ...base, model: "other" }))).message, /does not exist/);
     },
     async "llama.cpp's own forms"() {
         const base = { prompt: "Once upon a time", n_predict: 12, temperature: 0, seed: 1 };

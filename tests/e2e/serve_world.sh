@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The official clients of OpenAI and Anthropic drive the server, with a real model of 260,000 weights. Skips where Node.js or the
+# The official clients of OpenAI, Anthropic and Ollama drive the server, with a real model of 260,000 weights. Skips where Node.js or the
 # npm registry is not to be had.
 set -uo pipefail
 . "$SOURCE/tests/e2e/lib/npm.sh"
-need_npm serve_world openai @anthropic-ai/sdk
+need_npm serve_world openai @anthropic-ai/sdk ollama
 modules=$(readlink "$SCRATCH/node_modules")
 . "$SOURCE/tests/e2e/lib.bash"
 . "$SOURCE/tests/e2e/serve_lib.bash"

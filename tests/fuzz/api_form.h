@@ -137,34 +137,32 @@ static inline void form_open(struct form *form, const char *path)
     if (form->route == NULL) abort();
 }
 
-/* JSON, or lines of events whose data is. */
+static inline void form_check_json(const char *text, size_t size_bytes)
+{
+    json_error_t where;
+    json_t *json = json_loadb(text, size_bytes, 0, &where);
+
+    if (json == NULL) {
+        fprintf(stderr, "%s: %.*s\n", where.text, (int)size_bytes, text);
+        abort();
+    }
+    json_decref(json);
+}
+
+/* JSON, lines of it, or lines of events whose data is JSON. */
 static inline void form_check(const struct ash_str *out)
 {
     const char *text = out->data != NULL ? out->data : "";
-    json_error_t where;
+    bool has_events = strncmp(text, "data: ", 6) == 0 || strncmp(text, "event: ", 7) == 0;
 
     if (strstr(text, "\\u0000") != NULL) return; /* fine, but jansson reads no key that has it */
+    if (*text == '\0') form_check_json(text, 0);
+    for (const char *line = text; *line != '\0';) {
+        size_t bytes = strcspn(line, "\n");
 
-    if (strncmp(text, "data: ", 6) != 0 && strncmp(text, "event: ", 7) != 0) {
-        json_t *json = json_loads(text, 0, &where);
-
-        if (json == NULL) {
-            fprintf(stderr, "%s: %s\n", where.text, text);
-            abort();
-        }
-        json_decref(json);
-        return;
-    }
-    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-        json_t *json;
-
-        if (strncmp(line, "data: {", 7) != 0) continue;
-        json = json_loadb(line + 6, strcspn(line, "\n") - 6, 0, &where);
-        if (json == NULL) {
-            fprintf(stderr, "%s: %s\n", where.text, line);
-            abort();
-        }
-        json_decref(json);
+        if (!has_events) form_check_json(line, bytes);
+        if (has_events && strncmp(line, "data: {", 7) == 0) form_check_json(line + 6, bytes - 6);
+        line += bytes + (line[bytes] == '\n');
     }
 }
 

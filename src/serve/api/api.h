@@ -1,6 +1,6 @@
-/* api - what the server says: the request forms of OpenAI, Anthropic and llama.cpp over one engine. Handlers run on
- * HTTP worker threads: they parse, render and tokenise; the engine's thread hands tokens back; the thread that
- * writes makes events of them. */
+/* api - what the server says: the request forms of OpenAI, Anthropic, Ollama and llama.cpp over one engine. Handlers
+ * run on HTTP worker threads: they parse, render and tokenise; the engine's thread hands tokens back; the writing
+ * thread makes events of them. */
 #ifndef ASH_SERVE_API_API_H
 #define ASH_SERVE_API_API_H
 

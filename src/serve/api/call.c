@@ -184,6 +184,10 @@ static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, s
 
 static int write_error(struct ash_api_call *call, struct ash_str *out)
 {
+    if (call->form->stream_type != NULL) {
+        ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
+        return ash_str_adds(out, "\n");
+    }
     if (strncmp(ash_http_path(call->exchange), "/v1/messages", 12) == 0) ash_str_adds(out, "event: error\n");
     ash_event_begin(out);
     ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
@@ -429,6 +433,8 @@ void ash_call_start(struct ash_api_call *call)
     pthread_mutex_unlock(&call->lock);
     if (has_gone) cancel_all(call); /* it left while we submitted */
     if (call->is_stream && call->frames_tokens) ash_http_add_header(call->exchange, ASH_API_FRAMES_HEADER, "token");
-    if (call->is_stream) ash_http_stream(call->exchange, 200, EVENT_STREAM, read_stream, call);
+    if (call->is_stream)
+        ash_http_stream(call->exchange, 200, call->form->stream_type != NULL ? call->form->stream_type : EVENT_STREAM,
+                        read_stream, call);
     put_call(call);
 }

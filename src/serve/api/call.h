@@ -60,8 +60,9 @@ struct ash_form {
     int (*write_end)(struct ash_api_call *call, struct ash_str *out);
     /* Free what the form keeps in call->state and choice->parser; NULL: nothing. */
     void (*free_state)(struct ash_api_call *call);
-    bool wants_every_token; /* deltas for tokens without text too */
-    bool waits_for_prompt;  /* nothing is written before the prompt was computed: its usage is known then */
+    const char *stream_type; /* of the stream, borrowed for good; NULL: server-sent events. Others have lines of JSON */
+    bool wants_every_token;  /* deltas for tokens without text too */
+    bool waits_for_prompt;   /* nothing is written before the prompt was computed: its usage is known then */
 };
 
 struct ash_api_call {

@@ -1,4 +1,4 @@
-/* Errors in the shapes that official clients parse: OpenAI's for all forms but Anthropic's. */
+/* Errors in the shapes that official clients parse: OpenAI's for all forms but Anthropic's and Ollama's. */
 #include "serve/api/errors.h"
 
 #include <errno.h>
@@ -93,6 +93,10 @@ int ash_api_err_write(const struct ash_api_err *err, const char *path, const cha
         return out->rc;
     }
     ash_json_put_begin(out, NULL, '{');
+    if (strncmp(path, "/api/", 5) == 0) { /* Ollama's */
+        ash_json_put_text(out, "error", err->text);
+        return ash_str_adds(out, "}");
+    }
     ash_json_put_begin(out, "error", '{');
     ash_json_put_text(out, "message", err->text);
     ash_json_put_text(out, "type", openai_type(err->status));

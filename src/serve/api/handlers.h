@@ -22,6 +22,16 @@ void ash_api_count_tokens(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange);
 /* infill.c: POST /infill. */
 void ash_api_infill(void *ctx, struct ash_http_exchange *exchange);
+/* ollama.c: POST /api/chat. */
+void ash_api_ollama_chat(void *ctx, struct ash_http_exchange *exchange);
+/* ollama.c: POST /api/generate. */
+void ash_api_ollama_generate(void *ctx, struct ash_http_exchange *exchange);
+/* ollama.c: GET /api/tags, /api/ps: the models. */
+void ash_api_ollama_tags(void *ctx, struct ash_http_exchange *exchange);
+/* ollama.c: POST /api/show. */
+void ash_api_ollama_show(void *ctx, struct ash_http_exchange *exchange);
+/* ollama.c: GET /api/version: of Ollama's API. */
+void ash_api_ollama_version(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /v1/models. */
 void ash_api_models(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /v1/models/NAME. */
