@@ -72,9 +72,12 @@ add_dependencies(emulate_planted emulator emulated_planted)
 add_test(NAME emulate_planted COMMAND emulate_planted)
 set_tests_properties(emulate_planted PROPERTIES TIMEOUT 300)
 
-# The program on emulated kernels.
-add_executable(ashlar_emulated $<TARGET_OBJECTS:ashlar> ${CMAKE_BINARY_DIR}/generated/emulated_images.c)
-target_link_libraries(ashlar_emulated PRIVATE $<TARGET_PROPERTY:ashlar,LINK_LIBRARIES>)
-target_link_options(ashlar_emulated PRIVATE $<TARGET_PROPERTY:ashlar,LINK_OPTIONS>)
-set_target_properties(ashlar_emulated PROPERTIES BUILD_RPATH ${EMULATOR_FOLDER})
-add_dependencies(ashlar_emulated emulator ${EMULATED})
+# PROGRAM_emulated: the program on emulated kernels.
+function(add_emulated_program name)
+  add_executable(${name}_emulated $<TARGET_OBJECTS:${name}> ${CMAKE_BINARY_DIR}/generated/emulated_images.c)
+  target_link_libraries(${name}_emulated PRIVATE $<TARGET_PROPERTY:${name},LINK_LIBRARIES>)
+  target_link_options(${name}_emulated PRIVATE $<TARGET_PROPERTY:${name},LINK_OPTIONS>)
+  set_target_properties(${name}_emulated PROPERTIES BUILD_RPATH ${EMULATOR_FOLDER})
+  add_dependencies(${name}_emulated emulator ${EMULATED})
+endfunction()
+add_emulated_program(ashlar)

@@ -144,4 +144,5 @@ const struct ash_ops ash_ops_cuda = {
     .route = &ash_cuda_route,
     .optim = &ash_cuda_optim,
     .sample = &ash_cuda_sample,
+    .family = &ash_cuda_family,
 };

@@ -1,12 +1,12 @@
 /* Attention in plain C: blocks of ASH_ATTN_BLOCK keys counted from position 0, one running maximum per query row, so
  * that a row's result depends on the row and its keys alone. Backward recomputes the scores from the saved log-sum:
  * memory stays linear. */
+#include "compute/family_math.h"
 #include "compute/ref/attn_rows.h"
 
 #include "base/assert.h"
 #include "compute/attn_pages.h"
 #include "compute/mathf.h"
-#include "compute/ref/cap.h"
 
 /* Scaled, and perhaps capped, score of query q (one head, dim_k) with key j of kv head g. */
 static float score(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t j, size_t g)

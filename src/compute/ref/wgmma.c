@@ -35,4 +35,5 @@ const struct ash_ops ash_ops_ref_wgmma = {
     .route = &ash_ref_route,
     .optim = &ash_ref_optim,
     .sample = &ash_ref_sample,
+    .family = &ash_ref_family,
 };

@@ -82,18 +82,15 @@ void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_b
 const float *ash_join_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                                enum ash_block block)
 {
-    const struct ash_memory_ops *memory = step->exec->memory;
     struct ash_scratch *s = &step->acts->scratch;
     double scale = step->model->config.form.residual_scale;
-    size_t count = step->own.count * step->model->config.hidden;
-    int rc;
+    size_t hidden = step->model->config.hidden;
 
     if (!has_norm(step, layer, block) && scale == 0) return ash_stream_gather(step, s->dx, s->dy_gathered);
     ash_assert(s->djoin != NULL && !step->axes->shared_grads);
-    rc = memory->copy(s->djoin, s->dx, count * sizeof(float));
-    if (rc < 0 && step->axes->failed == 0)
-        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy a gradient");
-    if (scale != 0) step->exec->ops->row->scale(step->exec, s->djoin, (float)scale, count);
+    ash_copy_columns(step->exec, step->own.count, hidden, (struct ash_rows_from){s->dx, hidden},
+                     (struct ash_rows_to){s->djoin, hidden});
+    if (scale != 0) step->exec->ops->row->scale(step->exec, s->djoin, (float)scale, step->own.count * hidden);
     if (has_norm(step, layer, block))
         ash_norm_backward_to(step, sink, norm_params(step, layer, block), acts_of(step, layer, block)->y,
                              &acts_of(step, layer, block)->norm, s->djoin, s->djoin);

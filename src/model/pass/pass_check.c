@@ -30,17 +30,31 @@ int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opt
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
 }
 
-int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+/* Part of a form that a table without family ops lacks. */
+static const char *family_part(const struct ash_model *model)
 {
     const struct ash_model_form *form = &model->config.form;
-    bool has_sinks = model->config.family->names[ASH_ROLE_SINKS] != NULL;
-    const char *lacks = has_sinks                                      ? "sinks of attention"
-                        : form->chunked                                ? "chunks of attention"
-                        : form->score_cap != 0 || form->logit_cap != 0 ? "caps of scores and logits"
-                        : form->mlp > ASH_MLP_GELU_ERF                 ? "gates but silu"
-                                                                       : NULL;
 
-    if (exec->ops->family != NULL || lacks == NULL) return 0;
+    if (model->config.family->names[ASH_ROLE_SINKS] != NULL) return "sinks of attention";
+    if (form->logit_cap != 0) return "caps of logits";
+    return form->mlp > ASH_MLP_GELU_ERF ? "gates but silu" : NULL;
+}
+
+/* Part of a form that attention by tensor cores lacks, whose tables take bf16. */
+static const char *attention_part(const struct ash_model *model)
+{
+    const struct ash_model_form *form = &model->config.form;
+
+    if (form->chunked) return "chunks of attention";
+    return form->score_cap != 0 ? "caps of scores" : NULL;
+}
+
+int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+{
+    const char *lacks = exec->ops->takes_bf16 ? attention_part(model) : NULL;
+
+    if (lacks == NULL && exec->ops->family == NULL) lacks = family_part(model);
+    if (lacks == NULL) return 0;
     return ash_err_set(err, -ENOTSUP, "'%s' cannot compute %s models: it has no %s; --backend cpu has", exec->ops->name,
                        model->config.family->type, lacks);
 }

@@ -37,6 +37,7 @@ extern const struct ash_norm_ops ash_cuda_norm;
 extern const struct ash_rope_ops ash_cuda_rope;
 extern const struct ash_attn_ops ash_cuda_attn;
 extern const struct ash_act_ops ash_cuda_act;
+extern const struct ash_family_ops ash_cuda_family;
 extern const struct ash_row_ops ash_cuda_row;
 extern const struct ash_loss_ops ash_cuda_loss;
 extern const struct ash_route_ops ash_cuda_route;

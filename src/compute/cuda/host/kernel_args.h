@@ -140,6 +140,13 @@ struct ash_cuda_column_blocks {
     float *parts; /* [blocks of rows, cols] */
 };
 
+/* family.cu: a soft limit, or with y its gradient. */
+struct ash_cuda_cap {
+    const float *y; /* or NULL */
+    float *x, cap;
+    size_t count;
+};
+
 /* distill.cu: threads of a row. */
 #define ASH_CUDA_DISTILL_THREADS 256
 
