@@ -1,5 +1,6 @@
 /* Element types: sizes and the names that safetensors files use. */
 #include "base/dtype.h"
+#include "base/assert.h"
 
 #include <string.h>
 
@@ -35,6 +36,7 @@ size_t ash_dtype_size(enum ash_dtype dtype, size_t count)
 
 const char *ash_dtype_name(enum ash_dtype dtype)
 {
+    ash_assert((size_t)dtype < ASH_COUNT(dtypes));
     return dtypes[dtype].name;
 }
 

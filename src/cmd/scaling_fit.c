@@ -39,6 +39,7 @@ static double value_of(const struct ash_scaling_law *law, size_t index)
 {
     const double values[VALUE_COUNT] = {exp(law->e), exp(law->a), exp(law->b), law->alpha, law->beta};
 
+    ash_assert(index < VALUE_COUNT);
     return values[index];
 }
 

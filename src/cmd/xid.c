@@ -61,6 +61,7 @@ static const char *verdict_text(enum ash_xid_verdict verdict)
         [ASH_XID_ISOLATE] = "isolate the machine and replace the GPU",
     };
 
+    ash_assert((size_t)verdict < ASH_COUNT(texts));
     return texts[verdict];
 }
 
@@ -118,6 +119,7 @@ static const char *job_ends(enum ash_xid_job job)
 {
     static const char *const names[] = {"no", "process", "gpu", "node"};
 
+    ash_assert((size_t)job < ASH_COUNT(names));
     return names[job];
 }
 

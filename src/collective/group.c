@@ -106,6 +106,7 @@ static size_t ranks_here(const struct ash_group_root *root, size_t count)
 {
     size_t here = 0;
 
+    ash_assert(root->rank < count);
     for (size_t r = 0; r < count; r++)
         here += strcmp(root->infos[r].watch.host, root->infos[root->rank].watch.host) == 0;
     return here;
@@ -180,6 +181,7 @@ int ash_group_connect_net(struct ash_group *group, const struct ash_net_mailboxe
 
 int ash_group_members_init(struct ash_group_members *members, size_t size, struct ash_err *err)
 {
+    ash_assert(size > 0);
     *members = (struct ash_group_members){
         .size = size, .ranks = calloc(size, sizeof(*members->ranks)), .keys = calloc(size, sizeof(*members->keys))};
     if (members->ranks != NULL && members->keys != NULL) return 0;

@@ -121,6 +121,8 @@ bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b)
 {
     const struct ash_member_info *infos = root->infos;
 
+    ash_assert(a < root->size);
+    ash_assert(b < root->size);
     return strcmp(infos[a].node, infos[b].node) == 0 && infos[a].machine == infos[b].machine;
 }
 

@@ -79,6 +79,8 @@ static struct leaf cpuid(unsigned number, unsigned part)
 
 static bool bit(unsigned word, int index)
 {
+    ash_assert(index >= 0);
+    ash_assert(index < 32);
     return (word >> index & 1u) != 0;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/math.h"
+#include "base/assert.h"
 #include "model/model_priv.h"
 #include "storage/io/remote_file.h"
 
@@ -20,6 +21,7 @@ static bool is_param_remote(const struct ash_model *model, size_t index)
     const struct ash_param *param = &model->params[index];
     const struct ash_map *map = param->data != NULL ? ash_model_map(model, param->data) : NULL;
 
+    ash_assert(index < model->param_count);
     return map != NULL && map->remote != NULL;
 }
 
@@ -72,6 +74,7 @@ static struct ash_direct_range find_held(const struct ash_model *model, size_t i
     const struct ash_param *param = &model->params[index];
     size_t pieces = is_param_remote(model, index) ? ash_param_piece_count(param) : 0, first = SIZE_MAX, end = 0;
 
+    ash_assert(index < model->param_count);
     for (size_t i = 0; i < pieces; i++) {
         struct ash_piece held = ash_model_held(model, param, i);
 
@@ -91,6 +94,7 @@ int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *en
     size_t count = 0, bytes = 0, index = first;
     int rc;
 
+    ash_assert(first <= model->param_count);
     *end_out = model->param_count;
     if (!ash_model_is_remote(model)) return 0;
     for (; index < model->param_count && count < HELD_PARAMS && bytes < HELD_BYTES; index++) {

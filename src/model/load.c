@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"
@@ -67,6 +68,8 @@ static size_t add_ranges(const struct ash_load *load, int32_t index, struct load
     const struct ash_param *param = &load->model->params[index];
     size_t row_bytes = ash_dtype_size(param->dtype, param->dims[1]), step = chunk_rows(row_bytes), count = 0;
 
+    ash_assert(index >= 0);
+    ash_assert((size_t)index < load->model->param_count);
     for (size_t first = 0; first < param->dims[0]; first += step, count++) {
         size_t some = ash_min(param->dims[0] - first, step);
 
@@ -83,6 +86,8 @@ static bool is_loaded(const struct ash_load *load, int32_t index)
 {
     const struct ash_param *param = &load->model->params[index];
 
+    ash_assert(index >= 0);
+    ash_assert((size_t)index < load->model->param_count);
     if (ash_model_packed_bytes(load->model, &load->exec, index) > 0) return true;
     return load->is_remote && param->is_matrix && param->data != NULL;
 }
@@ -115,6 +120,7 @@ static void pack_chunk(void *ctx, size_t index, const void *bytes)
     size_t in, row_bytes = ash_dtype_size(param->dtype, param->dims[1]);
     struct ash_weight w;
 
+    ash_assert(rows->param < (int32_t)load->model->param_count);
     if (load->is_remote && (param->packed == NULL || rows->param == load->model->top.param[ASH_ROLE_EMBED]))
         memcpy((char *)(uintptr_t)param->data + rows->first * row_bytes, bytes, rows->count * row_bytes);
     if (param->packed == NULL) return;

@@ -22,6 +22,7 @@ static void format_name(const struct ash_family *family, enum ash_role role, int
     const char *base = role == ASH_ROLE_HEAD ? "" : family->base_prefix, *name = family->names[role];
     char local[64];
 
+    ash_assert(family->names[role] != NULL);
     if (role < ASH_ROLE_EXPERT_GATE)
         snprintf(local, sizeof(local), "%s", name);
     else if (strstr(name, "%zu") == NULL)
@@ -171,6 +172,8 @@ static void add_grouped_attention(struct ash_model *model, int layer)
     struct cut q_cut = cut_of(model, false, heads, group * c->head_dim),
                kv_cut = cut_of(model, false, heads, c->head_dim);
 
+    ash_assert(c->kv_heads > 0);
+    ash_assert(c->heads % c->kv_heads == 0);
     if (c->family->names[ASH_ROLE_QKV] != NULL) {
         struct cut cut = q_cut;
         if (cut.run_count > 0) {
@@ -272,6 +275,7 @@ static void add_experts(struct ash_model *model, int layer)
     size_t count = 6, outer = is_shared ? count : model->experts.count,
            inner = is_shared ? model->experts.count : count;
 
+    ash_assert(model->experts.first + model->experts.count <= c->expert.experts);
     model->layers[layer].expert_params = is_shared ? 1 : 3;
     for (size_t i = 0; i < outer * inner; i++) {
         size_t r = is_shared ? i / inner : i % inner, e = model->experts.first + (is_shared ? i % inner : i / inner);
@@ -308,6 +312,8 @@ static void add_layer(struct ash_model *model, int layer)
     size_t v_dim = c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim;
     struct cut in = cut_to_stream(model, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
 
+    ash_assert(layer >= 0);
+    ash_assert((size_t)layer < c->layers);
     add_norm(model, ASH_ROLE_NORM1, layer);
     if (c->attn == ASH_ATTN_LATENT)
         add_latent_attention(model, layer);

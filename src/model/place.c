@@ -34,6 +34,7 @@ static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, c
 /* Floats stay as they are: whether their products read them packed depends on the precision, which may change. */
 static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
 {
+    ash_assert(index < model->param_count);
     if (ash_dtype_block(model->params[index].dtype) == 1) return 0;
     return ash_round_up(ash_model_packed_bytes(model, exec, (int32_t)index), PLACE_ALIGN);
 }
@@ -44,6 +45,7 @@ static size_t plain_bytes(const struct ash_model *model, const struct ash_exec *
     const struct ash_param *param = &model->params[index];
     bool is_looked_up = (int32_t)index == model->top.param[ASH_ROLE_EMBED];
 
+    ash_assert(index < model->param_count);
     if (!is_looked_up && packed_bytes(model, exec, index) > 0) return 0;
     return ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
 }
@@ -76,6 +78,7 @@ static int pack_mapped(const struct ash_model *model, struct ash_exec *exec, siz
     const char *from = w.mat.data;
     int rc = 0;
 
+    ash_assert(index < model->param_count);
     row_bytes = ash_dtype_size(w.mat.dtype, in);
     for (size_t first = 0; rc == 0 && first < w.N; first += step) {
         size_t count = ash_min(w.N - first, step);
@@ -97,6 +100,7 @@ static int place_param(struct ash_model *model, struct ash_exec *exec, size_t in
     bool is_packed = packed_bytes(model, exec, index) > 0;
     int rc = plain > 0 ? exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count)) : 0;
 
+    ash_assert(index < model->param_count);
     if (rc == 0 && is_packed) rc = pack_mapped(model, exec, index, piece, at + plain);
     param->mapped = param->data;
     param->data = plain > 0 ? at : NULL;

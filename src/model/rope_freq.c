@@ -31,6 +31,7 @@ static double yarn_share(const struct ash_rope_config *rope, size_t dims, size_t
 {
     double low = yarn_dimension(rope, dims, rope->beta_fast), high = yarn_dimension(rope, dims, rope->beta_slow);
 
+    ash_assert(2 * i < dims);
     if (rope->truncate) {
         low = floor(low);
         high = ceil(high);
@@ -62,6 +63,7 @@ static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i
 {
     double freq = 1 / pow(rope->theta, (double)(2 * i) / (double)dims);
 
+    ash_assert(2 * i < dims);
     switch (rope->kind) {
     case ASH_ROPE_LINEAR:
         return (float)(freq / rope->factor);

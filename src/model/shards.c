@@ -19,6 +19,7 @@ static void add_unit(struct ash_shards *shards, int id, size_t first, size_t end
     struct ash_shard_unit *unit = &shards->units[shards->unit_count];
     size_t own, own_end;
 
+    ash_assert(end >= first);
     if (count == 0) return;
     own = ash_min(part * shards->rank, count);
     own_end = ash_min(own + part, count);
@@ -40,6 +41,7 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
     size_t count = model->param_count, first = 0;
     int unit = INT_MIN;
 
+    ash_assert(rank < size);
     *shards = (struct ash_shards){.rank = rank, .size = size};
     shards->units = calloc(2 * count + 1, sizeof(*shards->units));
     if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");

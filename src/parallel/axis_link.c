@@ -79,6 +79,7 @@ static int broadcast_data(void *ctx, size_t root, float *data, size_t count, str
 {
     struct ash_axis_link *link = ctx;
 
+    ash_assert(root < ash_group_size(link->group));
     return ash_group_broadcast(link->group, data, count * sizeof(float), root, err);
 }
 
@@ -87,6 +88,7 @@ static int send_message(void *ctx, size_t to, const float *data, size_t count, s
     struct ash_axis_link *link = ctx;
     int rc = 0;
 
+    ash_assert(to < ash_group_size(link->group));
     if (link->to[to] == NULL)
         rc = ash_channel_open(link->group, ash_group_rank(link->group), to, link->slot_bytes, ASH_AXIS_PENDING,
                               &link->to[to], err);
@@ -98,6 +100,7 @@ static int recv_message(void *ctx, size_t from, float *data, size_t count, struc
     struct ash_axis_link *link = ctx;
     int rc = 0;
 
+    ash_assert(from < ash_group_size(link->group));
     if (link->from[from] == NULL)
         rc = ash_channel_open(link->group, from, ash_group_rank(link->group), link->slot_bytes, ASH_AXIS_PENDING,
                               &link->from[from], err);
@@ -197,6 +200,7 @@ static int wait(void *ctx, const struct ash_shared_floats *shared, size_t rank, 
 {
     struct ash_axis_link *link = begin(ctx);
 
+    ash_assert(rank < ash_group_size(link->group));
     return end(link, ash_group_window_wait(link->group, shared->handle, rank, counter, value, err));
 }
 

@@ -241,5 +241,6 @@ const char *ash_probe_call_name(enum ash_probe_call call)
                                         [ASH_PROBE_BARRIER] = "barrier",
                                         [ASH_PROBE_COPY] = "copy"};
 
+    ash_assert((size_t)call < ASH_COUNT(names));
     return names[call];
 }

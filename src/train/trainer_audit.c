@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "train/recover/grain_audit.h"
 
@@ -34,6 +35,7 @@ int ash_trainer_begin_sums(struct ash_trainer *trainer, enum ash_audit_try which
     size_t rounds = most_rounds(trainer);
     uint64_t *room = realloc(sums->sums, rounds * sizeof(*room));
 
+    ash_assert(which < ASH_COUNT(trainer->audit));
     if (room == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the checksums of %zu grains", rounds);
     memset(room, 0, rounds * sizeof(*room));
     *sums = (struct ash_leaf_sums){.sums = room, .rounds = rounds, .wrong_notes = trainer->wrong_notes};

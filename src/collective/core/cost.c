@@ -76,6 +76,7 @@ const char *ash_cost_collective_name(enum ash_cost_collective call)
 const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm)
 {
     static const char *const names[] = {"flat", "hierarchical", "flat_two_shot", "hierarchical_two_shot"};
+    _Static_assert(ASH_COUNT(names) == ASH_COST_INTER_NODE_COUNT, "each algorithm has a name");
 
     ash_assert((size_t)algorithm < ASH_COUNT(names));
     return names[algorithm];

@@ -24,6 +24,7 @@ const char *ash_coll_dtype_name(enum ash_coll_dtype dtype)
 {
     static const char *const names[] = {"f32", "bf16", "f64", "i32", "i64", "u8"};
 
+    ash_assert((size_t)dtype < ASH_COUNT(names));
     return names[dtype];
 }
 
@@ -31,6 +32,7 @@ const char *ash_coll_op_name(enum ash_coll_op op)
 {
     static const char *const names[] = {"sum", "max", "min"};
 
+    ash_assert((size_t)op < ASH_COUNT(names));
     return names[op];
 }
 

@@ -87,6 +87,7 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
 {
     char ours[96], theirs[96], why[ASH_ERR_TEXT_BYTES];
 
+    ash_assert(peer < local->size);
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u makes %s: all ranks must make the same calls",
              (unsigned long long)local->call.number, local->labels[local->rank],
              ash_coll_call_text(&local->call, ours, sizeof(ours)), local->labels[peer],
@@ -106,6 +107,7 @@ static struct rank_progress progress_of(const struct ash_local *local, size_t ra
     uint64_t number = local->call.number, flag = atomic_load(&control->flag) >> ASH_CONTROL_CHECK_BITS,
              inlined = atomic_load(&control->inlined[number % 2].flag) >> ASH_CONTROL_CHECK_BITS;
 
+    ash_assert(rank < local->size);
     if (flag < number && inlined < number) return (struct rank_progress){{0}};
     return (struct rank_progress){{1, atomic_load(&control->finished), atomic_load(&control->taken),
                                    atomic_load(&control->reduced), atomic_load(&control->copied_in)}};
@@ -126,6 +128,7 @@ static int late_peer(struct ash_local *local, size_t peer, uint64_t waited_ns, i
     char text[96], why[ASH_ERR_TEXT_BYTES];
     struct rank_progress least = progress_of(local, peer);
 
+    ash_assert(peer < local->size);
     for (size_t r = 0; r < local->size; r++) {
         struct rank_progress own = progress_of(local, r);
 
@@ -159,6 +162,7 @@ static int left_peer(struct ash_local *local, size_t peer, struct ash_err *err)
 {
     char text[96], why[ASH_ERR_TEXT_BYTES];
 
+    ash_assert(peer < local->size);
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
              (unsigned long long)local->call.number, local->labels[local->rank],
              ash_coll_call_text(&local->call, text, sizeof(text)), local->labels[peer]);
@@ -198,6 +202,7 @@ int ash_control_wait_flag(struct ash_local *local, size_t peer, const _Atomic ui
 {
     int rc = ash_control_wait(local, peer, flag, local->call.number << ASH_CONTROL_CHECK_BITS, err);
 
+    ash_assert(peer < local->size);
     if (rc < 0) return rc;
     return differs(local, atomic_load_explicit(flag, memory_order_acquire)) ? mismatch(local, peer, err) : 0;
 }

@@ -46,6 +46,8 @@ static int connect_peer(struct ash_local *local, size_t peer, const struct ash_s
 {
     int rc = ash_segment_map(&local->peers[peer], key, err);
 
+    ash_assert(peer < local->size);
+    ash_assert(peer != local->rank);
     if (rc == 0 && local->peers[peer].size_bytes < sizeof(struct ash_control))
         rc = ash_err_set(err, -EPROTO, "its control block is of another version of this program");
     if (rc < 0) return ash_err_prefix(err, rc, "rank %u", local->labels[peer]);
@@ -116,6 +118,7 @@ static const uint8_t *small_data(const struct ash_local *local, size_t rank, boo
 {
     size_t parity = local->call.number % 2;
 
+    ash_assert(rank < local->size);
     return is_inline ? local->controls[rank]->inlined[parity].data : local->controls[rank]->small[parity];
 }
 
@@ -143,6 +146,7 @@ static size_t share(const struct ash_pipe *pipe, size_t bytes, size_t r)
 {
     size_t width = ash_coll_dtype_bytes(pipe->dtype), count = bytes / width;
 
+    ash_assert(r <= pipe->local->size);
     return count * r / pipe->local->size * width;
 }
 

@@ -109,6 +109,7 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
 
 static void reduce_root(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
+    ash_assert(pipe->root < pipe->local->size);
     if (pipe->root != pipe->local->rank)
         memcpy(pipe->out + first, pipe->local->controls[pipe->root]->bounce[slot], bytes);
 }
@@ -126,6 +127,7 @@ int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, 
     struct ash_coll_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
     int rc;
 
+    ash_assert(root < local->size);
     if (root >= local->size) return ash_err_set(err, -EINVAL, "a broadcast from rank %zu of %zu", root, local->size);
     rc = ash_control_begin(local, call, err);
     return rc < 0 ? rc : ash_pipe_run(&pipe, err);

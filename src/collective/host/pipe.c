@@ -25,6 +25,7 @@ static const size_t awaited[STEPS] = {offsetof(struct ash_control, taken), offse
 
 static const _Atomic uint64_t *counter_of(const struct ash_local *local, size_t rank, size_t step)
 {
+    ash_assert(rank < local->size);
     return (const void *)((const char *)local->controls[rank] + awaited[step]);
 }
 

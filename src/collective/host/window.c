@@ -176,6 +176,7 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
     struct ash_local *local = window->local;
     struct wait wait = {local, rank, counter_of(window, rank, counter), value};
 
+    ash_assert(rank < window->local->size);
     return ash_futex_wait(&local->controls[rank]->futex, wait.counter, value, local->oversubscribed, on_progress, &wait,
                           err);
 }

@@ -107,6 +107,7 @@ static bool is_vote_missing(const struct ash_member *member, size_t rank)
 {
     const struct ash_member_seat *seat = &member->meeting->seats[rank];
 
+    ash_assert(rank < member->meeting->size);
     return member->opts.ops->decide == NULL && seat->leaves && !seat->has_agreed && !seat->is_dead &&
            !seat->is_given_up && rank != member->rank;
 }
@@ -147,6 +148,7 @@ static void send_propose(struct ash_member *member, size_t rank)
 {
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_PROPOSE);
 
+    ash_assert(rank < member->meeting->proposed->size);
     msg.view = member->meeting->proposed;
     ash_member_send(member, msg.view->members[rank].id, &msg);
 }
@@ -168,6 +170,7 @@ static void propose(struct ash_member *member, size_t size)
     uint32_t newest = member->opts.ops->decide != NULL || meeting->epoch_max < member->view->epoch ? member->view->epoch
                                                                                                    : meeting->epoch_max;
 
+    ash_assert(size > 0);
     if (view == NULL) return; /* tried again with the next tick */
     view->epoch = newest + 1;
     view->proposal = ash_hash_mix(member->opts.id + 0x9e3779b97f4a7c15u * ++member->attempts) | 1;

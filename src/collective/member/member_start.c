@@ -43,6 +43,7 @@ static void send_start(struct ash_member *member, size_t rank)
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_START);
     const struct ash_view *view = member->starting->proposed;
 
+    ash_assert(rank < member->starting->proposed->size);
     msg.proposal = view->proposal;
     ash_member_send(member, view->members[rank].id, &msg);
 }

@@ -34,6 +34,7 @@ static void explain(const struct ash_member_event *event, size_t rank, char *why
     const struct ash_membership_address *lost = event->view->cards != NULL ? ash_view_card(event->view, rank) : NULL;
     char name[128];
 
+    ash_assert(rank < event->view->size);
     snprintf(name, sizeof(name), "rank %zu (host %.60s, process %d)", rank, lost != NULL ? lost->host : "?",
              lost != NULL ? (int)lost->pid : 0);
     if (event->why != NULL)

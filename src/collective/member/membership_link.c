@@ -306,6 +306,7 @@ static uint64_t review_closed(struct ash_membership *agent, size_t i, uint64_t n
     struct ash_membership_link *link = &agent->links[i];
     uint64_t id = link->id, until_ns = link->closed_ns + (link->end_count > 0 ? 0 : FAREWELL_NS);
 
+    ash_assert(i < agent->link_count);
     if (now_ns < until_ns) return until_ns;
     if (id != 0 && !link->is_refused && link->end_count < ENDS_MAX) {
         ask_port(link, now_ns);
@@ -324,6 +325,7 @@ static uint64_t review_connecting(struct ash_membership *agent, size_t i, uint64
     uint64_t id = link->id, until_ns = link->since_ns + (link->is_reported ? AGAIN_NS : ANSWER_NS);
     bool tells = link->has_retried;
 
+    ash_assert(i < agent->link_count);
     if (now_ns < until_ns) return until_ns;
     if (id == 0) {
         ash_membership_drop_link(agent, i);
@@ -343,6 +345,7 @@ static uint64_t review_open(struct ash_membership *agent, size_t i, uint64_t now
 {
     struct ash_membership_link *link = &agent->links[i];
 
+    ash_assert(i < agent->link_count);
     if (link->out.size_bytes == 0 && now_ns >= link->idle_ns + IDLE_NS) {
         ash_membership_drop_link(agent, i);
         return UINT64_MAX;

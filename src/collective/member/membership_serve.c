@@ -43,6 +43,7 @@ static int wait_ready(struct ash_membership *agent, size_t count, uint64_t now_n
     struct timespec wait;
     int ready;
 
+    ash_assert(count <= agent->poll_room);
     if (wait_ns > WAIT_NS) wait_ns = WAIT_NS;
     wait = (struct timespec){.tv_sec = (time_t)(wait_ns / 1000000000u), .tv_nsec = (long)(wait_ns % 1000000000u)};
     pthread_mutex_unlock(&agent->lock);
@@ -56,6 +57,7 @@ static void serve_inlets(struct ash_membership *agent, const struct pollfd *poll
 {
     uint64_t now_ns = ash_clock_ns();
 
+    ash_assert(count <= agent->inlet_count);
     for (size_t i = count; i-- > 0;) {
         bool is_over = polls != NULL && polls[i].revents != 0 && !ash_membership_serve_inlet(agent, &agent->inlets[i]);
 
@@ -66,6 +68,7 @@ static void serve_inlets(struct ash_membership *agent, const struct pollfd *poll
 
 static void serve_links(struct ash_membership *agent, const struct pollfd *polls, size_t count)
 {
+    ash_assert(count <= agent->link_count);
     for (size_t i = count; i-- > 0;) { /* others only add links, at the end */
         struct ash_membership_link *link = &agent->links[i];
 

@@ -42,6 +42,7 @@ int ash_alltoall_disagree(const struct ash_alltoall *exchange, size_t r, uint64_
     const struct ash_net_opts *opts = &exchange->net->opts;
     char why[ASH_ERR_TEXT_BYTES];
 
+    ash_assert(r < exchange->net->opts.size);
     snprintf(why, sizeof(why), "all-to-all: rank %u sends %llu bytes to rank %u, which expects %zu", opts->members[r],
              (unsigned long long)bytes, opts->members[opts->rank], exchange->recv_bytes[r]);
     return ash_net_fail(exchange->net, -EPROTO, r, why);
@@ -133,6 +134,7 @@ static int receive_pair(const struct ash_alltoall *exchange, size_t round, size_
     size_t size;
     int rc;
 
+    ash_assert(r < exchange->net->opts.size);
     if (r == exchange->net->opts.rank || !in_round(exchange->recv_bytes[r], round, &size)) return 0;
     rc = ash_net_receive(exchange->net, r, &head, &body);
     if (rc < 0) return rc;
@@ -151,6 +153,7 @@ static int receive_first(struct ash_alltoall *exchange, size_t node)
     int rc =
         ash_net_receive(exchange->net, ash_net_sender(exchange->view, node, exchange->net->opts.rank), &head, &body);
 
+    ash_assert(node < exchange->view->map.nodes);
     if (rc < 0) return rc;
     exchange->aggregated[node] = head->is_flat == 0;
     for (size_t place = 0; !exchange->aggregated[node] && place < ash_net_ranks_on(exchange->view, node); place++)
@@ -163,6 +166,7 @@ static int receive_node(struct ash_alltoall *exchange, size_t round, size_t node
     const struct ash_net_view *view = exchange->view;
     int rc = round == 0 && node != view->node ? receive_first(exchange, node) : 0;
 
+    ash_assert(node < exchange->view->map.nodes);
     if (rc == 0 && exchange->aggregated[node])
         return round == 0 || exchange->remaining[node] > 0 ? ash_alltoall_receive_aggregate(exchange, round, node) : 0;
     for (size_t place = 0; place < ash_net_ranks_on(view, node) && rc == 0; place++)

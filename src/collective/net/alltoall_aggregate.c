@@ -38,6 +38,7 @@ static size_t piece_bytes(const struct ash_alltoall *exchange, size_t round, siz
     size_t left = exchange->all[r] - exchange->sent[r],
            front = front_bytes(exchange->view, exchange->view->node, round), most = room > front ? room - front : 0;
 
+    ash_assert(exchange->sent[r] <= exchange->all[r]);
     return ash_min(left, most);
 }
 
@@ -192,6 +193,7 @@ int ash_alltoall_send_aggregates(struct ash_alltoall *exchange, size_t round)
 /* The first message has the bytes that each rank of the node sends to this one: compare them. */
 static int check_aggregate(struct ash_alltoall *exchange, size_t node, const uint64_t *bytes)
 {
+    ash_assert(node < exchange->view->map.nodes);
     for (size_t place = 0; place < ash_net_ranks_on(exchange->view, node); place++) {
         size_t r = ash_net_rank_at(exchange->view, node, place);
 

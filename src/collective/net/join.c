@@ -34,6 +34,7 @@ static int open_mailboxes(struct ash_progress *progress, size_t rank, size_t siz
     uint32_t *members = calloc(size, sizeof(*members));
     int rc;
 
+    ash_assert(rank < size);
     if (members == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
         members[r] = (uint32_t)r;

@@ -53,6 +53,8 @@ struct ash_mailbox {
 /* A notification: 32 bits of handle, 16 of kind, 16 of count. */
 static uint64_t word_of(uint32_t handle, uint32_t kind, uint32_t count)
 {
+    ash_assert(kind <= UINT16_MAX);
+    ash_assert(count <= UINT16_MAX);
     return (uint64_t)handle << 32 | (uint64_t)kind << 16 | count;
 }
 
@@ -259,6 +261,7 @@ static int on_timeout(struct ash_mailbox *mailbox, size_t rank, uint64_t since_n
     int gone = atomic_load(&queue->gone);
     uint64_t gone_ns = atomic_load(&queue->gone_ns);
 
+    ash_assert(rank < mailbox->size);
     if (gone < 0 && gone_ns > since_ns) since_ns = gone_ns;
     return wait->on_timeout(wait->ctx, rank, ash_clock_ns() - since_ns, gone);
 }
@@ -295,6 +298,7 @@ static int notify(struct ash_mailbox *mailbox, size_t rank, uint32_t kind, uint3
     uint64_t since_ns = ash_clock_ns(), word = word_of(mailbox->queues[rank].handle, kind, count);
     int rc;
 
+    ash_assert(rank < mailbox->size);
     for (;;) {
         pthread_mutex_lock(&mailbox->progress->lock);
         rc = ash_fabric_notify(mailbox->progress->fabric, mailbox->members[rank], word);
@@ -353,6 +357,7 @@ int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, si
 
 static const uint8_t *slot_of(const struct ash_mailbox *mailbox, size_t rank, uint64_t number)
 {
+    ash_assert(rank < mailbox->size);
     return (const uint8_t *)ash_region_data(mailbox->inbox) +
            (rank * mailbox->slots + number % mailbox->slots) * mailbox->slot_bytes;
 }

@@ -66,6 +66,7 @@ static size_t row_of(const struct gather *gather, size_t r)
 {
     const struct ash_net_view *view = gather->view;
 
+    ash_assert(r < gather->net->opts.size);
     return view->map.node[r] * gather->rows + view->map.place[r] / ash_net_ranks_on(view, view->node);
 }
 

@@ -23,6 +23,8 @@ static int make_view(struct ash_net_view *view, size_t rank, size_t size, const 
 {
     int rc = ash_node_map_init(&view->map, size, node_of);
 
+    ash_assert(rank < size);
+    ash_assert(size <= ASH_SHARES_RANKS_MAX);
     if (rc < 0) return rc;
     view->node = view->map.node[rank];
     view->here = view->map.place[rank];
@@ -45,6 +47,7 @@ static size_t slowest_rank(const struct ash_net *net, size_t rank)
     bool own = rank == net->opts.rank; /* it waits for the receiver of its message */
     uint64_t least = own ? UINT64_MAX : ash_mailbox_arrived(net->mailbox, rank) - net->arrived[rank];
 
+    ash_assert(rank < net->opts.size);
     if (!own && net->view != &net->flat) return rank; /* the others need not send anything */
     for (size_t r = 0; r < net->opts.size; r++) {
         uint64_t sent = ash_mailbox_arrived(net->mailbox, r) - net->arrived[r];
@@ -61,6 +64,7 @@ static int fail_left(struct ash_net *net, size_t rank)
 {
     char why[ASH_ERR_TEXT_BYTES], call[96];
 
+    ash_assert(rank < net->opts.size);
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
              (unsigned long long)net->call.number, net->opts.members[net->opts.rank],
              ash_coll_call_text(&net->call, call, sizeof(call)), net->opts.members[rank]);
@@ -88,6 +92,7 @@ static int on_timeout(void *ctx, size_t rank, uint64_t waited_ns, int gone)
     char why[ASH_ERR_TEXT_BYTES], call[96];
     int rc = ash_local_check(net->opts.local, net->err);
 
+    ash_assert(rank < net->opts.size);
     if (rc < 0) return rc;
     if (net->leaving) return gone < 0 || waited_ns > CLOSE_NS ? -ETIMEDOUT : 0;
     rc = check_left(net);
@@ -127,6 +132,7 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
 {
     char why[ASH_ERR_TEXT_BYTES], ours[96], theirs[96];
 
+    ash_assert(rank < net->opts.size);
     if (head->call.kind == ASH_CALL_NONE) return fail_left(net, rank);
     snprintf(why, sizeof(why), "rank %u makes call %llu, %s, while rank %u makes call %llu, %s: %s",
              net->opts.members[net->opts.rank], (unsigned long long)net->call.number,
@@ -180,6 +186,7 @@ int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_by
 {
     int rc;
 
+    ash_assert(!net->leaving);
     net->err = err;
     rc = ash_local_check(net->opts.local, err);
     if (rc < 0) return rc;
@@ -282,6 +289,7 @@ int ash_net_mailboxes_open(struct ash_progress *progress, size_t rank, size_t si
                                   {CONTROL_BYTES, ASH_NET_CONTROL_SLOTS, 1}};
     int rc = 0;
 
+    ash_assert(rank < size);
     memset(mailboxes, 0, sizeof(*mailboxes));
     for (size_t i = 0; i < ASH_NET_MAILBOXES && rc == 0; i++) {
         const struct ash_mailbox_opts opts = {.progress = progress,

@@ -90,6 +90,8 @@ static int send_control(struct ash_channel *channel, int kind, const struct cont
     size_t buffer;
     int rc = ash_mailbox_buffer(mailbox, &timeout, &buffer, &data);
 
+    ash_assert(kind >= 0);
+    ash_assert(kind < ASH_NET_MAILBOXES);
     if (rc < 0) return rc;
     memcpy(data, control, sizeof(*control));
     return ash_mailbox_send(mailbox, buffer, peer_of(channel), sizeof(*control), &timeout);
@@ -104,6 +106,8 @@ static int receive_control(struct ash_channel *channel, int kind, struct control
     const uint8_t *data;
     int rc = ash_mailbox_receive(mailbox, peer_of(channel), 0, &timeout, &data);
 
+    ash_assert(kind >= 0);
+    ash_assert(kind < ASH_NET_MAILBOXES);
     if (rc < 0) return rc;
     memcpy(control, data, sizeof(*control));
     return ash_mailbox_release(mailbox, peer_of(channel), &timeout);

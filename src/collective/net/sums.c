@@ -56,6 +56,7 @@ static const uint8_t *part_at(const struct sum *sum, size_t r, size_t i, size_t 
     const struct ash_net *net = sum->net;
     size_t runs = sum->stride > 0 ? net->opts.size : 1;
 
+    ash_assert(r < sum->net->opts.size);
     if (sum->view->is_alone)
         return (const uint8_t *)sum->parts[i] + (run * sum->stride + round * sum->block + at) * sum->width;
     return net->shared[sum->view->map.place[r]]->bounce[round % ASH_NET_SLOTS] +
@@ -163,6 +164,7 @@ static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
 /* Who carries the cell on each node. */
 static void find_forwarders(const struct sum *sum, size_t round, size_t cell, size_t *who)
 {
+    ash_assert(cell < sum->view->map.least);
     for (size_t n = 0; n < sum->view->map.nodes; n++)
         who[n] = ash_net_rank_at(sum->view, n, ash_net_forwarder(sum->view, n, cell, round));
 }
@@ -187,6 +189,7 @@ static int contribute_whole(const struct sum *sum, size_t round, size_t cell, co
     uint8_t *body;
     int rc = ash_net_buffer(sum->net, 0, &buffer, &body);
 
+    ash_assert(cell < sum->view->map.least);
     if (rc < 0) return rc;
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
         own += sum->plan->partials[p].node == sum->view->node;
@@ -203,6 +206,7 @@ static int contribute_shares(const struct sum *sum, size_t round, size_t cell, c
     size_t length = round_length(sum, round), own = 0;
     int rc = 0;
 
+    ash_assert(cell < sum->view->map.least);
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
         own += sum->plan->partials[p].node == sum->view->node;
     for (size_t i = 0; i < sum->view->map.nodes && rc == 0; i++) {

@@ -91,6 +91,7 @@ static void end(struct ash_profile *profile, enum ash_op_id id, double start_us,
     struct total *total = &profile->totals[id];
     struct call call = {.id = id, .M = (uint32_t)cost.M, .N = (uint32_t)cost.N, .K = (uint32_t)cost.K};
 
+    ash_assert(id < ASH_COUNT(profile->totals));
     profile->exec->ops = &profile->ops;
     total->calls++;
     total->cost.bytes += cost.bytes;
@@ -160,6 +161,7 @@ static const char *const op_names[] = {
 #include "compute/ops_list.h"
 #undef OP
 };
+_Static_assert(ASH_COUNT(op_names) == ASH_OP_COUNT, "each op has a name");
 
 static int write_trace(const struct ash_profile *profile, const char *path, struct ash_err *err)
 {

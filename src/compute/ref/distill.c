@@ -122,6 +122,7 @@ static void distill_row(const struct ash_distill_args *args, size_t r)
     struct side hard = {0};
     double loss, target = 0.0;
 
+    ash_assert((size_t)args->targets[r] < args->cols);
     row.student_side = side_of(row.x, args->cols, args->sharpness);
     row.teacher_side = side_of(row.teacher, args->cols, args->sharpness);
     row.log_rest = ash_logf(1.0f - args->beta);

@@ -22,6 +22,7 @@ double ash_cuda_mark_ms(struct ash_cuda *cuda, size_t first, size_t last)
 {
     float ms = 0.0f;
 
+    ash_assert(first <= last);
     if (!cuda->has_failed) ash_cuda_check(cuda, cuda->driver->event_wait(cuda->marks[last]), "a mark");
     if (!cuda->has_failed)
         ash_cuda_check(cuda, cuda->driver->event_ms(&ms, cuda->marks[first], cuda->marks[last]), "a measurement");

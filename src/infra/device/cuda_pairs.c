@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "infra/device/cuda.h"
 #include "infra/device/cuda_driver.h"
@@ -33,6 +34,7 @@ static int failed(const struct ash_cuda_pairs *pairs, size_t gpu, const char *wh
 {
     char text[128];
 
+    ash_assert(gpu < pairs->count);
     return ash_err_set(err, -EIO, "GPU %zu (%s): %s failed: %s", gpu, pairs->gpus[gpu].name, what,
                        ash_cuda_describe(pairs->driver, result, text, sizeof(text)));
 }
@@ -43,6 +45,7 @@ static int take_gpu(struct ash_cuda_pairs *pairs, size_t index, struct ash_err *
     struct gpu *gpu = &pairs->gpus[index];
     ash_cuda_result result = driver->device_get(&gpu->device, (int)index);
 
+    ash_assert(index < pairs->count);
     if (result == 0) result = driver->device_name(gpu->name, sizeof(gpu->name), gpu->device);
     if (result == 0) result = driver->context_retain(&gpu->context, gpu->device);
     if (result == 0) result = driver->context_use(gpu->context);
@@ -108,6 +111,7 @@ size_t ash_cuda_pairs_count(const struct ash_cuda_pairs *pairs)
 
 const char *ash_cuda_pairs_name(const struct ash_cuda_pairs *pairs, size_t index)
 {
+    ash_assert(index < pairs->count);
     return pairs->gpus[index].name;
 }
 
@@ -135,6 +139,8 @@ static ash_cuda_result prepare(struct ash_cuda_pairs *pairs, size_t from, size_t
     struct gpu *other = &pairs->gpus[to];
     ash_cuda_result result = pairs->driver->context_use(other->context);
 
+    ash_assert(from < pairs->count);
+    ash_assert(to < pairs->count);
     for (size_t i = 0; i < pairs->size_bytes / sizeof(uint64_t); i++)
         pairs->words[i] = word_of(from, to, i);
     if (result == 0) result = pairs->driver->set8(other->memory, 0, pairs->size_bytes, other->stream);
@@ -183,6 +189,8 @@ int ash_cuda_pairs_copy(struct ash_cuda_pairs *pairs, size_t from, size_t to, st
     float ms = 0;
     int can = 0;
 
+    ash_assert(from < pairs->count);
+    ash_assert(to < pairs->count);
     if (result == 0) result = pairs->driver->can_access(&can, first->device, second->device);
     if (result == 0) result = pairs->driver->context_use(first->context);
     if (result == 0 && can != 0) {

@@ -122,16 +122,20 @@ void ash_room_set(struct ash_room *room, int host, int units)
 
 int ash_room_units(const struct ash_room *room, int host)
 {
+    ash_assert(host >= 0);
     return room->units[host];
 }
 
 int ash_room_hosts(const struct ash_room *room, int node, int units)
 {
+    ash_assert(node >= 0);
+    ash_assert(units > 0);
     return room->row[node] < 0 ? room->units[node] >= units : counts_of(room, units)[room->row[node]];
 }
 
 const int *ash_room_domains(const struct ash_room *room, int height, int *count_out)
 {
+    ash_assert(height >= 0);
     *count_out = room->first_of_height[height + 1] - room->first_of_height[height];
     return room->domains + room->first_of_height[height];
 }
@@ -268,6 +272,8 @@ int ash_room_group_count(const struct ash_room *room, int domain, int height, in
     const int *counts = counts_of(room, units);
     int groups = 0;
 
+    ash_assert(size > 0);
+    ash_assert(height >= 0);
     if (height_of(room, domain) <= height) return ash_room_hosts(room, domain, units) / size;
     for (int row = room->first_of_height[height]; row < room->first_of_height[height + 1]; row++)
         if (counts[row] >= size && ash_topology_holds(room->topology, domain, room->domains[row]))

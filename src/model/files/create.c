@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/assert.h"
 #include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
@@ -14,6 +15,8 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
     const struct ash_param *param = &model->params[index];
     const struct ash_layer *layer = param->layer < 0 ? NULL : &model->layers[param->layer];
 
+    ash_assert(index >= 0);
+    ash_assert((size_t)index < model->param_count);
     if (layer == NULL) return false;
     if (index == layer->param[ASH_ROLE_OUT] || index == layer->param[ASH_ROLE_DOWN]) return true;
     if (index == layer->param[ASH_ROLE_SHARED_DOWN]) return true;
@@ -55,6 +58,8 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
     double std = model->config.init_std;
     bool is_bias = strstr(param->name, "bias") != NULL;
 
+    ash_assert(index >= 0);
+    ash_assert((size_t)index < model->param_count);
     if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->whole.layers);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_model_held(model, param, p);

@@ -161,6 +161,7 @@ static int read_own(void *ctx, size_t index, size_t first, size_t count, float *
     const struct ash_param *param = &model->params[index];
     const float *owned = model->values.data;
 
+    ash_assert(index < model->param_count);
     ash_weights_to_f32(owned != NULL ? (const void *)(owned + param->offset) : param->data,
                        owned != NULL ? ASH_F32 : param->dtype, first, count, out);
     own->count += count;

@@ -393,6 +393,7 @@ int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, 
     const struct ash_param *param = &model->params[index];
     const struct ash_layer *layer = param->layer >= 0 ? &model->layers[param->layer] : &model->top;
 
+    ash_assert(index < model->param_count);
     for (int role = 0; role < ASH_ROLE_COUNT; role++) {
         if (layer->param[role] != (int32_t)index || tensor_names[role] == NULL) continue;
         if (param->layer < 0)

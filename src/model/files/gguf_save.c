@@ -87,6 +87,7 @@ static bool reordered(const struct writer *writer, size_t index)
     const struct ash_model *model = writer->model;
     const struct ash_param *param = &model->params[index];
 
+    ash_assert(index < model->param_count);
     if (!writer->arch->interleaved || param->layer < 0) return false;
     for (size_t i = 0; i < ASH_COUNT(roles); i++)
         if (model->layers[param->layer].param[roles[i]] == (int32_t)index) return true;
@@ -115,6 +116,7 @@ static void fill_vector(const struct writer *writer, size_t index, float *out)
     const struct ash_param *param = &writer->model->params[index];
     bool moves = reordered(writer, index);
 
+    ash_assert(index < writer->model->param_count);
     ash_weights_to_f32(param->data, param->dtype, 0, param->count, writer->rows);
     for (size_t i = 0; i < param->count; i++)
         out[i] = writer->rows[moves ? source_row(writer, i) : i];

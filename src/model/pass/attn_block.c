@@ -21,6 +21,7 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
 {
     const struct ash_model_config *c = &step->model->config;
 
+    ash_assert(layer < step->model->config.layers);
     const struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
 
     return (struct ash_attn_args){
@@ -101,6 +102,7 @@ static void sink_forward(const struct ash_pass_step *step, size_t layer, const s
 {
     struct ash_sink_args sink;
 
+    ash_assert(layer < step->model->config.layers);
     if (!ash_layer_has(&step->model->layers[layer], ASH_ROLE_SINKS)) return;
     sink = sink_args(step, layer, args);
     step->exec->ops->family->sink_forward(step->exec, &sink);
@@ -112,6 +114,7 @@ static void sink_backward(const struct ash_pass_step *step, struct ash_grad_sink
     int32_t param = step->model->layers[layer].param[ASH_ROLE_SINKS];
     struct ash_sink_args sinks;
 
+    ash_assert(layer < step->model->config.layers);
     if (param == ASH_NO_PARAM) return;
     sinks = sink_args(step, layer, args);
     sinks.dsinks = ash_grad_acquire(sink, param, ASH_GRAD_ALL);

@@ -16,6 +16,7 @@ static size_t list_projections(const struct ash_pass_step *step, size_t layer, s
     const int32_t *p = step->model->layers[layer].param;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
+    ash_assert(layer < step->model->config.layers);
     if (p[ASH_ROLE_QKV] != ASH_NO_PARAM) {
         out[0] = (struct projection){p[ASH_ROLE_QKV], p[ASH_ROLE_QKV_BIAS], 0, q + 2 * kv};
         return 1;
@@ -35,6 +36,7 @@ static void round_rows(const struct ash_pass_step *step, size_t layer)
     size_t q = c->heads * c->head_dim, stride = step->acts->q_stride;
     float *rows = step->acts->layers[layer].attn.rows.q;
 
+    ash_assert(layer < step->model->config.layers);
     if (rounds_q && rounds_kv) {
         row->round_bf16(step->exec, rows, step->rows * stride, rows);
         return;

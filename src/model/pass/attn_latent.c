@@ -138,6 +138,7 @@ static void forward_q(const struct ash_pass_step *step, size_t layer, const floa
     struct ash_rows_from in = {x, c->hidden}, low = {a->q_low_norm, c->q_rank};
     struct ash_rows_to q = {a->rows.q, step->acts->q_stride};
 
+    ash_assert(layer < step->model->config.layers);
     if (c->q_rank == 0) {
         linear(step, p[ASH_ROLE_Q], ASH_NO_PARAM, in, q);
     } else {
@@ -198,6 +199,7 @@ static void forward_kv(const struct ash_pass_step *step, size_t layer, const flo
     size_t low = c->kv_rank + c->rope_dim;
     struct head_columns up = up_columns(step, a->kv_up), up_values = up_columns(step, a->kv_up + c->nope_dim);
 
+    ash_assert(layer < step->model->config.layers);
     linear(step, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], (struct ash_rows_from){x, c->hidden},
            (struct ash_rows_to){a->kv_low, low});
     low_norm_forward(step, kv_norm(step, layer), a->kv_low_norm);
@@ -284,6 +286,7 @@ static void backward_kv(const struct ash_pass_step *step, struct ash_grad_sink *
     size_t low = c->kv_rank + c->rope_dim;
     struct head_columns dup = up_columns(step, s->dkv_up), dup_values = up_columns(step, s->dkv_up + c->nope_dim);
 
+    ash_assert(layer < step->model->config.layers);
     copy_heads(step, c->nope_dim, key_columns(step, s->dattn.k), dup);
     copy_heads(step, c->v_dim, value_columns(step, s->dattn.v), dup_values);
     backward_shared_key(step);
@@ -302,6 +305,7 @@ static void backward_low_q(const struct ash_pass_step *step, struct ash_grad_sin
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
     struct ash_scratch *s = &step->acts->scratch;
 
+    ash_assert(layer < step->model->config.layers);
     heads_backward(step, sink, p[ASH_ROLE_Q_UP], (struct ash_rows_from){a->q_low_norm, c->q_rank},
                    (struct ash_rows_from){s->dattn.q, step->acts->q_stride}, s->dq_low_norm);
     low_norm_backward(step, sink, q_norm(step, layer), s->dq_low_norm, s->dq_low);
@@ -338,6 +342,7 @@ static void backward_plain_q(const struct ash_pass_step *step, struct ash_grad_s
                                       .ctx = &kv,
                                       .out = s->dnorm};
 
+    ash_assert(layer < step->model->config.layers);
     linear_grads(step, sink, p[ASH_ROLE_Q], ASH_NO_PARAM, x, (struct ash_rows_from){s->dattn.q, q_stride});
     if (step->axes->tp.size > 1)
         ash_reduce(step, &reduction);

@@ -79,6 +79,8 @@ static struct ash_range chunk_heads(const struct ash_pass_step *step, size_t cp_
     struct ash_range all = heads_of(step, cp_rank),
                      some = ash_range_split(all.count, 1, chunk, ash_ulysses_chunks(step));
 
+    ash_assert(cp_rank < step->axes->cp.size);
+    ash_assert(chunk < ash_ulysses_chunks(step));
     return (struct ash_range){all.first + some.first, some.count};
 }
 
@@ -91,6 +93,7 @@ static struct ash_attn_view view_own_rows(const struct ash_pass_step *step, size
     const struct ash_attn_acts *attn = &acts->layers[layer].attn;
     const struct ash_attn_rows *rows = &attn->rows, *d = &acts->scratch.dattn;
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_attn_view){.rows = step->rows,
                                   .heads = c->heads,
                                   .kv_heads = c->kv_heads,
@@ -159,6 +162,7 @@ static struct ash_attn_view view_moved_rows(const struct ash_pass_step *step, si
                                  .v = attn->all.q + at + v,
                                  .out = attn->all.out + out_at};
 
+    ash_assert(layer < step->model->config.layers);
     if (d->q == NULL) return view;
     view.lse = attn->lse + rows * before * group;
     view.dq = d->q + at;
@@ -210,6 +214,7 @@ static struct transfer plan_transfer(const struct ash_pass_step *step, size_t ch
                                 step->acts->scratch.packed};
     size_t own = width(step, chunk_heads(step, cp->rank, chunk).count);
 
+    ash_assert(chunk < ash_ulysses_chunks(step));
     for (size_t r = 0; r < cp->size; r++) {
         struct ash_range heads = chunk_heads(step, r, chunk);
 
@@ -296,6 +301,7 @@ void ash_ulysses_wait(const struct ash_pass_step *step, size_t chunk)
 
 void ash_ulysses_scatter_heads(const struct ash_pass_step *step, size_t layer)
 {
+    ash_assert(layer < step->model->config.layers);
     if (step->axes->cp.same_node) ash_axes_barrier_cp(step->axes);
     for (size_t chunk = 0; moves_rows(step) && chunk < ash_ulysses_chunks(step); chunk++) {
         pack_qkv(step, chunk, &step->acts->layers[layer].attn.rows, false);
@@ -310,6 +316,7 @@ void ash_ulysses_gather_heads(const struct ash_pass_step *step, size_t layer, si
 
 void ash_ulysses_gather_heads_wait(const struct ash_pass_step *step, size_t layer)
 {
+    ash_assert(layer < step->model->config.layers);
     if (step->axes->cp.same_node) ash_axes_barrier_cp(step->axes);
     for (size_t chunk = 0; moves_rows(step) && chunk < ash_ulysses_chunks(step); chunk++) {
         ash_ulysses_wait(step, chunk);

@@ -279,6 +279,7 @@ static void write_document(const struct ash_pass_step *step, const struct ash_at
 {
     struct ash_range page = {0};
 
+    ash_assert(layer < step->model->config.layers);
     for (; page.first < seq->q_count; page.first += page.count) {
         page.count = ash_min(seq->q_count - page.first, ASH_ATTN_BLOCK - (seq->pos + page.first) % ASH_ATTN_BLOCK);
         write_page(step, args, seq, page, &step->acts->layers[layer].attn.rows);
@@ -302,6 +303,7 @@ static void write_rows(const struct ash_pass_step *step, size_t layer, const str
         .sin = ash_rope_sin(rope, at),
         .round_bf16 = model->round_bf16};
 
+    ash_assert(layer < step->model->config.layers);
     step->exec->ops->attn->kv_write(step->exec, &write);
 }
 

@@ -15,6 +15,7 @@ static struct ash_ffn_params dense_params(const struct ash_pass_step *step, size
 {
     const int32_t *param = step->model->layers[layer].param;
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_ffn_params){.gate_up = param[ASH_ROLE_GATE_UP],
                                    .gate_up_bias = ASH_NO_PARAM,
                                    .gate = param[ASH_ROLE_GATE],
@@ -48,6 +49,7 @@ static void experts_forward(const struct ash_pass_step *step, size_t layer, cons
     const struct ash_norm_acts *norm = &step->acts->layers[layer].ffn_norm;
     const float *x;
 
+    ash_assert(layer < step->model->config.layers);
     ash_norm_forward(step, norm_params(step, layer), input_of(step, layer), norm);
     x = ash_stream_gather(step, norm->out, step->acts->scratch.x_gathered);
     ash_moe_forward(step, layer, x, ash_join_output(step, layer, ASH_BLOCK_FFN));
@@ -62,6 +64,7 @@ static void dense_forward(const struct ash_pass_step *step, size_t layer, const 
     bool is_fused = ash_norm_is_fused(step);
     struct ash_ffn_io io = {.rows = step->rows, .x = input_of(step, layer), .acts = acts->ffn};
 
+    ash_assert(layer < step->model->config.layers);
     if (!is_fused) {
         ash_norm_forward(step, norm, io.x, &acts->ffn_norm);
         io.x = ash_stream_gather(step, acts->ffn_norm.out, step->acts->scratch.x_gathered);
@@ -106,6 +109,7 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
                             .dx = step->acts->scratch.dnorm,
                             .dx_bf16 = step->acts->is_bf16 ? (void *)step->acts->scratch.dnorm : NULL};
 
+    ash_assert(layer < step->model->config.layers);
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE && acts->hidden_bf16 == NULL)
         ash_ffn_activate(step, acts, step->rows, params.width);
     step->acts->scratch.dnorm_is_bf16 = ash_ffn_backward(step, sink, &params, &io);

@@ -99,6 +99,7 @@ static void copy_columns(const struct ash_pass_step *step, size_t rank, size_t r
     struct ash_range vocab = ash_split_vocab_tp(step->model, step->axes, rank);
     struct block of_part = {part, vocab.count}, of_whole = {whole + vocab.first, step->model->whole.vocab};
 
+    ash_assert(rank < step->axes->tp.size);
     copy_block(step, rows, vocab.count, back ? of_whole : of_part, back ? of_part : of_whole);
 }
 

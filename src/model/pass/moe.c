@@ -21,6 +21,7 @@ static struct ash_route_args route_args(const struct ash_pass_step *step, size_t
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     int32_t bias = step->model->layers[layer].param[ASH_ROLE_ROUTER_BIAS];
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_route_args){.rows = step->rows,
                                    .experts = x->experts,
                                    .choices = x->choices,
@@ -40,6 +41,7 @@ static struct ash_ffn_params expert_params(const struct ash_pass_step *step, siz
 {
     const struct ash_layer *params = &step->model->layers[layer];
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_ffn_params){.gate_up = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE_UP, expert),
                                    .gate_up_bias = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE_UP_BIAS, expert),
                                    .gate = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE, expert),
@@ -56,6 +58,7 @@ static struct ash_ffn_params shared_params(const struct ash_pass_step *step, siz
 {
     const int32_t *param = step->model->layers[layer].param;
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_ffn_params){.gate_up = ASH_NO_PARAM,
                                    .gate_up_bias = ASH_NO_PARAM,
                                    .gate = param[ASH_ROLE_SHARED_GATE],
@@ -258,6 +261,7 @@ static void route_backward(const struct ash_pass_step *step, size_t layer, const
     struct ash_scratch *s = &step->acts->scratch;
     struct ash_route_args args = route_args(step, layer);
 
+    ash_assert(layer < step->model->config.layers);
     step->exec->ops->row->slot_dot(step->exec, &(struct ash_slots_args){.rows = step->rows,
                                                                         .slots = c->expert.choices,
                                                                         .cols = c->hidden,
@@ -285,6 +289,7 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
                                .dx_add = true,
                                .seq_rows = step->seq_rows};
 
+    ash_assert(layer < step->model->config.layers);
     ash_linear_backward(step, sink, router, step->model->layers[layer].param[ASH_ROLE_ROUTER_ADD], &io);
     io.rows = step->own.count;
     io.first = step->own.first;

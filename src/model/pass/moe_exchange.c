@@ -207,6 +207,7 @@ struct ash_grad_sink ash_moe_source_sink(const struct ash_pass_step *step, const
 
 bool ash_moe_source_has_rows(const struct ash_pass_step *step, size_t source)
 {
+    ash_assert(source < step->axes->ep.size);
     return step->axes->ep.size == 1 || step->moe->sources[source].has_rows;
 }
 
@@ -239,6 +240,7 @@ static void exchange_counts(const struct ash_pass_step *step, size_t layer)
                      : (step->batch->flags & ASH_BATCH_MORE_FOLLOW) != 0 ? HAS_ROWS | MORE_FOLLOW
                                                                          : HAS_ROWS;
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t r = 0; r < ep->size; r++) {
         struct ash_range experts = ash_split_experts(step->model, step->axes, r, step->axes->tp.rank);
         size_t more = ash_moe_nodes_words(&moe->nodes, ep->rank, r);
@@ -265,6 +267,7 @@ static void read_counts(const struct ash_pass_step *step, size_t layer)
     size_t own = step->model->experts.count, ranks = step->axes->ep.size, me = step->axes->ep.rank, at = 0;
     size_t max_words = ash_moe_nodes_max_words(&moe->nodes, me);
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t r = 0; r < ranks; r++) {
         size_t more = ash_moe_nodes_words(&moe->nodes, r, me);
 
@@ -290,6 +293,7 @@ static void reserve_for(const struct ash_pass_step *step, size_t layer)
     struct ash_err err = {0};
     int rc = reserve_inbox(inbox_of(moe, step->opts, layer), c, step->exec, step->opts, starts[all], &err);
 
+    ash_assert(layer < step->model->config.layers);
     if (rc == 0) rc = reserve_rest(moe, c, step->exec, step->opts, starts[all], &err);
     if (rc == 0) return;
     ash_axes_fail(step->axes, rc, &err);
@@ -302,6 +306,7 @@ static void set_row_counts(const struct ash_pass_step *step, size_t layer)
     const size_t *starts = step->moe->routes[layer].starts;
     size_t hidden = step->model->config.hidden, own = step->model->experts.count;
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t r = 0; r < step->axes->ep.size; r++) {
         step->moe->send[r] = ash_moe_pairs_of(step, layer, r, step->axes->tp.rank).count * hidden;
         step->moe->recv[r] = (starts[(r + 1) * own] - starts[r * own]) * hidden;
@@ -317,6 +322,7 @@ struct ash_expert_work ash_moe_work(const struct ash_pass_step *step, size_t lay
     struct ash_expert_work work = {.sources = step->axes->ep.size, .experts = step->model->experts.count};
     struct ash_moe_inbox *inbox;
 
+    ash_assert(layer < step->model->config.layers);
     if (!exchanges(step->model, step->axes)) {
         work.starts = moe->routes[layer].offsets + step->model->experts.first;
         work.x = acts->x;
@@ -364,6 +370,7 @@ void ash_moe_dispatch(const struct ash_pass_step *step, size_t layer, const floa
 {
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
 
+    ash_assert(layer < step->model->config.layers);
     if (!exchanges(step->model, step->axes)) {
         gather_own_rows(step, layer, x, false, moe->x);
         return;
@@ -377,6 +384,7 @@ void ash_moe_dispatch(const struct ash_pass_step *step, size_t layer, const floa
 
 void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, const float *dy)
 {
+    ash_assert(layer < step->model->config.layers);
     if (!exchanges(step->model, step->axes)) {
         gather_own_rows(step, layer, dy, true, step->acts->scratch.dpair);
         return;
@@ -394,6 +402,7 @@ static void send_back(const struct ash_pass_step *step, size_t layer, float *pai
     bool is_sorted = ash_split_expert_parts(step->model, step->axes) == 1; /* all pairs are received, in order */
     const float *received = step->acts->layers[layer].moe.x;
 
+    ash_assert(layer < step->model->config.layers);
     set_row_counts(step, layer);
     ash_axes_all_to_all(step->axes, &step->axes->ep, step->moe->y, step->moe->recv,
                         is_sorted ? pairs : step->acts->layers[layer].moe.x, step->moe->send);

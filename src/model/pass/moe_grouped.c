@@ -30,6 +30,7 @@ static bool is_plain(const struct ash_pass_step *step, size_t layer, enum ash_ro
 
 bool ash_moe_is_grouped(const struct ash_pass_step *step, size_t layer)
 {
+    ash_assert(layer < step->model->config.layers);
     if (step->exec->memory->host_visible || step->exec->ops->route->grouped == NULL || step->has_adapters ||
         step->axes->ep.size > 1 || step->axes->tp.size > 1 || step->axes->cp.size > 1)
         return false;
@@ -47,6 +48,7 @@ static size_t pair_count(const struct ash_pass_step *step)
 /* The product of all pairs with their experts' matrices of a role, but for the matrices: from K columns to N. */
 static struct ash_grouped_args product(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
 {
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_grouped_args){.groups = step->model->experts.count,
                                      .rows = pair_count(step),
                                      .starts = step->acts->layers[layer].moe.starts,
@@ -69,6 +71,7 @@ static void multiply(const struct ash_pass_step *step, size_t layer, enum ash_ro
     const struct ash_model *model = step->model;
     struct ash_grouped_args args = product(step, layer, x, y);
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t e = 0; e < args.groups; e++) {
         int32_t param = ash_layer_expert(&model->layers[layer], role, e);
 
@@ -86,6 +89,7 @@ static void input_grad(const struct ash_pass_step *step, size_t layer, enum ash_
     const struct ash_model *model = step->model;
     struct ash_grouped_args args = product(step, layer, dy, dx);
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t e = 0; e < args.groups; e++) {
         int32_t param = ash_layer_expert(&model->layers[layer], role, e);
         struct ash_weight_shape shape = ash_weight_shape_of(model, param);
@@ -149,6 +153,7 @@ void ash_moe_grouped_backward(const struct ash_pass_step *step, struct ash_grad_
     size_t count = pairs.count * step->model->config.expert.ffn;
     float *dpair = step->acts->scratch.dpair;
 
+    ash_assert(layer < step->model->config.layers);
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) {
         ash_moe_gather_rows(step, layer, x, pairs, false, moe->x);
         ash_ffn_activate(step, acts, pairs.count, step->model->config.expert.ffn);

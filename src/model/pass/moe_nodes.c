@@ -187,6 +187,7 @@ void ash_moe_nodes_choose(const struct ash_pass_step *step, size_t layer)
     const struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     size_t pairs = step->moe->routes[layer].offsets[step->model->config.expert.experts], all = 0;
 
+    ash_assert(layer < step->model->config.layers);
     if (pairs > 0) step->exec->memory->copy(nodes->order, moe->order, pairs * sizeof(int32_t));
     for (size_t n = 0; n < nodes->count; n++) {
         nodes->unique[n] = n != nodes->node[step->axes->ep.rank] ? choose_for(step, layer, n, nodes->chosen + all) : 0;
@@ -277,6 +278,7 @@ static void pack(const struct ash_pass_step *step, size_t layer, size_t node, co
     const struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     size_t hidden = step->model->config.hidden, pairs = pairs_to_node(step, layer, node);
 
+    ash_assert(layer < step->model->config.layers);
     row->gather(step->exec, x, hidden, rows, nodes->unique[node], out);
     out += nodes->unique[node] * hidden;
     for (size_t place = 0; place < ranks_on(nodes, node); place++) {
@@ -320,6 +322,7 @@ static void count_inside(const struct ash_pass_step *step, size_t layer)
     const size_t *starts = step->moe->routes[layer].starts;
     size_t hidden = step->model->config.hidden, own = step->model->experts.count, me = step->axes->ep.rank;
 
+    ash_assert(layer < step->model->config.layers);
     memset(nodes->send, 0, step->axes->ep.size * sizeof(*nodes->send));
     memset(nodes->recv, 0, step->axes->ep.size * sizeof(*nodes->recv));
     for (size_t s = 0; s < step->axes->ep.size; s++)
@@ -386,6 +389,7 @@ static void sort_sources(const struct ash_pass_step *step, size_t layer, const f
     const size_t *starts = step->moe->routes[layer].starts;
     size_t hidden = step->model->config.hidden, own = step->model->experts.count;
 
+    ash_assert(layer < step->model->config.layers);
     for (size_t place = 0; place < here(step); place++)
         for (size_t s = 0; s < step->axes->ep.size; s++) {
             size_t count = (starts[(s + 1) * own] - starts[s * own]) * hidden;

@@ -56,6 +56,7 @@ static void layer_forward(const struct ash_pass_step *step, size_t layer, float 
 {
     const struct ash_layer_acts *acts = &step->acts->layers[layer];
 
+    ash_assert(layer < step->model->config.layers);
     if (step->rows == 0) {
         if (step->model->config.sparse[layer]) ash_moe_forward(step, layer, NULL, NULL);
         return;
@@ -118,6 +119,7 @@ const float *ash_pass_run_states(const struct ash_pass_step *step, const float *
 {
     struct ash_pass_step wanted = *step;
 
+    ash_assert(count <= step->opts->max_rows);
     wanted.rows = wanted.own.count = count;
     ash_norm_forward(&wanted, final_norm_params(step), rows, &step->acts->final_norm);
     return step->acts->final_norm.out;
@@ -158,6 +160,7 @@ static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sin
     bool is_sparse = step->model->config.sparse[layer];
     bool recomputes = step->opts->recompute == ASH_RECOMPUTE_FULL;
 
+    ash_assert(layer < step->model->config.layers);
     /* recomputed activations and experts' gradients have one place for all layers */
     if (step->opts->recompute != ASH_RECOMPUTE_NONE || is_sparse) ash_shared_grads_fence(sink);
     if (recomputes && step->axes->tp.same_node) ash_axes_barrier_tp(step->axes); /* norms are shared */

@@ -17,6 +17,7 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
     size_t column = key ? c->heads * c->head_dim : 0, heads = key ? c->kv_heads : c->heads;
     bool all = c->form.qk_norm == ASH_QK_NORM_ALL;
 
+    ash_assert(layer < step->model->config.layers);
     return (struct ash_norm_args){.rows = step->rows,
                                   .groups = all ? 1 : heads,
                                   .cols = all ? heads * c->head_dim : c->head_dim,
@@ -59,6 +60,7 @@ static const float *unpack(const struct ash_pass_step *step, size_t rank, const 
     size_t q = group * kv.count * c->head_dim, k = kv.count * c->head_dim, rows = step->own.count;
     size_t q_at = group * kv.first * c->head_dim, k_at = (c->heads + kv.first) * c->head_dim;
 
+    ash_assert(rank < step->axes->tp.size);
     for (int grad = 0; grad < 2; grad++) {
         const float *part = from + (grad ? width : 0);
         float *whole = grad ? qk->grad : qk->raw;
@@ -79,6 +81,7 @@ static void exchange_heads(const struct ash_pass_step *step, size_t layer)
     size_t width = heads_width(c, c->kv_heads);
     const float *from = s->qk.recv;
 
+    ash_assert(layer < step->model->config.layers);
     ash_copy_columns(step->exec, step->rows, width,
                      (struct ash_rows_from){step->acts->layers[layer].attn.qk_raw, width},
                      (struct ash_rows_to){s->qk.send, 2 * width});
@@ -105,6 +108,7 @@ static void weight_grad(const struct ash_pass_step *step, struct ash_grad_sink *
     size_t column = key ? c->heads * c->head_dim : 0;
     struct ash_norm_args args = norm_args(step, layer, key);
 
+    ash_assert(layer < step->model->config.layers);
     args.rows = step->own.count;
     args.seq_first = step->own.first % step->seq_rows;
     args.groups = key ? c->kv_heads : c->heads;

@@ -42,6 +42,7 @@ static size_t rows_per_message(size_t cols)
 /* Rows of the reduction that a rank keeps. */
 static struct ash_range rows_of(const struct ash_pass_step *step, const struct ash_reduction *reduction, size_t rank)
 {
+    ash_assert(rank < step->axes->tp.size);
     return ash_range_overlap(ash_split_rows_tp(step->axes, step->rows, step->seq_rows, rank), reduction->rows);
 }
 
@@ -109,6 +110,8 @@ static void pass_on(const struct ash_pass_step *step, const struct ash_reduction
     struct ash_operand operand =
         ash_operand_from_row(reduction->chunks[chunk], tile->rows.first - reduction->rows.first);
 
+    ash_assert(chunk < reduction->chunk_count);
+    ash_assert(tile->owner < step->axes->tp.size);
     if (!is_first) ash_axes_recv(step->axes, tp, before, sums, count);
     reduction->accumulate(step, reduction->ctx, &operand, tile->rows, is_first, sums);
     if (is_last) ash_reduction_add_bias(step, reduction, tile->rows.count, sums);

@@ -59,6 +59,7 @@ struct ash_operand ash_operand_of(const struct ash_pass_step *step, size_t rank,
     const struct ash_posted_operand *posted = &posted_by(step, rank)[chunk];
     struct ash_operand operand = posted->operand;
 
+    ash_assert(rank < step->axes->tp.size);
     operand.x = at_distance(step->axes->shared.data, posted->x_distance);
     operand.product.b.data = at_distance(step->axes->tp.weights[rank], posted->weight_distance);
     return operand;

@@ -214,7 +214,9 @@ size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose)
 const char *ash_health_layer_name(enum ash_health_layer layer)
 {
     static const char *const names[] = {"GPU", "NVLink", "network", "storage", "host", "step", "software"};
+    _Static_assert(ASH_COUNT(names) == ASH_HEALTH_COUNT, "each layer has a name");
 
+    ash_assert((size_t)layer < ASH_COUNT(names));
     return names[layer];
 }
 
@@ -222,6 +224,7 @@ const char *ash_severity_name(enum ash_severity severity)
 {
     static const char *const names[] = {"watch", "slow", "broken"};
 
+    ash_assert((size_t)severity < ASH_COUNT(names));
     return names[severity];
 }
 
@@ -238,5 +241,6 @@ const char *ash_check_state_text(enum ash_check_state state)
                                         "needs more steps",
                                         "another finding is the cause"};
 
+    ash_assert((size_t)state < ASH_COUNT(texts));
     return texts[state];
 }

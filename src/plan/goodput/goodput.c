@@ -14,6 +14,7 @@
 const char *ash_goodput_name(enum ash_goodput_kind kind)
 {
     static const char *const names[] = {"sync", "async", "tiered", "checkpointless"};
+    _Static_assert(ASH_COUNT(names) == ASH_GOODPUT_KINDS, "each way has a name");
 
     ash_assert((size_t)kind < ASH_COUNT(names));
     return names[kind];

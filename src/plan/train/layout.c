@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define DEGREE_MAX ASH_CLUSTER_GPUS_MAX
 #define WORD_BYTES 64
 #define EDGES 2 /* the embedding and the output may be a pipeline's first and last piece */
@@ -19,16 +21,19 @@ static const char *const schedule_names[] = {"1f1b", "zb-h1", "dualpipe", NULL};
 
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
 {
+    ash_assert((size_t)recompute < ASH_COUNT(recompute_names) - 1);
     return recompute_names[recompute];
 }
 
 const char *ash_plan_precision_name(enum ash_gpu_precision precision)
 {
+    ash_assert((size_t)precision < ASH_COUNT(precision_names) - 1);
     return precision_names[precision];
 }
 
 const char *ash_plan_schedule_name(enum ash_plan_schedule schedule)
 {
+    ash_assert((size_t)schedule < ASH_COUNT(schedule_names) - 1);
     return schedule_names[schedule];
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
 
@@ -59,6 +60,7 @@ static int ask(struct ash_problems *problems, size_t i, uint64_t number, struct 
     size_t limit = ash_core_max_tokens(problems->core);
     int rc;
 
+    ash_assert(i < problems->count);
     ash_arithmetic_problem(&problems->arithmetic, number, problem);
     rc = ash_tokenizer_encode(ash_engine_tokenizer(problems->opts.engine), problem->prompt, strlen(problem->prompt),
                               true, prompt, err);

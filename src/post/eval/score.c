@@ -198,6 +198,7 @@ static void set_result(json_t *results, enum metric metric, const char *filter, 
     bool is_mean = metric == ACC || metric == ACC_NORM || metric == EXACT_MATCH;
     char key[160];
 
+    ash_assert(metric < ASH_COUNT(metrics));
     snprintf(key, sizeof(key), "%s,%s", metrics[metric].name, filter);
     json_object_set_new(results, key, json_real(value_of(metric, sums)));
     snprintf(key, sizeof(key), "%s_stderr,%s", metrics[metric].name, filter);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "post/eval/problems.h"
 #include "post/search/shares.h"
@@ -50,6 +51,7 @@ static int count_problem(struct study *study, size_t i, struct ash_err *err)
     struct ash_vote *votes = calloc(samples, sizeof(*votes));
     int rc = votes == NULL ? ash_err_set(err, -ENOMEM, "out of memory for votes") : 0;
 
+    ash_assert(i < problems->count);
     for (size_t s = 0; rc == 0 && s < samples; s++) {
         votes[s] = (struct ash_vote){answers[s].text, exp(answers[s].logprob / (double)ash_max(1, answers[s].count))};
         if (study->eval->strategy == ASH_STRATEGY_BEST) votes[s].weight = answers[s].is_right; /* a perfect checker */

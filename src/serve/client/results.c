@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/assert.h"
 #include "serve/client/load_priv.h"
 
 static int add_gap(struct ash_load_results *results, double gap_s)
@@ -22,6 +23,7 @@ int ash_load_results_note(struct ash_load_results *results, size_t index, const 
     struct ash_load_result *result = &results->items[index];
     int rc = 0;
 
+    ash_assert(index < results->count);
     if (event->has_text) {
         if (result->chunks++ == 0)
             result->first_s = at_s;

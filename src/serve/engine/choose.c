@@ -29,6 +29,7 @@ struct piece {
 
 static const float *piece_logits(const struct piece *piece, size_t i)
 {
+    ash_assert(i < piece->core->piece_rows);
     return piece->core->logits + i * piece->core->vocab;
 }
 
@@ -105,6 +106,9 @@ static float logprob_of(const struct piece *piece, size_t i, int32_t id)
     const float *logits = piece_logits(piece, i);
     float sharpness = piece->core->opts.logprob_sharpness != 0.0f ? piece->core->opts.logprob_sharpness : 1.0f;
 
+    ash_assert(i < piece->core->piece_rows);
+    ash_assert(id >= 0);
+    ash_assert((size_t)id < piece->core->vocab);
     return -(piece->core->log_sums[i] - (logits[id] * sharpness - logits[piece->core->best[i]] * sharpness));
 }
 
@@ -114,6 +118,7 @@ static void find_top(const struct piece *piece, size_t i, size_t count, struct a
     const float *logits = piece_logits(piece, i);
     size_t filled = 0;
 
+    ash_assert(count <= piece->core->vocab);
     for (size_t v = 0; v < piece->core->vocab && count > 0; v++) {
         size_t at;
 
@@ -137,6 +142,7 @@ static void tell_prompt(const struct piece *piece, size_t i)
     float logprob = logprob_of(piece, i, id);
     struct ash_err err = {0};
 
+    ash_assert(i < piece->count);
     if (isnan(logprob))
         ash_seq_fail(seq,
                      ash_err_set(&err, -EDOM,
@@ -201,6 +207,7 @@ static int keep_set(const struct piece *piece, size_t i, const struct ash_sample
     size_t count = ash_sampler_count_kept(sampler);
     struct ash_kept kept = {.count = count};
 
+    ash_assert(i < piece->count);
     seq->kept_count = count;
     if (count == 0) return 0;
     if (ash_array_reserve(&seq->kept, &seq->kept_room, count, sizeof(*seq->kept)) < 0) return -ENOMEM;
@@ -250,6 +257,7 @@ static void choose_token(const struct piece *piece, size_t i, int worker)
     int32_t id = -1;
     int rc;
 
+    ash_assert(i < piece->count);
     if (!begin_choice(piece, i, &choice)) return;
     choice.logits = piece_logits(piece, i);
     rc = ash_sampler_next(piece->core->samplers[worker], &choice, &id, &err);

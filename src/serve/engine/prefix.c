@@ -103,6 +103,7 @@ static int32_t find_page(const struct ash_prefix *prefix, int32_t parent, uint64
 
 static int32_t *first_child(struct ash_prefix *prefix, int32_t parent)
 {
+    ash_assert(parent == NONE || prefix->nodes[parent].count > 0);
     return parent == NONE ? &prefix->root : &prefix->nodes[parent].child;
 }
 
@@ -137,6 +138,8 @@ static void unlink_bucket(struct ash_prefix *prefix, int32_t page)
 {
     int32_t *link = &prefix->buckets[prefix->nodes[page].hash & prefix->mask];
 
+    ash_assert(page >= 0);
+    ash_assert(prefix->nodes[page].count > 0);
     while (*link != page)
         link = &prefix->nodes[*link].chain;
     *link = prefix->nodes[page].chain;
@@ -218,6 +221,8 @@ static void drop_node(struct ash_prefix *prefix, int32_t page)
 /* A sequence holds the node too. */
 static void hold(struct ash_prefix *prefix, int32_t page)
 {
+    ash_assert(page >= 0);
+    ash_assert((size_t)page < ash_cache_page_count(prefix->cache));
     if (prefix->nodes[page].is_cached) list_remove(prefix, page);
     ash_cache_ref(prefix->cache, page);
 }
@@ -226,6 +231,7 @@ static void hold(struct ash_prefix *prefix, int32_t page)
 
 static int32_t last_page(const struct ash_block_table *table, size_t count)
 {
+    ash_assert(count <= table->count);
     return count > 0 ? table->pages[count - 1] : NONE;
 }
 

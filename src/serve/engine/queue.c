@@ -66,6 +66,7 @@ static bool is_before(const struct ash_seq *a, const struct ash_seq *b)
 
 static void place(struct ash_owner *owner, size_t at, struct ash_seq *seq)
 {
+    ash_assert(at < owner->count);
     owner->heap[at] = seq;
     seq->heap_place = at;
 }
@@ -79,6 +80,7 @@ static void sift_up(struct ash_owner *owner, size_t at, struct ash_seq *seq)
 
 static void sift_down(struct ash_owner *owner, size_t at, struct ash_seq *seq)
 {
+    ash_assert(at < owner->count);
     for (;;) {
         size_t child = 2 * at + 1;
 

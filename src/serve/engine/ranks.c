@@ -78,6 +78,7 @@ struct ash_axis ash_ranks_axis(struct ash_ranks *ranks)
 
 int ash_ranks_pid(const struct ash_ranks *ranks, size_t rank)
 {
+    ash_assert(rank < ash_group_size(ranks->group));
     return ash_group_get_member(ranks->group, rank).pid;
 }
 
@@ -144,6 +145,7 @@ static int begin(struct ash_ranks *ranks, enum message kind, size_t count, struc
 {
     int rc = reserve(ranks, count + 2, err);
 
+    ash_assert(count <= INT32_MAX - 2);
     if (rc < 0) return rc;
     ranks->words[0] = (int32_t)kind;
     ranks->words[1] = (int32_t)(count + 2);

@@ -66,6 +66,7 @@ static bool grow_or_preempt(struct ash_core *core, size_t index, size_t tokens)
 {
     struct ash_seq *seq = core->running[index];
 
+    ash_assert(index < core->running_count);
     for (size_t victim = core->running_count; !ash_core_grow(core, seq, tokens); victim--) {
         while (victim > index + 1 && core->running[victim - 1]->is_in_step)
             victim--;

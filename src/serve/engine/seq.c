@@ -44,6 +44,7 @@ static void count_token(struct ash_seq *seq, size_t index)
 {
     size_t window = seq->request->sampler.repeat_last_n, prompt = seq->request->prompt_count;
 
+    ash_assert(index < seq->capacity);
     if (seq->counts.items == NULL) return;
     ash_token_counts_add(&seq->counts, seq->tokens[index], index >= prompt);
     if (window > 0 && index >= window)
@@ -117,6 +118,7 @@ void ash_seq_add(struct ash_seq *seq, int32_t id)
 
 struct ash_prefix_text ash_seq_text(const struct ash_seq *seq, size_t count)
 {
+    ash_assert(count <= seq->capacity);
     return (struct ash_prefix_text){.tokens = seq->tokens, .count = count, .salt = seq->request->salt};
 }
 

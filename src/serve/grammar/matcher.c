@@ -103,6 +103,7 @@ static int read_token(struct ash_matcher *matcher, int32_t id, uint32_t *config_
     uint32_t config = *config_of(matcher, matcher->count);
     int rc = 0;
 
+    ash_assert(id >= 0);
     for (uint32_t at = trie->offsets[id]; at < trie->offsets[id + 1] && config != ASH_PDA_DEAD; at++) {
         const uint32_t *next = ash_pda_cache_next(matcher->cache, config, &rc);
         if (next == NULL) return rc;

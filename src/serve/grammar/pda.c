@@ -91,11 +91,13 @@ uint32_t ash_pda_add_rule(struct ash_pda_draft *draft)
 
 uint32_t ash_pda_rule_start(const struct ash_pda_draft *draft, uint32_t rule)
 {
+    ash_assert(draft->rc < 0 || rule < draft->rule_count);
     return draft->rc < 0 ? 0 : draft->rules[rule].start;
 }
 
 uint32_t ash_pda_rule_end(const struct ash_pda_draft *draft, uint32_t rule)
 {
+    ash_assert(draft->rc < 0 || rule < draft->rule_count);
     return draft->rc < 0 ? 0 : draft->rules[rule].end;
 }
 
@@ -156,6 +158,7 @@ void ash_pda_add_repeat(struct ash_pda_draft *draft, uint32_t from, uint32_t to,
 
 void ash_pda_mark_text(struct ash_pda_draft *draft, uint32_t rule)
 {
+    ash_assert(draft->rc < 0 || rule < draft->rule_count);
     if (draft->rc == 0) draft->rules[rule].is_text = true;
 }
 

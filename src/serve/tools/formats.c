@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/assert.h"
+
 static const struct {
     const char *name;
     const struct ash_tool_format_ops *ops;
@@ -23,6 +25,7 @@ static const struct {
 
 const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format)
 {
+    ash_assert((size_t)format < ASH_COUNT(formats));
     return formats[format].ops;
 }
 
@@ -35,6 +38,7 @@ int ash_tool_format_find(const char *name)
 
 const char *ash_tool_format_name(enum ash_tool_format format)
 {
+    ash_assert((size_t)format < ASH_COUNT(formats));
     return formats[format].name;
 }
 

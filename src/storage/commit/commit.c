@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "storage/io/io_priv.h"
 
@@ -51,6 +52,7 @@ static int make_temp(struct ash_commit *commit)
     static atomic_uint serial;
     size_t stem = strlen(commit->old) - strlen(ASH_COMMIT_OLD);
 
+    ash_assert(strlen(commit->old) > strlen(ASH_COMMIT_OLD));
     for (int i = 0; i < TEMP_TRIES; i++) {
         int used = snprintf(commit->temp, sizeof(commit->temp), "%.*s" ASH_COMMIT_TEMP "%ld-%u", (int)stem, commit->old,
                             (long)getpid(), atomic_fetch_add_explicit(&serial, 1, memory_order_relaxed));
@@ -134,6 +136,7 @@ static int replace_in_two_steps(const struct ash_commit *commit)
 
 static int put_in_place(const struct ash_commit *commit)
 {
+    ash_assert(strcmp(commit->temp, commit->final) != 0);
     if (rename(commit->temp, commit->final) == 0) return 0;
     if (errno != ENOTEMPTY && errno != EEXIST) return -errno;
     return replace_in_two_steps(commit);

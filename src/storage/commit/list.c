@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "storage/io/io_priv.h"
@@ -190,6 +191,7 @@ static int settle_aside(const char *parent, const char *name, struct ash_err *er
     char path[PATH_MAX], place[PATH_MAX], bare[NAME_MAX + 1];
     int rc;
 
+    ash_assert(strlen(name) > 1 + strlen(ASH_COMMIT_OLD));
     snprintf(bare, sizeof(bare), "%.*s", (int)(strlen(name) - 1 - strlen(ASH_COMMIT_OLD)), name + 1);
     rc = ash_path_join(path, sizeof(path), parent, name);
     if (rc == 0) rc = ash_path_join(place, sizeof(place), parent, bare);

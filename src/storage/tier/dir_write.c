@@ -117,6 +117,7 @@ int ash_tier_dir_write_add(struct ash_tier_write *tier_write, const void *data, 
     const uint8_t *from = data;
     int rc = 0;
 
+    ash_assert(write->filled < BUFFER_BYTES);
     while (rc == 0 && size_bytes > 0) {
         size_t bytes = ash_min(size_bytes, BUFFER_BYTES - write->filled);
 

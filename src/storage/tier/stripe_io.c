@@ -222,6 +222,7 @@ int ash_stripe_write_add(struct ash_tier_write *tier_write, const void *data, si
     const uint8_t *from = data;
     int rc = 0;
 
+    ash_assert(write->filled < row_bytes);
     while (rc == 0 && size_bytes > 0) {
         size_t bytes = ash_min(size_bytes, row_bytes - write->filled);
 

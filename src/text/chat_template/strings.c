@@ -28,6 +28,7 @@ static size_t decode(struct ash_jinja_text text, uint32_t *point_out)
 
 static struct ash_jinja_text after(struct ash_jinja_text text, size_t bytes)
 {
+    ash_assert(bytes <= text.size_bytes);
     return (struct ash_jinja_text){text.data + bytes, text.size_bytes - bytes};
 }
 
@@ -48,6 +49,7 @@ static size_t find(struct ash_jinja_text text, struct ash_jinja_text needle, siz
 {
     const char *found = memmem(text.data + at, text.size_bytes - at, needle.data, needle.size_bytes);
 
+    ash_assert(at <= text.size_bytes);
     return found != NULL ? (size_t)(found - text.data) : SIZE_MAX;
 }
 

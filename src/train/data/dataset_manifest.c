@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "train/data/examples.h"
@@ -217,6 +218,7 @@ int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t ind
     const struct ash_folder_shard *listed = &manifest->shards[index];
     const struct ash_shard_info *info = ash_shard_get_info(shard);
 
+    ash_assert(index < manifest->shard_count);
     if (info->tokens != listed->tokens || info->documents != listed->documents || info->hash != listed->hash)
         return ash_err_set(err, -EINVAL, "%s: it is not the file that the folder's list describes; make the data again",
                            path);

@@ -102,6 +102,7 @@ static int spill_fill(void *ctx, size_t index, size_t first_byte, void *buf, siz
     const struct ash_shard_writer *writer = ctx;
     size_t done = 0;
 
+    ash_assert(index < ASH_COUNT(writer->spills));
     while (done < size_bytes) {
         ssize_t n = pread(writer->spills[index].fd, (char *)buf + done, size_bytes - done, (off_t)(first_byte + done));
 

@@ -134,6 +134,7 @@ static void done_abort(struct ash_elastic *machine, const struct ash_elastic_eve
 /* How many ranks the next mesh has, spares included. */
 static void count_ranks(struct ash_elastic *machine, const struct ash_elastic_event *event)
 {
+    ash_assert(event->ranks == 0 || event->rank < event->ranks);
     machine->rank = event->rank;
     machine->ranks = event->ranks;
     machine->is_too_few = (int64_t)event->ranks < machine->opts.min_ranks;

@@ -77,6 +77,7 @@ static size_t part_count(const struct ash_shard_unit *unit, size_t r)
 {
     size_t first = r * unit->part;
 
+    ash_assert(unit->part > 0);
     return first >= unit->whole.count               ? 0
            : unit->whole.count - first < unit->part ? unit->whole.count - first
                                                     : unit->part;

@@ -36,6 +36,7 @@ size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t ro
     struct ash_range block = block_of(mesh, grain_count, mesh->at[ASH_MESH_EP]);
     size_t place = round * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP];
 
+    ash_assert(mesh->at[ASH_MESH_FSDP] < mesh->size[ASH_MESH_FSDP]);
     return place < block.count ? block.first + place : SIZE_MAX;
 }
 

@@ -40,6 +40,7 @@ static struct ash_range share_of(const struct ash_grains *grains, struct ash_ran
 
 struct ash_range ash_grains_strand_of(const struct ash_grains_opts *opts, size_t rank, size_t strand)
 {
+    ash_assert(strand < opts->strand_count);
     return ash_grains_partition(opts->grain_count, rank * opts->strand_count + strand,
                                 group_size(opts) * opts->strand_count);
 }

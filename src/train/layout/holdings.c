@@ -85,6 +85,7 @@ size_t ash_holdings_ranks(const struct ash_holdings *holdings)
 
 bool ash_holdings_has(const struct ash_holdings *holdings, enum ash_holding_kind kind, size_t tensor)
 {
+    ash_assert(tensor < ash_model_param_count(holdings->whole));
     return kind == ASH_HOLDING_WEIGHTS || ash_model_param(holdings->whole, tensor)->is_trained;
 }
 
@@ -126,6 +127,7 @@ static int list_open(const struct ash_holdings *holdings, const struct ash_mesh 
     int rc = ash_model_outline_slice(config, &slice, &list->outline, err);
     size_t count, next = 0;
 
+    ash_assert(chunk < holdings->chunks);
     if (rc < 0) return rc;
     count = ash_model_param_count(list->outline);
     list->tensors = calloc(count + 1, sizeof(*list->tensors));
@@ -192,6 +194,8 @@ static int walk_kind(const struct walk *walk, const struct list *list, size_t in
                                   .is_copy = param->is_tied_copy};
     int rc = 0;
 
+    ash_assert(index < ash_model_param_count(list->outline));
+    ash_assert(kind < ASH_HOLDING_KINDS);
     set_replica(walk->place, param, &holding);
     for (size_t p = 0; rc == 0 && p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);

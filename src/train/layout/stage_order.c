@@ -56,6 +56,7 @@ size_t ash_stage_order_depth(const struct ash_stage_order *order, size_t chunk)
 {
     size_t depth = 0, most = 0;
 
+    ash_assert(chunk < order->chunks);
     for (size_t i = 0; i < ash_stage_order_count(order); i++) {
         struct ash_stage_op op = ash_stage_order_at(order, i);
         if (op.chunk != chunk) continue;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 #include "model/files/lora_folder.h"
@@ -97,6 +98,7 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
 {
     struct ash_slice slice = ash_mesh_slice(stages->mesh, source->config, chunk, stages->chunk_count);
 
+    ash_assert(chunk < stages->chunk_count);
     if (source->config->lora != NULL) return open_adapted(stages, source, &slice, model_out, err);
     if (source->is_blank) {
         json_incref(source->config->source); /* a new model takes over one reference */

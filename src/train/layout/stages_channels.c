@@ -2,6 +2,8 @@
  * first and the last stage the tied embedding's weights and gradients. */
 #include "train/layout/stages_priv.h"
 
+#include "base/assert.h"
+
 /* The first stage has the embedding, the last a copy of it. */
 static bool is_tied(const struct ash_stages *stages, const struct ash_model_config *config)
 {
@@ -21,6 +23,8 @@ static int open_channel(const struct ash_stages *stages, size_t from, size_t to,
     int rc = ash_channel_open(stages->mesh->world, ash_mesh_stage_rank(stages->mesh, from),
                               ash_mesh_stage_rank(stages->mesh, to), cargo->bytes, slots, channel_out, err);
 
+    ash_assert(from < stages->order.ranks);
+    ash_assert(to < stages->order.ranks);
     if (rc == 0) ash_channel_set_name(*channel_out, cargo->name);
     return rc;
 }
@@ -35,6 +39,7 @@ static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *er
     const struct cargo forward = {"pp fwd", bytes}, backward = {"pp bwd", bytes};
     int rc;
 
+    ash_assert(p->rank < p->ranks);
     if (next) {
         rc = open_channel(stages, p->rank, after, &forward, &channels->forward_to, err);
         if (rc < 0) return rc;

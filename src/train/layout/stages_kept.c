@@ -25,6 +25,7 @@ int ash_stages_list_finished(const struct ash_stages *stages, size_t chunk, cons
     size_t count = stages->summed_step > 0 ? ash_grains_finished(grains, spans, sums) : 0, end = 0;
     int rc = 0;
 
+    ash_assert(chunk < stages->chunk_count);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = each(ctx, spans[i], sums[i], losses);
         end = ash_range_end(spans[i]);

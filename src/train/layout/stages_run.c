@@ -226,6 +226,7 @@ static int weigh(struct step *now, struct ash_stage_slot *slot, size_t grain, st
     bool needs_losses;
     int rc;
 
+    ash_assert(grain == SIZE_MAX || grain < (size_t)now->stages->job->train.grains);
     if (now->task->teacher != NULL) return ask_teacher(now, slot, err);
     if (objective == NULL || grain == SIZE_MAX || feed->sequences == 0 || !ash_pass_has_head(slot->pass)) return 0;
     needs_losses = objective->needs_losses || objective->has_entropy;
@@ -253,6 +254,7 @@ static int note_losses(struct step *now, struct ash_stage_slot *slot, size_t gra
     struct ash_feed *feed = &slot->feed;
     int rc = 0;
 
+    ash_assert(grain == SIZE_MAX || grain < (size_t)now->stages->job->train.grains);
     if (grain == SIZE_MAX || !ash_pass_has_head(slot->pass)) return 0;
     for (size_t s = 0; rc == 0 && s < feed->sequences; s++) {
         struct ash_objective_rows rows;

@@ -67,6 +67,7 @@ const float *ash_stages_sum(const struct ash_stages *stages, size_t chunk, struc
     const struct ash_stage *stage = &stages->chunks[chunk];
     const struct ash_grains *sums = stages->mesh->zero > 1 ? &stage->fsdp.sums : &stage->grains;
 
+    ash_assert(chunk < stages->chunk_count);
     if (stages->mesh->size[ASH_MESH_CP] > 1 || !ash_grains_has_sum(sums, range)) return NULL;
     return ash_grains_sum(sums) + range.first;
 }

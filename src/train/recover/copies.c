@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "infra/memory.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -42,6 +43,7 @@ static int make_map(struct ash_copies *copies, const struct ash_mesh *mesh, size
 
 static bool has_holder(const struct ash_copies_map *map, size_t rank)
 {
+    ash_assert(rank < map->ranks);
     for (size_t k = 0; k < map->copies; k++)
         if (map->holders[rank * map->copies + k] != ASH_COPIES_NOBODY) return true;
     return false;

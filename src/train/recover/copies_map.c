@@ -16,6 +16,8 @@ struct map_ctx {
 
 static bool same_domain(const struct map_ctx *ctx, size_t a, size_t b)
 {
+    ash_assert(a < ctx->ranks);
+    ash_assert(b < ctx->ranks);
     return a == b || (ctx->by_node && ctx->nodes[a] == ctx->nodes[b]);
 }
 
@@ -24,6 +26,7 @@ static size_t free_copies(const struct map_ctx *ctx, size_t rank)
 {
     size_t count = 0;
 
+    ash_assert(rank < ctx->ranks);
     for (size_t r = 0; r < ctx->ranks; r++)
         count += ctx->slices[r] == ctx->slices[rank] && !same_domain(ctx, r, rank);
     return count;
@@ -35,6 +38,8 @@ static int suits(const struct map_ctx *ctx, size_t rank, const uint32_t *holders
 {
     int suit = same_domain(ctx, r, rank) ? 1 : 3;
 
+    ash_assert(r < ctx->ranks);
+    ash_assert(rank < ctx->ranks);
     if (r == rank || ctx->slices[r] == ctx->slices[rank]) return 0;
     for (size_t k = 0; k < count; k++) {
         if (holders[k] == ASH_COPIES_NOBODY) continue;
@@ -50,6 +55,7 @@ static uint32_t choose_holder(const struct map_ctx *ctx, size_t rank, const uint
     uint32_t best = ASH_COPIES_NOBODY;
     int best_suit = 0;
 
+    ash_assert(rank < ctx->ranks);
     for (size_t i = 1; i < ctx->ranks; i++) {
         size_t r = (rank + i) % ctx->ranks;
         int suit = suits(ctx, rank, holders, count, r);

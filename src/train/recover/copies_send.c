@@ -26,6 +26,7 @@ static void extend(struct ash_copies_message *message, const struct ash_patches 
 {
     const struct ash_patch *patch = &patches->items[i];
 
+    ash_assert(i < patches->count);
     message->is_scattered =
         message->is_scattered || patch->chunk != message->chunk || patch->grad_at != message->grad_at + message->count;
     message->count += (size_t)patch->range.count;

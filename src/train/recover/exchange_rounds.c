@@ -40,6 +40,8 @@ struct mover {
 /* Where elements of a range are in a patch that has them. */
 static float *place_of(const struct ash_patch *patch, const struct ash_patch_range *range, size_t kind)
 {
+    ash_assert(kind < ASH_PATCH_KINDS);
+    ash_assert(range->first >= patch->range.first);
     return patch->values[kind] + (range->first - patch->range.first);
 }
 
@@ -259,6 +261,7 @@ static int take_block(const struct mover *mover, size_t round, size_t r, struct 
     const char *block = ash_channel_take(mover->from[r], &size, err);
     uint64_t sum;
 
+    ash_assert(mover->recv[r] >= SUM_BYTES);
     if (block == NULL) return failure_of(err);
     if (size != mover->recv[r])
         return ash_err_set(err, -EPROTO, "rank %zu sends %zu bytes of a state to rank %zu, which expects %zu", r, size,

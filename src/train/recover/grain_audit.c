@@ -10,12 +10,15 @@ size_t ash_grain_audit_ranks(const struct ash_grain_audit *audit)
 
 size_t ash_grain_audit_column(const struct ash_grain_audit *audit, size_t rank)
 {
+    ash_assert(audit->inners > 0);
+    ash_assert(audit->columns > 0);
     return rank / audit->inners % audit->columns;
 }
 
 /* The column whose ranks have computed the grains of `column` with a shift. */
 static size_t auditor_of(const struct ash_grain_audit *audit, size_t column, size_t shift)
 {
+    ash_assert(column < audit->columns);
     return (column + audit->columns - shift % audit->columns) % audit->columns;
 }
 
@@ -23,6 +26,9 @@ static size_t auditor_of(const struct ash_grain_audit *audit, size_t column, siz
 static bool is_same(const struct ash_grain_audit *audit, const uint64_t *left, size_t a, const uint64_t *right,
                     size_t b, size_t round)
 {
+    ash_assert(a < audit->columns);
+    ash_assert(b < audit->columns);
+    ash_assert(round < audit->rounds);
     for (size_t stage = 0; stage < audit->stages; stage++)
         for (size_t inner = 0; inner < audit->inners; inner++) {
             size_t at = inner + audit->inners * audit->columns * stage;

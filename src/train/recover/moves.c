@@ -119,6 +119,7 @@ static size_t source_end(const struct plan *plan, const struct source *source, c
 {
     const struct ash_range_index *own = &plan->ranks[to];
 
+    ash_assert(to < plan->opts->ranks);
     if (source->rank == to) return (size_t)source->end;
     for (size_t i = ash_range_index_at(own, need->param, need->first + 1); i < own->count; i++) {
         const struct ash_patch_range *range = &own->entries[i].range;
@@ -139,6 +140,7 @@ static int add_move(struct plan *plan, const struct ash_move *move)
 /* All of one needed range. */
 static int cover(struct plan *plan, struct ash_patch_range need, size_t to, struct ash_patch_range *missing_out)
 {
+    ash_assert(to < plan->opts->ranks);
     while (need.count > 0) {
         struct source source;
         struct ash_move move = {.to = (uint32_t)to, .range = need};

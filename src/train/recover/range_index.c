@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 
 /* A search. */
@@ -27,6 +28,7 @@ static size_t run_end(const struct ash_range_entry *entries, size_t from, size_t
 {
     size_t end = from + 1;
 
+    ash_assert(from < count);
     while (end < count && by_place(&entries[end - 1], &entries[end]) < 0)
         end++;
     return end;
@@ -36,6 +38,7 @@ static void merge_runs(const struct ash_range_entry *from, size_t middle, size_t
 {
     size_t a = 0, b = middle;
 
+    ash_assert(middle <= count);
     while (a < middle || b < count) {
         bool takes_a = b == count || (a < middle && by_place(&from[a], &from[b]) < 0);
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 void ash_seals_fini(struct ash_seals *seals)
 {
     ash_patches_fini(&seals->patches);
@@ -50,6 +52,7 @@ static int seal_patch(const struct ash_seals *seals, struct ash_buffer *room, si
     const uint16_t *bf16 = i < seals->own ? bf16_of(stages, patch) : NULL;
     size_t count = (size_t)patch->range.count;
 
+    ash_assert(i < seals->patches.count);
     memset(seal_out, 0, sizeof(*seal_out));
     for (size_t kind = 0; kind <= ASH_PATCH_KINDS; kind++) {
         const void *from = kind < ASH_PATCH_KINDS ? (const void *)patch->values[kind] : bf16, *values;
@@ -110,6 +113,7 @@ static int name_damage(const struct ash_patch_range *range, size_t kind, bool is
 {
     static const char *const kinds[] = {"weights", "first moments", "second moments", "bf16 weights"};
 
+    ash_assert(kind < ASH_COUNT(kinds));
     return ash_err_set(err, -EILSEQ, "its memory has changed by itself: %s %" PRIu64 " to %" PRIu64 " of %s%s",
                        kinds[kind], range->first, range->first + range->count - 1,
                        ash_model_param(outline, range->param)->name, is_copy ? ", in a copy for another rank" : "");
@@ -156,6 +160,7 @@ void ash_damages_drop(const struct ash_damages *damages, bool is_copy, struct as
 {
     size_t kept = from;
 
+    ash_assert(from <= patches->count);
     for (size_t i = from; i < patches->count; i++)
         if (!is_damaged(damages, is_copy, &patches->items[i].range)) patches->items[kept++] = patches->items[i];
     patches->count = kept;

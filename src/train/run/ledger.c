@@ -38,6 +38,7 @@ const char *ash_ledger_kind_name(enum ash_ledger_kind kind)
 /* Its member in the file, in key [KEY_BYTES]. */
 static const char *key_of(size_t kind, char *key)
 {
+    ash_assert(kind < ASH_LEDGER_KINDS);
     snprintf(key, KEY_BYTES, "%s_s", names[kind]);
     return key;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -78,6 +79,7 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     struct ash_place_manifest there = {0};
     int rc = ash_place_open(places->urls[index], &places->settings.s3, &to, err);
 
+    ash_assert(index < copier->places->count);
     if (rc < 0) return rc;
     copier->lease = &copier->leases[index];
     rc = check_all(copier, err);
@@ -101,6 +103,7 @@ static void set_target(struct ash_copier *copier, const char *target)
 
 static void set_failed(struct ash_copier *copier, size_t place, bool has_failed)
 {
+    ash_assert(place < copier->places->count);
     pthread_mutex_lock(&copier->mutex);
     copier->has_failed[place] = has_failed;
     pthread_mutex_unlock(&copier->mutex);
@@ -110,6 +113,7 @@ bool ash_copier_has_failed(struct ash_copier *copier, size_t place)
 {
     bool has_failed;
 
+    ash_assert(place < copier->places->count);
     pthread_mutex_lock(&copier->mutex);
     has_failed = copier->has_failed[place];
     pthread_mutex_unlock(&copier->mutex);
@@ -123,6 +127,7 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
     struct ash_place *source = NULL;
     int rc = ash_place_open(places->urls[from], &places->settings.s3, &source, err), worst = rc;
 
+    ash_assert(from < copier->places->count);
     for (size_t i = 0; rc == 0 && i < places->count; i++) {
         struct ash_err why = {0};
         int copied = 0;
@@ -236,6 +241,7 @@ void ash_copier_set_fence(struct ash_copier *copier, const struct ash_fence *fen
 
 void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step)
 {
+    ash_assert(from < copier->places->count);
     pthread_mutex_lock(&copier->mutex);
     copier->waiting = step;
     copier->waiting_from = from;

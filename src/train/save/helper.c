@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -35,6 +36,8 @@ static int help_place(struct ash_helper *helper, size_t from, size_t to, uint64_
     size_t before = help->share_count;
     int rc = ash_place_open(helper->places->urls[from], &helper->s3, &source, NULL);
 
+    ash_assert(from < helper->places->count);
+    ash_assert(to < helper->places->count);
     if (rc == 0) rc = ash_place_open(helper->places->urls[to], &helper->s3, &target, NULL);
     if (rc == 0) rc = ash_place_help(source, target, step, help, NULL);
     if (help->share_count > before)
@@ -127,6 +130,7 @@ int ash_helper_open(const struct ash_places *places, size_t index, size_t count,
 
 void ash_helper_add(struct ash_helper *helper, size_t from, uint64_t step)
 {
+    ash_assert(from < helper->places->count);
     pthread_mutex_lock(&helper->mutex);
     helper->from = from;
     helper->step = step;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "model/files/lora_folder.h"
 #include "model/lora.h"
 #include "train/save/saver.h"
@@ -96,5 +97,6 @@ uint64_t ash_save_plan_offset(const struct ash_save_plan *plan, enum ash_holding
     const struct ash_safetensors_layout *layout = &plan->layouts[ash_save_plan_file(kind)];
     size_t place = kind == ASH_HOLDING_WEIGHTS ? tensor : plan->moments[tensor] + (kind == ASH_HOLDING_V);
 
+    ash_assert(kind < ASH_HOLDING_KINDS);
     return layout->offsets[place] + element * sizeof(float);
 }

@@ -26,6 +26,7 @@ static int share_failure(struct ash_saver *saver, struct ash_save *save, size_t 
     } message = {save->rc, save->err};
     int rc = ash_group_broadcast(saver->group, &message, sizeof(message), rank, err);
 
+    ash_assert(rank < ash_group_size(saver->group));
     if (rc < 0) return rc;
     save->rc = message.rc;
     save->err = message.err;

@@ -12,6 +12,7 @@ static const char *const names[] = {
 #include "compute/cuda/host/kernels_list.h"
 #undef KERNEL
 };
+_Static_assert(ASH_COUNT(names) == ASH_CUDA_KERNEL_COUNT, "each kernel has a name");
 
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
 {
