@@ -79,7 +79,13 @@ static void share_cores(struct ash_serve_flags *flags)
     if (flags->computing.threads == 0) flags->computing.threads = each > 1 ? each : 1;
 }
 
-/* A rank after the first: its part of the model, until the first one ends. It prints its own failures alone. */
+/* Which errors does a rank after the first print? Its own; and the second one's of the first, which may be unable to. */
+static bool is_told(const struct ash_serve_flags *flags, bool is_own, const struct ash_err *err)
+{
+    return is_own || (flags->computing.rank == 1 && strncmp(err->text, "rank 0 ", strlen("rank 0 ")) == 0);
+}
+
+/* A rank after the first: its part of the model, until the first one ends. */
 static int follow(const struct ash_serve_flags *flags, const struct ash_launch_env *env)
 {
     struct ash_engine *engine = NULL;
@@ -105,7 +111,7 @@ static int follow(const struct ash_serve_flags *flags, const struct ash_launch_e
     }
     (void)ash_cmd_engine_close(&flags->computing, engine);
     ash_ranks_close(ranks);
-    return rc < 0 ? is_own ? ash_cmd_fail(&err) : 1 : 0;
+    return rc == 0 ? 0 : is_told(flags, is_own, &err) ? ash_cmd_fail(&err) : 1;
 }
 
 int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)

@@ -51,10 +51,10 @@ void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, con
 int ash_group_check(struct ash_group *group, struct ash_err *err)
 {
     struct ash_group_root *root = group->root;
-    int rc = 0;
+    int rc = group->local != NULL ? ash_local_check(group->local, err) : 0; /* known there first */
 
     pthread_mutex_lock(&root->lock);
-    if (root->lost) rc = ash_err_set(err, root->code, "%s", root->why);
+    if (rc == 0 && root->lost) rc = ash_err_set(err, root->code, "%s", root->why);
     pthread_mutex_unlock(&root->lock);
     return rc;
 }
