@@ -301,6 +301,21 @@ run_adapters() {
     close_server
     row serve/adapters-16 tokens/s "the same without adapters" 0.85 higher "${ours[@]}" -- "${theirs[@]}"
 }
+# run_ranks CLIENTS GOAL: two processes of one thread each that share the model, compared with one process of two.
+run_ranks() {
+    local round ours=() theirs=() tp threads
+    for ((round = 0; round < few; round++)); do
+        for tp in 2 1; do
+            threads=$((2 / tp))
+            open_ours "$model-q8.gguf" --max-num-seqs 16 --tp $tp || return 0
+            load warm --clients "$1" --requests "$1" --prompt-tokens 16 --answer-tokens 20 || return 0
+            load run --clients "$1" --requests $((2 * $1)) --prompt-tokens 64 --answer-tokens 64 || return 0
+            if [ $tp = 2 ]; then ours+=("$(of run output_tokens_per_s)"); else theirs+=("$(of run output_tokens_per_s)"); fi
+            close_server
+        done
+    done
+    row "serve/tp2-$1" tokens/s "one process of two threads" "$2" higher "${ours[@]}" -- "${theirs[@]}"
+}
 # run_memory: the most that was resident, compared with weights and pool.
 run_memory() {
     local peak weights pool=$((256 << 20)) gguf=$model-q8.gguf
@@ -347,5 +362,6 @@ for clients in 1 16; do ! wanted serve/step-$clients || run_step $clients; done
 ! wanted serve/mask-p50 serve/mask-p99 || run_masks
 ! wanted serve/drafts-repetitive serve/drafts-other || run_all_drafts
 ! wanted serve/adapters-16 || run_adapters
+for clients in 1 16; do ! wanted serve/tp2-$clients || run_ranks $clients 0.92; done
 ! wanted serve/resident || run_memory
 ! wanted serve/room || row serve/room-1000 share "4 percent" 1 lower "$("$BUILD/bench/serve_step" room 1000)" -- 0.04

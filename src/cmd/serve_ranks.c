@@ -79,7 +79,7 @@ static void share_cores(struct ash_serve_flags *flags)
     if (flags->computing.threads == 0) flags->computing.threads = each > 1 ? each : 1;
 }
 
-/* Which errors does a rank after the first print? Its own; and the second one's of the first, which may be unable to. */
+/* Which errors does a rank after the first print? Its own; and the second one those of the first, which may not. */
 static bool is_told(const struct ash_serve_flags *flags, bool is_own, const struct ash_err *err)
 {
     return is_own || (flags->computing.rank == 1 && strncmp(err->text, "rank 0 ", strlen("rank 0 ")) == 0);
