@@ -73,97 +73,96 @@ static void tighten(struct bound *kept, const struct bound *other, int sign)
 /* ---- expressions ------------------------------------------------------------------------------------------------- */
 
 /* [low-high] of digits. */
-static int add_digits(struct ash_str *out, char low, char high)
+static void add_digits(struct ash_str *out, char low, char high)
 {
-    return low == high ? ash_str_add(out, &low, 1) : ash_str_addf(out, "[%c-%c]", low, high);
+    if (low == high)
+        ash_str_add(out, &low, 1);
+    else
+        ash_str_addf(out, "[%c-%c]", low, high);
 }
 
 /* Whole numbers of as many digits as `whole` that are greater (or less). At least one alternative, each with a bar
  * after it. */
-static int add_whole_beyond(struct ash_str *out, const char *whole, bool wants_greater)
+static void add_whole_beyond(struct ash_str *out, const char *whole, bool wants_greater)
 {
     size_t count = strlen(whole);
-    int rc = 0;
 
-    for (size_t i = 0; i < count && rc == 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         char digit = whole[i], lowest = i == 0 && count > 1 ? '1' : '0';
+
         if (wants_greater ? digit == '9' : digit == lowest) continue;
-        rc = ash_str_add(out, whole, i);
-        if (rc == 0) rc = wants_greater ? add_digits(out, digit + 1, '9') : add_digits(out, lowest, digit - 1);
-        if (rc == 0) rc = ash_str_addf(out, "\\d{%zu}|", count - i - 1);
+        ash_str_add(out, whole, i);
+        add_digits(out, wants_greater ? digit + 1 : lowest, wants_greater ? '9' : digit - 1);
+        ash_str_addf(out, "\\d{%zu}|", count - i - 1);
     }
-    return rc;
 }
 
 /* Fractions (after the point) greater or less than `fraction`, each with a bar after it; not equal ones. */
-static int add_fraction_beyond(struct ash_str *out, const char *fraction, bool wants_greater)
+static void add_fraction_beyond(struct ash_str *out, const char *fraction, bool wants_greater)
 {
-    int rc = 0;
-
-    for (size_t i = 0; fraction[i] != '\0' && rc == 0; i++) {
-        if (!wants_greater && i > 0) rc = ash_str_addf(out, "%.*s|", (int)i, fraction); /* it stops short */
-        if (rc < 0 || (wants_greater ? fraction[i] == '9' : fraction[i] == '0')) continue;
-        rc = ash_str_add(out, fraction, i);
-        if (rc == 0) rc = wants_greater ? add_digits(out, fraction[i] + 1, '9') : add_digits(out, '0', fraction[i] - 1);
-        if (rc == 0) rc = ash_str_adds(out, "\\d*|");
+    for (size_t i = 0; fraction[i] != '\0'; i++) {
+        if (!wants_greater && i > 0) ash_str_addf(out, "%.*s|", (int)i, fraction); /* it stops short */
+        if (wants_greater ? fraction[i] == '9' : fraction[i] == '0') continue;
+        ash_str_add(out, fraction, i);
+        add_digits(out, wants_greater ? fraction[i] + 1 : '0', wants_greater ? '9' : fraction[i] - 1);
+        ash_str_adds(out, "\\d*|");
     }
-    return rc;
 }
 
 /* Magnitudes at or above the bound. */
-static int add_above(struct ash_str *out, const struct bound *bound)
+static void add_above(struct ash_str *out, const struct bound *bound)
 {
-    int rc = ash_str_adds(out, "(?:(?:");
-
-    if (rc == 0) rc = add_whole_beyond(out, bound->whole, true);
-    if (rc == 0) rc = ash_str_addf(out, "[1-9]\\d{%zu,})(?:\\.\\d+)?|%s(?:", strlen(bound->whole), bound->whole);
-    if (rc == 0 && bound->fraction[0] == '\0')
-        return ash_str_adds(out, bound->is_exclusive ? "\\.\\d*[1-9]\\d*))" : "(?:\\.\\d+)?))");
-    if (rc == 0) rc = ash_str_adds(out, "\\.(?:");
-    if (rc == 0) rc = add_fraction_beyond(out, bound->fraction, true);
-    if (rc == 0) rc = ash_str_addf(out, "%s%s)))", bound->fraction, bound->is_exclusive ? "\\d*[1-9]\\d*" : "\\d*");
-    return rc;
+    ash_str_adds(out, "(?:(?:");
+    add_whole_beyond(out, bound->whole, true);
+    ash_str_addf(out, "[1-9]\\d{%zu,})(?:\\.\\d+)?|%s(?:", strlen(bound->whole), bound->whole);
+    if (bound->fraction[0] == '\0') {
+        ash_str_adds(out, bound->is_exclusive ? "\\.\\d*[1-9]\\d*))" : "(?:\\.\\d+)?))");
+        return;
+    }
+    ash_str_adds(out, "\\.(?:");
+    add_fraction_beyond(out, bound->fraction, true);
+    ash_str_addf(out, "%s%s)))", bound->fraction, bound->is_exclusive ? "\\d*[1-9]\\d*" : "\\d*");
 }
 
 /* Magnitudes at or below the bound. */
-static int add_below(struct ash_str *out, const struct bound *bound)
+static void add_below(struct ash_str *out, const struct bound *bound)
 {
     bool is_zero = strcmp(bound->whole, "0") == 0;
-    int rc = ash_str_adds(out, "(?:");
 
-    if (rc == 0 && !is_zero) {
-        rc = ash_str_adds(out, "(?:");
-        if (rc == 0) rc = add_whole_beyond(out, bound->whole, false);
-        if (rc == 0 && strlen(bound->whole) > 1) rc = ash_str_addf(out, "[1-9]\\d{0,%zu}|", strlen(bound->whole) - 2);
-        if (rc == 0) rc = ash_str_adds(out, "0)(?:\\.\\d+)?|");
+    ash_str_adds(out, "(?:");
+    if (!is_zero) {
+        ash_str_adds(out, "(?:");
+        add_whole_beyond(out, bound->whole, false);
+        if (strlen(bound->whole) > 1) ash_str_addf(out, "[1-9]\\d{0,%zu}|", strlen(bound->whole) - 2);
+        ash_str_adds(out, "0)(?:\\.\\d+)?|");
     }
-    if (rc == 0) rc = ash_str_addf(out, "%s(?:", bound->whole);
-    if (rc == 0 && bound->fraction[0] == '\0')
-        return ash_str_adds(out, bound->is_exclusive ? "[]))" : "(?:\\.0+)?))"); /* []: no character, so nothing */
-    if (rc == 0) rc = ash_str_adds(out, "|\\.(?:");
-    if (rc == 0) rc = add_fraction_beyond(out, bound->fraction, false);
-    if (rc == 0) rc = ash_str_addf(out, "%s%s)))", bound->fraction, bound->is_exclusive ? "[]" : "0*");
-    return rc;
+    ash_str_addf(out, "%s(?:", bound->whole);
+    if (bound->fraction[0] == '\0') {
+        ash_str_adds(out, bound->is_exclusive ? "[]))" : "(?:\\.0+)?))"); /* []: no character, so nothing */
+        return;
+    }
+    ash_str_adds(out, "|\\.(?:");
+    add_fraction_beyond(out, bound->fraction, false);
+    ash_str_addf(out, "%s%s)))", bound->fraction, bound->is_exclusive ? "[]" : "0*");
 }
 
 /* All numbers that a minimum (sign 1) or maximum (sign -1) allows. */
 static int add_bound(struct ash_str *out, const struct bound *bound, int sign)
 {
     bool is_minimum = sign > 0;
-    int rc;
 
-    if (is_minimum && !bound->is_negative) return add_above(out, bound);
-    if (!is_minimum && bound->is_negative) {
-        rc = ash_str_adds(out, "-");
-        return rc < 0 ? rc : add_above(out, bound);
+    if (is_minimum != bound->is_negative) {
+        if (!is_minimum) ash_str_adds(out, "-");
+        add_above(out, bound);
+        return out->rc;
     }
-    if (is_minimum) {
-        rc = ash_str_adds(out, "\\d+(?:\\.\\d+)?|-");
-        return rc < 0 ? rc : add_below(out, bound);
-    }
-    rc = ash_str_adds(out, bound->value == 0 && bound->is_exclusive ? "-\\d*\\.?\\d*[1-9]\\d*(?:\\.\\d*)?|"
-                                                                    : "-\\d+(?:\\.\\d+)?|");
-    return rc < 0 ? rc : add_below(out, bound);
+    if (is_minimum)
+        ash_str_adds(out, "\\d+(?:\\.\\d+)?|-");
+    else
+        ash_str_adds(out, bound->value == 0 && bound->is_exclusive ? "-\\d*\\.?\\d*[1-9]\\d*(?:\\.\\d*)?|"
+                                                                   : "-\\d+(?:\\.\\d+)?|");
+    add_below(out, bound);
+    return out->rc;
 }
 
 /* ---- multiples --------------------------------------------------------------------------------------------------- */

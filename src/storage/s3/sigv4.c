@@ -20,15 +20,13 @@ static bool is_unreserved(char c)
 
 int ash_uri_encode(struct ash_str *out, const char *text, bool keeps_slash)
 {
-    int rc = ash_str_add(out, "", 0);
-
-    for (; rc == 0 && *text != '\0'; text++) {
+    for (; *text != '\0'; text++) {
         if (is_unreserved(*text) || (*text == '/' && keeps_slash))
-            rc = ash_str_add(out, text, 1);
+            ash_str_add(out, text, 1);
         else
-            rc = ash_str_addf(out, "%%%02X", (unsigned char)*text);
+            ash_str_addf(out, "%%%02X", (unsigned char)*text);
     }
-    return rc;
+    return ash_str_add(out, "", 0); /* a text, also if it is empty */
 }
 
 /* Sort by name, then by value. */
@@ -52,18 +50,17 @@ static void sort_pairs(struct ash_s3_pair *pairs, size_t count)
 int ash_sigv4_query(struct ash_str *out, const struct ash_s3_pair *query, size_t count)
 {
     struct ash_s3_pair sorted[ASH_SIGV4_PAIRS_MAX];
-    int rc = 0;
 
     ash_assert(count <= ASH_SIGV4_PAIRS_MAX);
     if (count > 0) memcpy(sorted, query, count * sizeof(*query));
     sort_pairs(sorted, count);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = ash_str_adds(out, i > 0 ? "&" : "");
-        if (rc == 0) rc = ash_uri_encode(out, sorted[i].name, false);
-        if (rc == 0) rc = ash_str_adds(out, "=");
-        if (rc == 0) rc = ash_uri_encode(out, sorted[i].value, false);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) ash_str_adds(out, "&");
+        ash_uri_encode(out, sorted[i].name, false);
+        ash_str_adds(out, "=");
+        ash_uri_encode(out, sorted[i].value, false);
     }
-    return rc;
+    return out->rc;
 }
 
 void ash_sigv4_stamp(double now_s, char stamp_out[ASH_S3_STAMP_BYTES])
@@ -76,13 +73,10 @@ void ash_sigv4_stamp(double now_s, char stamp_out[ASH_S3_STAMP_BYTES])
 }
 
 /* "host;x-amz-date". */
-static int add_signed_names(struct ash_str *out, const struct ash_s3_pair *headers, size_t count)
+static void add_signed_names(struct ash_str *out, const struct ash_s3_pair *headers, size_t count)
 {
-    int rc = 0;
-
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = ash_str_addf(out, "%s%s", i > 0 ? ";" : "", headers[i].name);
-    return rc;
+    for (size_t i = 0; i < count; i++)
+        ash_str_addf(out, "%s%s", i > 0 ? ";" : "", headers[i].name);
 }
 
 /* headers are sorted. */
@@ -90,15 +84,16 @@ static int canonical_hash(const struct ash_sigv4_request *request, const struct 
                           char hash_out[ASH_SHA256_HEX_BYTES])
 {
     struct ash_str text = {0};
-    int rc = ash_str_addf(&text, "%s\n%s\n", request->method, request->path);
+    int rc;
 
-    if (rc == 0) rc = ash_sigv4_query(&text, request->query, request->query_count);
-    if (rc == 0) rc = ash_str_adds(&text, "\n");
-    for (size_t i = 0; rc == 0 && i < request->header_count; i++)
-        rc = ash_str_addf(&text, "%s:%s\n", headers[i].name, headers[i].value);
-    if (rc == 0) rc = ash_str_adds(&text, "\n");
-    if (rc == 0) rc = add_signed_names(&text, headers, request->header_count);
-    if (rc == 0) rc = ash_str_addf(&text, "\n%s", request->payload_hash);
+    ash_str_addf(&text, "%s\n%s\n", request->method, request->path);
+    ash_sigv4_query(&text, request->query, request->query_count);
+    ash_str_adds(&text, "\n");
+    for (size_t i = 0; i < request->header_count; i++)
+        ash_str_addf(&text, "%s:%s\n", headers[i].name, headers[i].value);
+    ash_str_adds(&text, "\n");
+    add_signed_names(&text, headers, request->header_count);
+    rc = ash_str_addf(&text, "\n%s", request->payload_hash);
     if (rc == 0) rc = ash_sha256_hex(text.data, text.size_bytes, hash_out);
     ash_str_fini(&text);
     return rc;
@@ -141,10 +136,11 @@ int ash_sigv4_sign(const struct ash_sigv4_request *request, const struct ash_s3_
         rc = ash_str_addf(&scope, "%.8s/%s/%s/aws4_request", request->stamp, request->region, request->service);
     if (rc == 0) rc = ash_str_addf(&text, ALGORITHM "\n%s\n%s\n%s", request->stamp, scope.data, hash);
     if (rc == 0) rc = signature_of(request, keys->secret, text.data, signature);
-    if (rc == 0)
-        rc = ash_str_addf(authorization, ALGORITHM " Credential=%s/%s,SignedHeaders=", keys->access, scope.data);
-    if (rc == 0) rc = add_signed_names(authorization, headers, request->header_count);
-    if (rc == 0) rc = ash_str_addf(authorization, ",Signature=%s", signature);
+    if (rc == 0) {
+        ash_str_addf(authorization, ALGORITHM " Credential=%s/%s,SignedHeaders=", keys->access, scope.data);
+        add_signed_names(authorization, headers, request->header_count);
+        rc = ash_str_addf(authorization, ",Signature=%s", signature);
+    }
     ash_str_fini(&text);
     ash_str_fini(&scope);
     return rc;
