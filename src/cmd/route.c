@@ -148,7 +148,7 @@ static int serve(const struct flags *flags)
     rc = open_route(&route, &err);
     if (rc == 0) {
         wait_for_end(&route, &signals);
-        ash_route_finish(&flags->http, route.http, &signals);
+        ash_route_finish(&flags->http, route.http, route.router, &signals);
     }
     ash_http_close(route.http);
     ash_router_close(route.router);

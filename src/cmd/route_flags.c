@@ -11,6 +11,7 @@
 #include "serve/api/api.h"
 
 #define FIELD(name) offsetof(struct ash_route_flags, name)
+#define CUT_SECONDS 2 /* for answers that were cut to reach their clients */
 
 static const char *const policies[] = {"prefix", "least-loaded", "round-robin", NULL};
 
@@ -70,7 +71,8 @@ void ash_route_block_signals(sigset_t *signals_out)
     mallopt(M_ARENA_MAX, 1); /* requests are made on one thread and freed on another: one heap stays flat */
 }
 
-void ash_route_finish(const struct ash_http_flags *flags, struct ash_http *http, const sigset_t *signals)
+void ash_route_finish(const struct ash_http_flags *flags, struct ash_http *http, struct ash_router *router,
+                      const sigset_t *signals)
 {
     const struct timespec none = {0};
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(flags->shutdown_timeout * 1e9);
@@ -84,4 +86,7 @@ void ash_route_finish(const struct ash_http_flags *flags, struct ash_http *http,
         if (number == SIGINT || number == SIGTERM) break;
         is_idle = ash_http_drain(http, 0.1) == 0;
     }
+    if (is_idle) return;
+    ash_router_cancel(router);
+    (void)ash_http_drain(http, CUT_SECONDS);
 }

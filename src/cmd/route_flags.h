@@ -23,7 +23,9 @@ int ash_route_serve(const struct ash_http_flags *flags, struct ash_router *route
                     struct ash_http **http_out, struct ash_err *err);
 /* Block SIGINT, SIGTERM and SIGHUP, which the main thread waits for. */
 void ash_route_block_signals(sigset_t *signals_out);
-/* Refuse new requests and wait for those that are being answered, up to --shutdown-timeout or a second signal. */
-void ash_route_finish(const struct ash_http_flags *flags, struct ash_http *http, const sigset_t *signals);
+/* Refuse new requests and wait for those that are being answered, up to --shutdown-timeout or a second signal; then
+ * they end with an error. */
+void ash_route_finish(const struct ash_http_flags *flags, struct ash_http *http, struct ash_router *router,
+                      const sigset_t *signals);
 
 #endif

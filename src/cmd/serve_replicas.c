@@ -276,7 +276,7 @@ int ash_serve_replicas_run(const struct ash_serve_flags *flags, int argc, char *
     ash_http_flags_raise_limit(&flags->http);
     rc = open_group(&group, &err);
     if (rc == 0) rc = run_group(&group, &signals, &err);
-    if (rc == 0) ash_route_finish(&flags->http, group.http, &signals);
+    if (rc == 0) ash_route_finish(&flags->http, group.http, group.router, &signals);
     close_group(&group);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }

@@ -52,8 +52,8 @@ function start(args, pattern) {
     return child;
 }
 const all = [];
-async function replica(port = 0) {
-    const child = start(["serve", "--model", model, "--port", port, "--no-access-log", "--threads", 1, "--chat-template", template, "--max-num-seqs", 64, ...keys, "--pages", ""], /ready after/);
+async function replica() {
+    const child = start(["serve", "--model", model, "--port", 0, "--no-access-log", "--threads", 1, "--chat-template", template, "--max-num-seqs", 64, ...keys, "--pages", ""], /ready after/);
     all.push(child);
     await child.ready;
     child.port = +/port (\d+)/.exec(child.log)[1];
@@ -101,11 +101,19 @@ assert.ok(wanted.every((text) => text.startsWith("[200,")), wanted.find((text) =
 
 const replicas = await Promise.all([replica(), replica(), replica()]);
 const list = `${scratch}/replicas.txt`;
-fs.writeFileSync(list, replicas.map(({ url }) => url).join("\n"));
+const save = () => fs.writeFileSync(list, replicas.map(({ url }) => url).join("\n"));
+// Others in their places, at other ports.
+async function replace(...places) {
+    for (const i of places) replicas[i] = await replica();
+    save();
+    await up(3);
+}
+save();
 const router = start(["route", "--to-file", list, "--port", 0, "--no-access-log", "--silence-seconds", 1, "--probe-seconds", 0.1, "--refresh-seconds", 0.1, ...keys], /port \d+/);
 all.push(router);
 await router.ready;
-const url = `http://127.0.0.1:${/port (\d+)/.exec(router.log)[1]}`;
+const inner = `http://127.0.0.1:${/port (\d+)/.exec(router.log)[1]}`;
+const url = inner;
 const admin = async (body) => JSON.parse((await ask(url, "/replicas", body, { key: "admin" })).text).replicas;
 const until = async (what, test) => {
     for (const end = Date.now() + 60000; !(await test());) {
@@ -117,7 +125,7 @@ const up = (count) => until(`${count} replicas`, async () => (await admin()).fil
 const metric = async (name) => [...(await ask(url, "/metrics")).text.matchAll(new RegExp(`^ashlar_route_${name}(?:\\{.*\\})? (\\S+)$`, "gm"))].reduce((sum, match) => sum + +match[1], 0);
 
 // All requests at once; `hurt` runs when a third of the streams' pieces have come.
-async function round(name, hurt) {
+async function round(name, hurt, url = inner) {
     let pieces = 0, hurting;
     const see = () => { if (++pieces === 3 * total) hurting = hurt(); };
     const answers = await Promise.all(requests.map(({ path, body }, i) => ask(url, path, body, { headers: header(i), see })));
@@ -132,27 +140,36 @@ const count = async () => { continued.push(await metric("continued_total")); };
 await count();
 await round("kill -9", async () => { replicas[0].kill("SIGKILL"); });
 await count();
-replicas[0] = await replica(replicas[0].port);
-await up(3);
+await replace(0);
 await round("SIGSTOP", async () => { replicas[1].kill("SIGSTOP"); });
 await count();
 replicas[1].kill("SIGKILL");
-replicas[1] = await replica(replicas[1].port);
-await up(3);
+await replace(1);
 await round("two of three are killed", async () => { replicas[0].kill("SIGKILL"); replicas[2].kill("SIGKILL"); });
 await count();
-replicas[0] = await replica();
-replicas[2] = await replica();
-fs.writeFileSync(list, replicas.map((one) => one.url).join("\n")); // others at other ports
-await up(3);
+await replace(0, 2);
 await round("SIGTERM", async () => { replicas[2].kill("SIGTERM"); });
-replicas[2] = await replica(replicas[2].port);
-await up(3);
+await replace(2);
 const added = await replica();
 await round("drained and added", async () => { await admin({ drain: replicas[0].url }); await admin({ add: added.url }); });
 await until("the drained one", async () => (await admin()).find((one) => one.url === replicas[0].url).state === "drained");
 await until("the list", async () => { fs.writeFileSync(list, replicas.slice(1).map((one) => one.url).join("\n")); return !(await admin()).some((one) => one.url === replicas[0].url); });
-console.log(`${total} answers in 6 rounds; streams continued after a kill, a stop, two kills: ${continued.slice(1).map((n, i) => n - continued[i])}`);
+// A router in front of the router: seed and time are the outer one's, and its streams outlive the inner one's replicas.
+const outer = start(["route", "--to", inner, "--port", 0, "--no-access-log", "--silence-seconds", 60, "--probe-seconds", 0.1, "--shutdown-timeout", 0.3, ...keys], /is up/);
+all.push(outer);
+await outer.ready;
+const outerUrl = `http://127.0.0.1:${/port (\d+)/.exec(outer.log)[1]}`;
+await round("two routers", async () => { replicas[1].kill("SIGKILL"); }, outerUrl);
+let hung;
+const cut = ask(outerUrl, "/v1/completions", { prompt: "Once", max_tokens: 480, ignore_eos: true, stream: true, n: 8 }, { see: () => {
+    if (hung) return;
+    hung = true;
+    router.kill("SIGSTOP");
+    outer.kill("SIGTERM");
+} });
+assert.match((await cut).text, /"code":"shutting_down"|\[DONE\]/);
+router.kill("SIGCONT");
+console.log(`${total} answers in 7 rounds; streams continued after a kill, a stop, two kills: ${continued.slice(1).map((n, i) => n - continued[i])}`);
 assert.ok(continued[1] > continued[0] && continued[2] > continued[1] && continued[3] > continued[2]);
 
 // ---- clients that leave; prefixes; errors
@@ -166,6 +183,12 @@ for (let i = 0; i < 9; i++) {
     found += JSON.parse(text).usage.prompt_tokens_details.cached_tokens;
 }
 assert.ok(found >= 8 * 256, `${found} tokens of 8 known prompts were found`);
+await admin({ add: inner });
+await until("itself", async () => (await admin()).find((one) => one.url === inner).state === "up");
+let looped;
+await until("a request that comes back", async () => (looped = await Promise.all(Array.from({ length: 9 }, () => ask(url, "/v1/completions", { prompt: "a", max_tokens: 9 })))).some(({ status }) => status === 508));
+assert.match(looped.find(({ status }) => status === 508).text, /among its own replicas/);
+await admin({ drain: inner });
 assert.equal((await ask(url, "/replicas", { add: "https://x" }, { key: "admin" })).status, 400);
 assert.equal((await ask(url, "/replicas", { drain: "http://x" }, { key: "admin" })).status, 404);
 assert.equal((await ask(url, "/replicas", { add: "http://127.0.0.1:1" })).status, 401);

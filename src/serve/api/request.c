@@ -8,8 +8,7 @@
 #include "base/json_put.h"
 #include "base/log.h"
 
-/* What a router's header asks for; one that cannot be read asks for nothing. */
-static struct ash_api_resumable read_resumable(const char *text)
+struct ash_api_resumable ash_api_resumable_read(const char *text)
 {
     unsigned long long seed = 0;
     long long created_s = 0;
@@ -26,7 +25,7 @@ bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, 
     const char *body = ash_http_body(exchange, &size_bytes);
 
     *request = (struct ash_api_request){.api = api, .exchange = exchange};
-    request->resumable = read_resumable(ash_http_request_header(exchange, ASH_API_RESUMABLE_HEADER));
+    request->resumable = ash_api_resumable_read(ash_http_request_header(exchange, ASH_API_RESUMABLE_HEADER));
     if (!atomic_load(&api->is_ready))
         ash_api_err_set(&request->err, 503, "model_loading", NULL, "the model is being loaded: try again");
     else

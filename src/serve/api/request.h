@@ -18,6 +18,9 @@ struct ash_api_resumable {
     int64_t created_s; /* the time that answers say */
 };
 
+/* Read that header's value; NULL, or one that cannot be read, asks for nothing. */
+struct ash_api_resumable ash_api_resumable_read(const char *text);
+
 /* A request of any form: its fields and its error. */
 struct ash_api_request {
     struct ash_api *api;

@@ -92,6 +92,7 @@ static int add_header(void *ctx, const char *name, const char *value)
 {
     struct ash_route_call *call = ctx;
 
+    if (strcasecmp(name, "via") == 0 && strstr(value, call->router->via) != NULL) call->has_been_here = true;
     if (is_own_header(name)) return 0;
     if (call->router->opts.replica_key != NULL && is_key_header(name)) return 0;
     return ash_str_addf(&call->headers, "%s: %s\r\n", name, value);
@@ -106,6 +107,21 @@ static uint64_t salt_of(struct ash_http_exchange *exchange)
     return given != NULL ? ash_hash_str(given) : 0;
 }
 
+/* Seed and time of the answer: another router's, in front of this one, or new ones. */
+static void read_resumable(struct ash_route_call *call)
+{
+    struct ash_api_resumable given =
+        ash_api_resumable_read(ash_http_request_header(call->exchange, ASH_API_RESUMABLE_HEADER));
+
+    call->is_from_router = given.is_set;
+    call->seed = given.seed;
+    call->created_s = given.created_s;
+    if (given.is_set) return;
+    if (getrandom(&call->seed, sizeof(call->seed), 0) < 0) call->seed = ash_hash_mix(ash_clock_ns());
+    call->seed >>= SEED_SHIFT;
+    call->created_s = (int64_t)ash_clock_wall_s();
+}
+
 static int read_request(struct ash_route_call *call)
 {
     const char *key = call->router->opts.replica_key;
@@ -115,9 +131,7 @@ static int read_request(struct ash_route_call *call)
 
     if (rc == 0 && key != NULL) rc = ash_str_addf(&call->headers, "Authorization: Bearer %s\r\n", key);
     if (rc == 0 && size_bytes > 0) rc = ash_route_prompt_read(body, size_bytes, salt_of(call->exchange), &call->prompt);
-    if (getrandom(&call->seed, sizeof(call->seed), 0) < 0) call->seed = ash_hash_mix(ash_clock_ns());
-    call->seed >>= SEED_SHIFT;
-    call->created_s = (int64_t)ash_clock_wall_s();
+    read_resumable(call);
     return rc;
 }
 
@@ -169,6 +183,7 @@ void ash_route_call_end(struct ash_route_call *call)
     ash_assert(!call->is_ended);
     ash_route_call_detach(call);
     call->is_ended = true;
+    if (call->usage.answer_tokens == 0 && call->has_frames) call->usage.answer_tokens = call->seen_count;
     *(call->prev != NULL ? &call->prev->next : &call->router->calls) = call->next;
     if (call->next != NULL) call->next->prev = call->prev;
     ash_key_take_tokens(ash_http_key(call->exchange), (double)(call->usage.prompt_tokens + call->usage.answer_tokens));

@@ -29,9 +29,9 @@ static int write_request(const struct ash_route_call *call, struct ash_str *out)
     struct ash_http_exchange *exchange = call->exchange;
     size_t size_bytes = 0;
     const char *body = ash_http_body(exchange, &size_bytes), *method = ash_http_method(exchange);
-    int rc = ash_str_addf(out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nx-request-id: %s\r\n",
+    int rc = ash_str_addf(out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nVia: 1.1 %s\r\nx-request-id: %s\r\n",
                           strcmp(method, "HEAD") == 0 ? "GET" : method, replica->target.url.path,
-                          ash_http_path(exchange), replica->target.host, ash_http_id(exchange));
+                          ash_http_path(exchange), replica->target.host, call->router->via, ash_http_id(exchange));
 
     if (rc == 0)
         rc = ash_str_addf(out, ASH_API_RESUMABLE_HEADER ": %llu %lld\r\n", (unsigned long long)call->seed,
@@ -88,9 +88,15 @@ static void wait_or_refuse(struct ash_route_call *call)
 
 void ash_route_call_forward(struct ash_route_call *call)
 {
-    struct ash_replica *replica = ash_replica_choose(call->router, call);
+    struct ash_replica *replica;
 
     ash_assert(!call->is_ended);
+    if (call->has_been_here) {
+        ash_route_call_refuse(call, 508, "loop_detected",
+                              "this router is among its own replicas: --to must not name it");
+        return;
+    }
+    replica = ash_replica_choose(call->router, call);
     if (replica == NULL) {
         wait_or_refuse(call);
         return;
@@ -167,10 +173,8 @@ static int take_header(struct ash_route_conn *conn, const char *name, const char
         if (strcasecmp(name, ASH_API_FRAMES_HEADER) == 0) call->repeats_frames = true;
         return 0;
     }
-    if (strcasecmp(name, ASH_API_FRAMES_HEADER) == 0) {
-        call->has_frames = true;
-        return 0;
-    }
+    if (strcasecmp(name, ASH_API_FRAMES_HEADER) == 0) call->has_frames = true;
+    if (call->has_frames && !call->is_from_router && strcasecmp(name, ASH_API_FRAMES_HEADER) == 0) return 0;
     if (strcasecmp(name, "content-type") == 0) {
         snprintf(call->type, sizeof(call->type), "%s", value);
         return 0;

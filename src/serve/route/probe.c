@@ -71,7 +71,7 @@ static bool judge(struct ash_replica *replica, unsigned status)
         replica->probe_due_ns = 0;
         return false;
     }
-    if (status >= 200 && status < 300) {
+    if ((status >= 200 && status < 300) || status == 404) { /* without either route it is there, at least */
         ash_replica_set_state(replica, ASH_REPLICA_UP, NULL);
         return replica->looks++ % MODELS_LOOKS == 0;
     }

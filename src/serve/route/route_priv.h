@@ -152,7 +152,9 @@ struct ash_route_call {
     struct ash_route_prompt prompt;
     uint64_t seed;
     int64_t created_s;
-    bool goes_to_all; /* every replica gets it, one after the other */
+    bool is_from_router; /* which has given seed and time */
+    bool has_been_here;  /* it comes back: the router is among its own replicas */
+    bool goes_to_all;    /* every replica gets it, one after the other */
     /* the router's thread: */
     bool is_listed, is_ended;
     struct ash_route_call *prev, *next; /* of all that are not ended */
@@ -213,6 +215,7 @@ void ash_route_call_forget_answer(struct ash_route_call *call);
 
 struct ash_router {
     struct ash_router_opts opts;
+    char via[32]; /* its name in Via headers */
     struct ash_http_route *routes;
     size_t route_count;
     pthread_t thread;
@@ -221,7 +224,7 @@ struct ash_router {
     pthread_mutex_t lock; /* guards what follows */
     struct ash_route_call *inbox, **inbox_end;
     struct ash_route_targets targets; /* new ones */
-    bool has_targets, is_stopping;
+    bool has_targets, is_stopping, cancels;
     _Atomic size_t usable;
     /* the thread's: */
     struct ash_replica *replicas;

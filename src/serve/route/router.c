@@ -3,10 +3,12 @@
 #include "serve/route/router.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -89,7 +91,7 @@ static bool take_inbox(struct ash_router *router)
 {
     struct ash_route_targets targets = {0};
     struct ash_route_call *call;
-    bool is_stopping, has_targets;
+    bool is_stopping, has_targets, cancels;
 
     pthread_mutex_lock(&router->lock);
     call = router->inbox;
@@ -103,6 +105,8 @@ static bool take_inbox(struct ash_router *router)
     if (has_targets) targets = router->targets;
     if (has_targets) router->targets = (struct ash_route_targets){0};
     router->has_targets = false;
+    cancels = router->cancels;
+    router->cancels = false;
     is_stopping = router->is_stopping;
     pthread_mutex_unlock(&router->lock);
     if (has_targets) take_targets(router, &targets);
@@ -114,6 +118,9 @@ static bool take_inbox(struct ash_router *router)
         ash_route_call_put(call);
         call = next;
     }
+    while (cancels && router->calls != NULL)
+        ash_route_call_refuse(router->calls, 503, "shutting_down",
+                              "the router is shutting down, and the time for answers is over: try again");
     return !is_stopping;
 }
 
@@ -188,11 +195,14 @@ static int open_loop(struct ash_router *router, struct ash_err *err)
 int ash_router_open(const struct ash_router_opts *opts, struct ash_router **router_out, struct ash_err *err)
 {
     struct ash_router *router = calloc(1, sizeof(*router));
+    uint64_t name = 0;
     int rc = -ENOMEM;
 
     ash_assert(opts->tries > 0 && opts->tries < ASH_ROUTE_TRIES_MAX && opts->index_blocks > 0);
     if (router == NULL) return ash_err_set(err, rc, "no memory for the router");
     router->opts = *opts;
+    if (getrandom(&name, sizeof(name), 0) < 0) name = ash_clock_ns();
+    snprintf(router->via, sizeof(router->via), "ashlar-%016llx", (unsigned long long)name);
     router->epoll_fd = router->wake_fd = -1;
     router->inbox_end = &router->inbox;
     pthread_mutex_init(&router->lock, NULL);

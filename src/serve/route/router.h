@@ -33,6 +33,8 @@ void ash_router_close(struct ash_router *router);
  * no new request and goes when its last answer is done. Takes the list and leaves it empty. Any thread. Returns 0 or
  * -ENOMEM. */
 int ash_router_set_targets(struct ash_router *router, struct ash_route_targets *targets);
+/* End every request that is open: with an error, streams with an error event. Any thread. */
+void ash_router_cancel(struct ash_router *router);
 /* How many replicas may get requests now. Any thread. */
 size_t ash_router_usable(struct ash_router *router);
 /* The routes for ash_http_opts; their ctx is the router. Valid as long as it is open. */

@@ -48,6 +48,14 @@ int ash_router_set_targets(struct ash_router *router, struct ash_route_targets *
     return 0;
 }
 
+void ash_router_cancel(struct ash_router *router)
+{
+    pthread_mutex_lock(&router->lock);
+    router->cancels = true;
+    pthread_mutex_unlock(&router->lock);
+    ash_router_wake(router);
+}
+
 size_t ash_router_usable(struct ash_router *router)
 {
     return atomic_load(&router->usable);
