@@ -75,6 +75,8 @@ static const struct ash_opt serve_opts[] = {
      NULL},
     {"max_queued_requests", ASH_OPT_INT, FIELD(max_queued_requests), "1024",
      "requests that wait for the engine; more get 429; 0: no limit", 0, INFINITY, NULL},
+    {"clamp_max_tokens", ASH_OPT_BOOL, FIELD(clamp_max_tokens), NULL,
+     "answers that may be longer than the context has room for end there, instead of being refused", 0, 0, NULL},
     {"responses_memory", ASH_OPT_INT, FIELD(responses_memory), "64mi",
      "memory for the last responses of /v1/responses, which the next may refer to; 0: none are kept", 0, INFINITY,
      NULL},
@@ -165,6 +167,7 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
     opts.model_path = flags->model;
     opts.is_strict = flags->strict;
     opts.queue_max = (size_t)flags->max_queued_requests;
+    opts.clamps_max = flags->clamp_max_tokens;
     opts.responses_bytes = (size_t)flags->responses_memory;
     opts.choices_max = (size_t)flags->max_choices;
     opts.stall_seconds = flags->health_seconds;

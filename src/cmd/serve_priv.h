@@ -34,7 +34,7 @@ struct ash_serve_flags {
     int64_t tp;
     struct ash_launch_env env; /* with --tp: which rank this is */
     int kv_dtype;
-    bool enable_prefix_caching, strict;
+    bool enable_prefix_caching, strict, clamp_max_tokens;
     double step_ms, health_seconds;
     struct ash_serve_replicas replicas;
     struct ash_http_flags http;

@@ -59,6 +59,7 @@ struct ash_api_opts {
     size_t name_count;
     const char *model_path;
     bool is_strict;     /* unknown fields are refused */
+    bool clamps_max;    /* limits of answers beyond the context's end are taken as that */
     size_t queue_max;   /* requests that may wait for the engine; 0: no limit */
     size_t choices_max; /* prompts times n of one request */
     size_t depth_max;   /* of JSON */

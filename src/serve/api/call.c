@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "serve/api/metrics.h"
 #include "serve/api/take.h"
 #include "serve/grammar/grammar.h"
@@ -293,7 +294,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
     struct ash_api_choice *choice = &call->choices[i];
     const struct ash_ids *prompt = &call->prompts.items[i / sampling->best_of];
     size_t room = call->api->engine.context_tokens - prompt->count;
-    size_t most = sampling->max_tokens == ASH_SAMPLING_UNLIMITED ? room : sampling->max_tokens;
+    size_t most = sampling->max_tokens == ASH_SAMPLING_UNLIMITED ? room : ash_min(sampling->max_tokens, room);
 
     choice->request = (struct ash_request){
         .prompt = prompt->data,

@@ -94,9 +94,7 @@ static bool drop_oldest(struct ash_conversation *conversation)
 /* How many tokens of the prompt have no place in the context. */
 static size_t excess_of(const struct ash_api_call *call, const struct ash_api *api)
 {
-    const struct ash_sampling *sampling = &call->sampling;
-    size_t answer = sampling->max_tokens != ASH_SAMPLING_UNLIMITED ? sampling->max_tokens : 1;
-    size_t needed = call->prompts.items[0].count + answer;
+    size_t needed = call->prompts.items[0].count + ash_sampling_least(&call->sampling);
 
     return needed > api->engine.context_tokens ? needed - api->engine.context_tokens : 0;
 }

@@ -40,6 +40,17 @@ int ash_api_err_take(struct ash_api_err *err, const char *param, const struct as
     return cause->code;
 }
 
+void ash_api_err_too_long(struct ash_api_err *err, const char *param, size_t context, size_t prompt, size_t answer)
+{
+    if (err->status != 0) return;
+    err->prompt_tokens = prompt;
+    err->context_tokens = context;
+    ash_api_err_set(err, 400, "context_length_exceeded", param,
+                    "This model's maximum context length is %zu tokens. However, you requested %zu tokens (%zu in the "
+                    "prompt, at least %zu in the completion).",
+                    context, prompt + answer, prompt, answer);
+}
+
 void ash_api_err_no_model(struct ash_api_err *err, const char *served, const char *name)
 {
     ash_api_err_set(err, 404, "model_not_found", "model", "The model `%.100s` does not exist: this server has `%.100s`",
@@ -102,6 +113,10 @@ int ash_api_err_write(const struct ash_api_err *err, const char *path, const cha
     ash_json_put_text(out, "type", openai_type(err->status));
     ash_json_put_text(out, "param", err->param[0] != '\0' ? err->param : NULL);
     ash_json_put_text(out, "code", err->code);
+    if (err->context_tokens > 0) { /* llama.cpp's clients cut by these */
+        ash_json_put_int(out, "n_prompt_tokens", (int64_t)err->prompt_tokens);
+        ash_json_put_int(out, "n_ctx", (int64_t)err->context_tokens);
+    }
     return ash_str_adds(out, "}}");
 }
 

@@ -14,6 +14,7 @@ struct ash_api_err {
     const char *code;                /* "context_length_exceeded"; a string that lives for good */
     char param[ASH_API_PARAM_BYTES]; /* the field, or empty */
     char text[ASH_ERR_TEXT_BYTES];
+    size_t prompt_tokens, context_tokens; /* of a prompt that is too long; else 0 */
 };
 
 /* Name a part of a field, as printf: "messages[3].content". Longer ones are cut. */
@@ -24,6 +25,8 @@ int ash_api_err_set(struct ash_api_err *err, unsigned status, const char *code, 
 /* The same from an error of a floor below: -ENOMEM is 503, anything else 400. Returns its code. */
 int ash_api_err_take(struct ash_api_err *err, const char *param, const struct ash_err *cause);
 
+/* A prompt and the answer that it asks for are longer than the context: 400. */
+void ash_api_err_too_long(struct ash_api_err *err, const char *param, size_t context, size_t prompt, size_t answer);
 /* No model of this name: 404. */
 void ash_api_err_no_model(struct ash_api_err *err, const char *served, const char *name);
 /* Append the error as the JSON object that clients of path expect. id is the request's. Returns 0 or -ENOMEM. */

@@ -69,6 +69,7 @@ static double per_second(size_t count, double seconds)
 static void write_timings(const struct ash_request_end *end, struct ash_str *out)
 {
     size_t computed = end->prompt_tokens - end->cached_tokens;
+    size_t steps = end->answer_tokens > 0 ? end->answer_tokens - 1 : 0; /* the prompt's pass gave the first token */
 
     ash_str_addf(out,
                  ",\"timings\":{\"cache_n\":%zu,\"prompt_n\":%zu,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.3f,"
@@ -76,24 +77,51 @@ static void write_timings(const struct ash_request_end *end, struct ash_str *out
                  "\"predicted_per_token_ms\":%.3f,\"predicted_per_second\":%.3f}",
                  end->cached_tokens, computed, end->prefill_s * 1e3,
                  computed > 0 ? end->prefill_s * 1e3 / (double)computed : 0, per_second(computed, end->prefill_s),
-                 end->answer_tokens, end->decode_s * 1e3,
-                 end->answer_tokens > 0 ? end->decode_s * 1e3 / (double)end->answer_tokens : 0,
-                 per_second(end->answer_tokens, end->decode_s));
+                 end->answer_tokens, end->decode_s * 1e3, steps > 0 ? end->decode_s * 1e3 / (double)steps : 0,
+                 per_second(steps, end->decode_s));
 }
 
 static void write_settings(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
 {
     const struct ash_sampler_opts *sampler = &choice->request.sampler;
+    const struct ash_llama_call *llama = call->state;
 
     ash_str_addf(out,
                  ",\"generation_settings\":{\"seed\":%lld,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
                  "\"min_p\":%.9g,\"typical_p\":%.9g,\"repeat_last_n\":%zu,\"repeat_penalty\":%.9g,"
-                 "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"ignore_eos\":%s,"
-                 "\"stream\":%s}",
+                 "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"max_tokens\":%zu,"
+                 "\"n_keep\":0,\"n_discard\":0,\"n_probs\":%zu,\"min_keep\":0,\"dynatemp_range\":0,"
+                 "\"dynatemp_exponent\":1,\"top_n_sigma\":-1,\"xtc_probability\":0,\"xtc_threshold\":0.1,"
+                 "\"dry_multiplier\":0,\"mirostat\":0,\"post_sampling_probs\":false,\"ignore_eos\":%s,"
+                 "\"stream\":%s,\"timings_per_token\":false",
                  (long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p, sampler->min_p,
                  sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty, sampler->presence_penalty,
-                 sampler->frequency_penalty, choice->request.max_tokens, call->sampling.ignores_eos ? "true" : "false",
-                 call->is_stream ? "true" : "false");
+                 sampler->frequency_penalty, choice->request.max_tokens, choice->request.max_tokens, llama->probs,
+                 call->sampling.ignores_eos ? "true" : "false", call->is_stream ? "true" : "false");
+    ash_json_put_begin(out, "stop", '[');
+    for (size_t i = 0; i < call->sampling.stops.count; i++)
+        ash_json_put_text(out, NULL, call->sampling.stops.items[i]);
+    ash_json_put_end(out, ']');
+    ash_json_put_end(out, '}');
+}
+
+/* Did the context end the answer? */
+static bool is_truncated(const struct ash_api_choice *choice)
+{
+    return strcmp(ash_api_choice_reason(choice), "length") == 0 &&
+           choice->end.prompt_tokens + choice->tokens.count >= choice->call->api->engine.context_tokens;
+}
+
+/* The prompt as the model saw it. */
+static void write_prompt(const struct ash_api_choice *choice, struct ash_str *out)
+{
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+
+    if (ash_tokenizer_decode(choice->call->api->engine.tokenizer, choice->request.prompt, choice->request.prompt_count,
+                             false, &text, &err) == 0)
+        ash_json_put_string(out, "prompt", text.data, text.size_bytes);
+    ash_str_fini(&text);
 }
 
 static void write_ending(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
@@ -103,12 +131,13 @@ static void write_ending(struct ash_api_call *call, struct ash_api_choice *choic
 
     ash_str_addf(out,
                  ",\"stop\":true,\"id_slot\":%d,\"index\":%zu,\"tokens_predicted\":%zu,"
-                 "\"tokens_evaluated\":%zu,\"tokens_cached\":%zu,\"has_new_line\":%s,\"truncated\":false,"
+                 "\"tokens_evaluated\":%zu,\"tokens_cached\":%zu,\"has_new_line\":%s,\"truncated\":%s,"
                  "\"stop_type\":\"%s\"",
                  llama->slot, choice->index, choice->tokens.count, choice->end.prompt_tokens,
                  choice->end.prompt_tokens + choice->tokens.count,
-                 choice->text.data != NULL && strchr(choice->text.data, '\n') != NULL ? "true" : "false", type);
-
+                 choice->text.data != NULL && strchr(choice->text.data, '\n') != NULL ? "true" : "false",
+                 is_truncated(choice) ? "true" : "false", type);
+    write_prompt(choice, out);
     ash_json_put_text(out, "stopping_word", choice->has_stopped ? call->sampling.stops.items[choice->stop_index] : "");
     ash_json_put_text(out, "model", call->model);
     write_settings(call, choice, out);

@@ -51,6 +51,7 @@ static void read_settings(struct ash_api_call *call, struct ash_api_request *req
     ash_llama_samplers_read(&call->sampling.sampler, request);
     ash_sampling_read_stops(&call->sampling, request, "stop");
     ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
+    call->sampling.clamps_max = true;
     llama->probs = (size_t)ash_fields_int(fields, "n_probs", 0, ASH_SAMPLING_LOGPROBS_MAX, 0);
     llama->returns_tokens = ash_fields_bool(fields, "return_tokens", false);
     llama->has_timings = ash_fields_bool(fields, "timings_per_token", false) || !ash_fields_has(fields, "timings") ||

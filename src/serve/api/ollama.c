@@ -253,6 +253,7 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
 
     ash_chat_call_read_single(call, request, "stop", "max_tokens");
     call->is_stream = ash_fields_bool(&request->fields, "stream", true);
+    call->sampling.clamps_max = true;
     chat->parts.has_reasoning = !is_raw;
     ash_api_grammars_read(call, request);
     if (ash_fields_has(&request->fields, "template") || ash_fields_has(&request->fields, "suffix"))

@@ -129,7 +129,7 @@ void ash_prompts_fit(struct ash_prompts *prompts, struct ash_api_request *reques
                      const char *prompt_key)
 {
     size_t context = request->api->engine.context_tokens;
-    size_t answer = sampling->max_tokens != ASH_SAMPLING_UNLIMITED ? sampling->max_tokens : 1;
+    size_t answer = ash_sampling_least(sampling);
 
     for (size_t i = 0; i < prompts->count && request->err.status == 0; i++) {
         struct ash_ids *ids = &prompts->items[i];
@@ -139,10 +139,7 @@ void ash_prompts_fit(struct ash_prompts *prompts, struct ash_api_request *reques
         if (ids->count == 0)
             ash_fields_wrong(&request->fields, prompt_key, "has no tokens: there is nothing to answer");
         else if (ids->count + answer > context)
-            ash_api_err_set(&request->err, 400, "context_length_exceeded", prompt_key,
-                            "This model's maximum context length is %zu tokens. However, you requested %zu tokens (%zu "
-                            "in the prompt, at least %zu in the completion).",
-                            context, ids->count + answer, ids->count, answer);
+            ash_api_err_too_long(&request->err, prompt_key, context, ids->count, answer);
     }
     if (prompts->count * sampling->best_of > request->api->opts.choices_max)
         ash_fields_wrong(&request->fields, prompt_key, "asks for %zu answers, and %zu are the most",

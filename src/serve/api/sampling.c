@@ -8,9 +8,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 
 #define TEMPERATURE_MAX 100.0
+#define BIAS_MOST 1e6        /* no logit comes near: the negative of it forbids a token */
 #define SALT_SEED 0x73616c74 /* "salt" */
 
 /* The first of keys (NULL-terminated) that is given, or the first. All of them are known then. */
@@ -136,17 +138,36 @@ static void add_eos(struct ash_sampling *sampling, struct ash_api_request *reque
         if (ash_ids_add(&sampling->stop_ids, defaults->eos[i]) < 0) no_memory(request);
 }
 
-/* One entry of logit_bias: an id as text or number, or a text of one token; false forbids. */
-static void add_bias(struct ash_sampling *sampling, struct ash_api_request *request, const json_t *id,
+static void add_bias_id(struct ash_sampling *sampling, struct ash_api_request *request, int32_t id, double bias)
+{
+    if (sampling->bias_count == ASH_SAMPLING_BIAS_MAX)
+        ash_fields_wrong(&request->fields, "logit_bias", "names more than %d tokens", ASH_SAMPLING_BIAS_MAX);
+    else if (ash_array_reserve(&sampling->bias, &sampling->bias_capacity, sampling->bias_count + 1,
+                               sizeof(*sampling->bias)) < 0)
+        no_memory(request);
+    if (request->err.status == 0) sampling->bias[sampling->bias_count++] = (struct ash_logit_bias){id, (float)bias};
+}
+
+/* One entry of logit_bias: an id, or a text, whose tokens all get the bias; false forbids. */
+static void add_bias(struct ash_sampling *sampling, struct ash_api_request *request, const json_t *token,
                      const json_t *value)
 {
-    double bias = json_is_false(value) ? -INFINITY : json_is_number(value) ? json_number_value(value) : NAN;
-    int32_t number = read_id(id, request, "logit_bias");
+    double bias = json_is_false(value) ? -BIAS_MOST : json_is_number(value) ? json_number_value(value) : NAN;
+    struct ash_ids ids = {0};
+    struct ash_err err = {0};
 
-    if (isnan(bias) || (!isinf(bias) && fabs(bias) > 1e6))
+    if (isnan(bias) || fabs(bias) > BIAS_MOST)
         ash_fields_wrong(&request->fields, "logit_bias", "must map token ids to numbers");
-    if (request->err.status != 0) return;
-    sampling->bias[sampling->bias_count++] = (struct ash_logit_bias){number, (float)bias};
+    if (!json_is_string(token)) {
+        add_bias_id(sampling, request, read_id(token, request, "logit_bias"), bias);
+        return;
+    }
+    if (ash_tokenizer_encode(request->api->engine.tokenizer, json_string_value(token), json_string_length(token), false,
+                             &ids, &err) < 0)
+        ash_api_err_take(&request->err, "logit_bias", &err);
+    for (size_t i = 0; i < ids.count && request->err.status == 0; i++)
+        add_bias_id(sampling, request, ids.data[i], bias);
+    ash_ids_fini(&ids);
 }
 
 /* {"50256": -100} as OpenAI has it. */
@@ -158,10 +179,10 @@ static void read_bias_object(struct ash_sampling *sampling, struct ash_api_reque
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         char *end = NULL;
         long long number = strtoll(key, &end, 10);
-        json_t *id = json_integer(key[0] != '\0' && *end == '\0' ? number : -1);
+        json_t *token = key[0] != '\0' && *end == '\0' ? json_integer(number) : json_string(key);
 
-        add_bias(sampling, request, id, value);
-        json_decref(id);
+        add_bias(sampling, request, token, value);
+        json_decref(token);
     }
 }
 
@@ -190,10 +211,7 @@ static void read_bias(struct ash_sampling *sampling, struct ash_api_request *req
         ash_fields_wrong(&request->fields, "logit_bias", "has %zu entries, and %d are the most", count,
                          ASH_SAMPLING_BIAS_MAX);
     if (request->err.status != 0) return;
-    sampling->bias = calloc(count, sizeof(*sampling->bias));
-    if (sampling->bias == NULL)
-        no_memory(request);
-    else if (json_is_object(value))
+    if (json_is_object(value))
         read_bias_object(sampling, request, value);
     else
         read_bias_array(sampling, request, value);
@@ -230,6 +248,7 @@ void ash_sampling_read_max(struct ash_sampling *sampling, struct ash_api_request
     const char *key = first_given(&request->fields, keys);
     int64_t most = ash_fields_int(&request->fields, key, -2, INT32_MAX, -3);
 
+    sampling->clamps_max = request->api->opts.clamps_max;
     sampling->max_tokens = most >= 0 ? (size_t)most : most == -3 ? otherwise : ASH_SAMPLING_UNLIMITED;
     if (sampling->max_tokens != ASH_SAMPLING_UNLIMITED && sampling->min_tokens > sampling->max_tokens)
         ash_fields_wrong(&request->fields, "min_tokens", "is more than %s", key);

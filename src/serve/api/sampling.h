@@ -28,8 +28,9 @@ struct ash_sampling {
     bool shows_stop;   /* include_stop_str_in_output */
     bool keep_special; /* special tokens appear in the text */
     bool ignores_eos;
+    bool clamps_max; /* a limit beyond the context's end is as if there were none */
     struct ash_logit_bias *bias;
-    size_t bias_count;
+    size_t bias_count, bias_capacity;
     struct ash_ids allowed;
     int top_logprobs, prompt_logprobs; /* -1: none */
     int priority;
@@ -54,5 +55,11 @@ void ash_sampling_read_strategy(struct ash_sampling *sampling, struct ash_api_re
 struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, size_t index);
 /* Free its members. */
 void ash_sampling_fini(struct ash_sampling *sampling);
+
+/* Tokens that the context must have room for after the prompt. */
+static inline size_t ash_sampling_least(const struct ash_sampling *sampling)
+{
+    return sampling->max_tokens == ASH_SAMPLING_UNLIMITED || sampling->clamps_max ? 1 : sampling->max_tokens;
+}
 
 #endif

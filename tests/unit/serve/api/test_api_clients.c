@@ -207,6 +207,52 @@ static void test_thoughts_at_the_limit(void **state)
     http_answer_fini(&answer);
 }
 
+/* ---- llama.cpp's form -------------------------------------------------------------------------------------------- */
+
+/* A limit beyond the context is taken as its end; a prompt beyond it says both sizes. */
+static void test_limits_beyond_the_context(void **state)
+{
+    struct ash_str body = {0};
+    json_t *json;
+    (void)state;
+
+    api_say(&server, "there was");
+    json = post("/completion", "{\"prompt\":\"Once\",\"n_predict\":100000,\"temperature\":0}", 200);
+    assert_string_equal(text_at(json, "stop_type"), "eos");
+    assert_true(json_is_false(at(json, "truncated")));
+    assert_non_null(strstr(text_at(json, "prompt"), "Once"));
+    assert_int_equal(json_array_size(at(json, "generation_settings.stop")), 0);
+    json_decref(json);
+    json_decref(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":100000}", 400));
+    ash_str_adds(&body, "{\"prompt\":\"");
+    for (int i = 0; i < 3000; i++)
+        ash_str_adds(&body, "again and ");
+    ash_str_adds(&body, "\"}");
+    json = post("/completion", body.data, 400);
+    assert_true(int_at(json, "error.n_prompt_tokens") > int_at(json, "error.n_ctx"));
+    assert_true(int_at(json, "error.n_ctx") > 0);
+    json_decref(json);
+    ash_str_fini(&body);
+}
+
+/* A text biases all its tokens. */
+static void test_bias_by_text(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":\"Once\",\"n_predict\":8,\"temperature\":0,\"logit_bias\":[[\"dog\",false]]}",
+        "{\"prompt\":\"Once\",\"n_predict\":8,\"temperature\":0,\"logit_bias\":{\"dog\":-1000}}"};
+    json_t *json;
+    (void)state;
+
+    api_say(&server, "dog dog dog dog");
+    for (size_t i = 0; i < ASH_COUNT(bodies); i++) {
+        json = post("/completion", bodies[i], 200);
+        assert_null(strstr(text_at(json, "content"), "dog"));
+        json_decref(json);
+    }
+    json_decref(post("/completion", "{\"prompt\":\"Once\",\"logit_bias\":[[600,1]]}", 400));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_messages_continue_a_begun_answer),
         cmocka_unit_test(test_usage_agrees),
         cmocka_unit_test(test_thoughts_at_the_limit),
+        cmocka_unit_test(test_limits_beyond_the_context),
+        cmocka_unit_test(test_bias_by_text),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
