@@ -30,6 +30,8 @@ int ash_kube_check_placing(const struct ash_kube_job *job, struct ash_err *err);
 json_t *ash_kube_affinity(const struct ash_kube_job *job);
 /* placing.c: does a PodGroup of Volcano go with the job? */
 bool ash_kube_has_pod_group(const struct ash_kube_job *job);
+/* Add labels for the scheduler's queue of the job. */
+void ash_kube_add_queue(const struct ash_kube_job *job, json_t *labels);
 /* Labels that select the pods of the job. */
 json_t *ash_kube_labels(const struct ash_kube_job *job);
 /* The headless service by which pods find each other. */
@@ -59,6 +61,8 @@ json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_er
 bool ash_kube_is_server(enum ash_kube_kind kind);
 /* A server's arguments that the cluster decides: its address, and the time to drain. */
 void ash_kube_add_server_words(const struct ash_kube_job *job, json_t *args);
+/* Its port: the default, or the last --port. */
+int ash_kube_server_port(const struct ash_kube_job *job);
 /* Its port, its probes, and its preStop hook. */
 void ash_kube_add_probes(const struct ash_kube_job *job, json_t *container);
 /* Append a server's services to objects. */
