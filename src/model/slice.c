@@ -121,9 +121,6 @@ int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_siz
         return ash_err_set(
             err, -EINVAL, "--tp %zu wants more ranks than the model has key-value heads (%zu): choose --tp %zu or less",
             tp_size, config->kv_heads, config->kv_heads);
-    if (config->form.qk_norm == ASH_QK_NORM_ALL)
-        return ash_err_set(err, -ENOTSUP, "--tp %zu would cut the norms that %s has over all heads: choose --tp 1",
-                           tp_size, config->family->type);
     if (config->hidden < tp_size || config->vocab < tp_size || is_narrow(config->ffn, tp_size) ||
         is_narrow(config->expert.ffn, tp_size) || is_narrow(config->expert.shared_ffn, tp_size))
         return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into so many parts", tp_size);

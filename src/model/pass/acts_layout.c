@@ -387,6 +387,9 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
             ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_acts_layout_qkv_width(l, c->kv_heads));
     acts->scratch.residual = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
     if (l->axes->tp.size > 1) ash_acts_layout_exchanges(l);
+    if (l->axes->outs.size > 1 && c->form.qk_norm == ASH_QK_NORM_ALL) /* of whole rows, after their norm */
+        acts->scratch.qk.raw =
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * l->model->whole.heads * c->head_dim);
     for (size_t i = 0; i < c->layers; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */

@@ -51,12 +51,12 @@ static const float *meet(const struct ash_pass_step *step)
     return whole;
 }
 
-/* part [rows, columns.count] of rows of width floats. */
-static const float *gather(const struct ash_pass_step *step, const float *part, size_t rows, struct ash_range columns,
-                           size_t width)
+/* Columns of rows of width floats; those of part have stride floats between them. */
+static const float *gather(const struct ash_pass_step *step, struct ash_rows_from part, size_t rows,
+                           struct ash_range columns, size_t width)
 {
-    ash_assert(part != NULL && rows * width <= step->axes->gathered_floats && ash_range_end(columns) <= width);
-    ash_copy_columns(step->exec, rows, columns.count, (struct ash_rows_from){part, columns.count},
+    ash_assert(part.data != NULL && rows * width <= step->axes->gathered_floats && ash_range_end(columns) <= width);
+    ash_copy_columns(step->exec, rows, columns.count, part,
                      (struct ash_rows_to){buffer_of(step) + columns.first, width});
     return meet(step);
 }
@@ -68,15 +68,22 @@ const float *ash_gather_heads(const struct ash_pass_step *step, const float *par
     size_t width = heads_width(&model->whole), each = width / model->whole.kv_heads;
 
     if (!ash_gathers(step)) return part;
-    return gather(step, part, step->rows, (struct ash_range){heads.first * each, heads.count * each}, width);
+    return ash_gather_part(step, part, heads.count * each, (struct ash_range){heads.first * each, heads.count * each},
+                           width);
+}
+
+const float *ash_gather_part(const struct ash_pass_step *step, const float *part, size_t stride,
+                             struct ash_range columns, size_t width)
+{
+    return gather(step, (struct ash_rows_from){part, stride}, step->rows, columns, width);
 }
 
 const float *ash_gather_columns(const struct ash_pass_step *step, const float *part, size_t rows, size_t width)
 {
-    const struct ash_model *model = step->model;
+    struct ash_range columns = ash_slice_columns(&step->model->whole, width, &step->model->slice);
 
     if (!ash_gathers(step)) return part;
-    return gather(step, part, rows, ash_slice_columns(&model->whole, width, &model->slice), width);
+    return gather(step, (struct ash_rows_from){part, columns.count}, rows, columns, width);
 }
 
 /* The product's outputs are columns of rows of width floats. */

@@ -22,6 +22,9 @@ static inline bool ash_gathers(const struct ash_pass_step *step)
 size_t ash_gather_logit_rows(const struct ash_pass_step *step);
 /* part [rows, of this rank's heads] of attention's output, whole; or part where ranks share nothing. */
 const float *ash_gather_heads(const struct ash_pass_step *step, const float *part);
+/* part, these columns of rows of width floats, with stride floats between its rows: whole. For ranks that share. */
+const float *ash_gather_part(const struct ash_pass_step *step, const float *part, size_t stride,
+                             struct ash_range columns, size_t width);
 /* part [rows, this rank's columns of a feed-forward], whole [rows, width]; or part. */
 const float *ash_gather_columns(const struct ash_pass_step *step, const float *part, size_t rows, size_t width);
 /* Outputs of the stream: the group's one product, whose y is set here, whole [rows, C]. For ranks that share. */

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "model/pass/copy.h"
+#include "model/pass/gather.h"
 #include "model/pass/split.h"
 
 /* Norm of q (key false) or k (key true), of each head or of all (then tp does not split them), from qk_raw into the row
@@ -32,13 +33,35 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
                                   .seq_rows = step->seq_rows};
 }
 
+/* Over all heads, of which each rank has some: of whole rows, of which this rank keeps its part. */
+static void norm_gathered(const struct ash_pass_step *step, struct ash_norm_args args)
+{
+    const struct ash_model *model = step->model;
+    size_t heads = args.cols / model->config.head_dim, own = args.cols, stride = args.y_stride;
+    size_t each = heads / model->config.kv_heads * model->config.head_dim, width = each * model->whole.kv_heads;
+    size_t first = ash_slice_kv_heads(&model->whole, &model->slice).first * each;
+    float *out = args.y, *whole = step->acts->scratch.qk.raw;
+
+    args.x = ash_gather_part(step, args.x, args.x_stride, (struct ash_range){first, own}, width);
+    args.x_stride = args.y_stride = args.cols = width;
+    args.y = whole;
+    step->exec->ops->norm->rms_forward(step->exec, &args);
+    ash_copy_columns(step->exec, step->rows, own, (struct ash_rows_from){whole + first, width},
+                     (struct ash_rows_to){out, stride});
+}
+
 void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer)
 {
+    bool all = step->model->config.form.qk_norm == ASH_QK_NORM_ALL;
+
     ash_assert(step->model->config.form.qk_norm && layer < step->model->config.layers);
     for (int key = 0; key < 2; key++) {
         struct ash_norm_args args = norm_args(step, layer, key);
 
-        step->exec->ops->norm->rms_forward(step->exec, &args);
+        if (all && ash_gathers(step))
+            norm_gathered(step, args);
+        else
+            step->exec->ops->norm->rms_forward(step->exec, &args);
     }
 }
 
