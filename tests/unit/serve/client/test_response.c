@@ -150,9 +150,39 @@ static void test_addresses(void **state)
         assert_int_equal(ash_load_url_parse(wrong[i], &url, &err), -EINVAL);
 }
 
+static int see_header(void *ctx, const char *name, const char *value)
+{
+    return ash_str_addf(ctx, "%s=%s|", name, value);
+}
+
+static int see_body(void *ctx, const char *bytes, size_t size_bytes)
+{
+    return ash_str_add(ctx, bytes, size_bytes);
+}
+
+static void test_headers_and_body_are_shown_as_they_come(void **state)
+{
+    static const char text[] =
+        STREAM "Transfer-Encoding: chunked\r\nX-A:  b: c\r\n\r\n5\r\ndata:\r\n4\r\n x\n\n\r\n0\r\n\r\n";
+    struct ash_str seen = {0};
+    struct ash_response response;
+
+    (void)state;
+    ash_response_init(&response, NULL, &seen);
+    response.see_header = see_header;
+    response.see_body = see_body;
+    for (size_t i = 0; i + 1 < sizeof(text); i++)
+        assert_int_equal(ash_response_push(&response, text + i, 1), i + 2 == sizeof(text));
+    assert_string_equal(seen.data, "Content-Type=text/event-stream; charset=utf-8|Transfer-Encoding=chunked|X-A=b: c|"
+                                   "data: x\n\n");
+    ash_response_fini(&response);
+    ash_str_fini(&seen);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_headers_and_body_are_shown_as_they_come),
         cmocka_unit_test(test_every_cut_reads_the_same),
         cmocka_unit_test(test_lines_have_a_limit),
         cmocka_unit_test(test_events_of_the_api_are_understood),
