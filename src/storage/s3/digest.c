@@ -1,10 +1,11 @@
-/* SHA-256, HMAC and MD5 through OpenSSL, which uses the processor's instructions for them. */
+/* SHA-256, HMAC and MD5 through OpenSSL, which uses the processor's instructions for them; sums as ETags. */
 #include "storage/s3/digest_priv.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -82,4 +83,21 @@ void ash_md5_take(struct ash_md5 *md5, uint8_t sum_out[ASH_MD5_BYTES])
 void ash_md5_close(struct ash_md5 *md5)
 {
     EVP_MD_CTX_free(context_of(md5));
+}
+
+bool ash_s3_etag_is_md5(const char *etag)
+{
+    return strlen(etag) == 34 && etag[0] == '"' && etag[33] == '"' && strspn(etag + 1, "0123456789abcdef") == 32;
+}
+
+bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts)
+{
+    char hex[ASH_MD5_HEX_BYTES], text[ASH_MD5_HEX_BYTES + 32];
+
+    ash_hex(sum, ASH_MD5_BYTES, hex);
+    if (parts == 0)
+        snprintf(text, sizeof(text), "\"%s\"", hex);
+    else
+        snprintf(text, sizeof(text), "\"%s-%zu\"", hex, parts);
+    return strcmp(text, etag) == 0;
 }

@@ -2,6 +2,7 @@
 #ifndef ASH_STORAGE_S3_DIGEST_PRIV_H
 #define ASH_STORAGE_S3_DIGEST_PRIV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,5 +37,10 @@ void ash_md5_add(struct ash_md5 *md5, const void *data, size_t size_bytes);
 void ash_md5_take(struct ash_md5 *md5, uint8_t sum_out[ASH_MD5_BYTES]);
 /* Free; NULL is a no-op. */
 void ash_md5_close(struct ash_md5 *md5);
+
+/* Is the ETag the MD5 of the whole object? Then its 32 digits are compared with sum. */
+bool ash_s3_etag_is_md5(const char *etag);
+/* Do the 16 bytes of sum spell this ETag, "…" or "…-parts" (0: no parts)? */
+bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts);
 
 #endif

@@ -15,23 +15,6 @@
 #define LANE_BYTES_MAX (16 * MIB) /* of parts that are summed together; as many as lanes are in memory twice */
 #define WINDOW_BYTES ((size_t)32 << 20)
 
-bool ash_s3_etag_is_md5(const char *etag)
-{
-    return strlen(etag) == 34 && etag[0] == '"' && etag[33] == '"' && strspn(etag + 1, "0123456789abcdef") == 32;
-}
-
-bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts)
-{
-    char hex[ASH_MD5_HEX_BYTES], text[ASH_MD5_HEX_BYTES + 32];
-
-    ash_hex(sum, ASH_MD5_BYTES, hex);
-    if (parts == 0)
-        snprintf(text, sizeof(text), "\"%s\"", hex);
-    else
-        snprintf(text, sizeof(text), "\"%s-%zu\"", hex, parts);
-    return strcmp(text, etag) == 0;
-}
-
 static int add_guess(struct ash_etag_check *check, uint64_t part_bytes)
 {
     struct ash_etag_guess *guess = &check->guesses[check->guess_count];

@@ -24,10 +24,6 @@ struct ash_etag_check {
 int ash_etag_check_init(struct ash_etag_check *check, const struct ash_s3_object *object);
 /* Free the members. */
 void ash_etag_check_fini(struct ash_etag_check *check);
-/* Is the ETag the MD5 of the whole object? Then its 32 digits are compared with sum. */
-bool ash_s3_etag_is_md5(const char *etag);
-/* Do the 16 bytes of sum spell this ETag, "…" or "…-parts" (0: no parts)? */
-bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts);
 /* The size of parts whose sums can be taken ASH_MD5_LANES at a time by ash_etag_check_add_parts, or 0. */
 size_t ash_etag_check_lane_bytes(const struct ash_etag_check *check);
 /* The next bytes, in order. */

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "storage/s3/etag_check_priv.h"
+#include "storage/s3/digest_priv.h"
 #include "storage/s3/s3_priv.h"
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */

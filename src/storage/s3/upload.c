@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "storage/s3/doc_priv.h"
-#include "storage/s3/etag_check_priv.h"
+#include "storage/s3/digest_priv.h"
 #include "storage/s3/list_priv.h"
 #include "storage/s3/s3_priv.h"
 
