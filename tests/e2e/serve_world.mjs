@@ -335,7 +335,7 @@ const tests = {
         await status("/v1/completions", { ...ok, n: 0 }, 400, "n");
         await status("/v1/completions", { ...ok, n: 100000 }, 400, "n");
         await status("/v1/completions", { ...ok, max_tokens: 1.5 }, 400, "max_tokens");
-        await status("/v1/completions", { ...ok, logit_bias: { a: 1 } }, 400, "logit_bias");
+        await status("/v1/completions", { ...ok, logit_bias: { a: "x" } }, 400, "logit_bias");
         await status("/v1/completions", { ...ok, stop: Array(65).fill("x") }, 400, "stop");
         await status("/v1/completions", { ...ok, stop: "" }, 400, "stop");
         await status("/v1/completions", { ...ok, prompt: [99999999] }, 400, "prompt");

@@ -249,6 +249,8 @@ static int eval_node(struct ash_jinja_run *run, const struct ash_jinja_node *nod
         return eval_compare(run, node, out);
     case ASH_JINJA_COND:
         return eval_condition(run, node, out);
+    case ASH_JINJA_CAPTURE:
+        return ash_jinja_capture(run, node->body, out);
     default:
         return ash_jinja_fail(run, -EINVAL, "a statement where a value should be");
     }

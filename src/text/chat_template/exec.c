@@ -40,8 +40,7 @@ static int assign_all(struct ash_jinja_run *run, const struct ash_jinja_node *fi
 
 /* ---- text of a body ---------------------------------------------------------------------------------------------- */
 
-/* Run body and return its output as a string. */
-static int capture(struct ash_jinja_run *run, const struct ash_jinja_node *body, struct ash_jinja_value *out)
+int ash_jinja_capture(struct ash_jinja_run *run, const struct ash_jinja_node *body, struct ash_jinja_value *out)
 {
     struct ash_str text = {0}, *before = run->out;
     int rc;
@@ -57,7 +56,7 @@ static int capture(struct ash_jinja_run *run, const struct ash_jinja_node *body,
 static int exec_set(struct ash_jinja_run *run, const struct ash_jinja_node *node)
 {
     struct ash_jinja_value value;
-    int rc = node->a != NULL ? ash_jinja_eval(run, node->a, &value) : capture(run, node->body, &value);
+    int rc = ash_jinja_eval(run, node->a, &value);
 
     return rc < 0 ? rc : assign_all(run, node->first, value);
 }
@@ -108,7 +107,7 @@ int ash_jinja_call_macro(struct ash_jinja_run *run, const struct ash_jinja_node 
                                 (struct ash_jinja_value){ASH_JINJA_MACRO, {.macro = caller}});
     if (rc == 0 && args->count > position)
         rc = ash_jinja_fail(run, -EINVAL, "a macro gets more arguments than it takes");
-    if (rc == 0) rc = capture(run, macro->body, out);
+    if (rc == 0) rc = ash_jinja_capture(run, macro->body, out);
     run->scope = before;
     ash_jinja_leave(run);
     return rc;
@@ -136,7 +135,7 @@ static int exec_call_block(struct ash_jinja_run *run, const struct ash_jinja_nod
 
     if (rc < 0) return rc;
     *caller = (struct ash_jinja_node){.type = ASH_JINJA_CONST};
-    rc = capture(run, node->body, &caller->value);
+    rc = ash_jinja_capture(run, node->body, &caller->value);
     if (rc < 0) return rc;
     rc = ash_jinja_eval(run, node->a->a, &callee);
     if (rc < 0) return rc;

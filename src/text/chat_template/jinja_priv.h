@@ -101,12 +101,13 @@ enum ash_jinja_type {
     ASH_JINJA_BINARY,  /* a op b */
     ASH_JINJA_COMPARE, /* a op b, and with c the rest of a chain */
     ASH_JINJA_COND,    /* a if b else c */
+    ASH_JINJA_CAPTURE, /* the text of body */
     /* statements */
     ASH_JINJA_TEXT,       /* name: the text itself */
     ASH_JINJA_OUTPUT,     /* {{ a }} */
     ASH_JINJA_IF,         /* if a: body, else: other */
     ASH_JINJA_FOR,        /* for first… in a if b: body, else: other */
-    ASH_JINJA_SET,        /* set first… = a; without a the text of body */
+    ASH_JINJA_SET,        /* set first… = a */
     ASH_JINJA_DEFINE,     /* macro name(first…): body */
     ASH_JINJA_CALLBLOCK,  /* call a: body, which is what caller() gives */
     ASH_JINJA_GENERATION, /* generation: body, what a model learns to write */
@@ -218,6 +219,8 @@ struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser);
 struct ash_jinja_node *ash_jinja_parse_primary(struct ash_jinja_parser *parser);
 /* What follows an operand directly: .name, [index], (arguments). NULL after an error. */
 struct ash_jinja_node *ash_jinja_parse_postfix(struct ash_jinja_parser *parser, struct ash_jinja_node *node);
+/* One filter, whose bar was taken, of a value. */
+struct ash_jinja_node *ash_jinja_parse_filter(struct ash_jinja_parser *parser, struct ash_jinja_node *value);
 /* The filters and tests that follow. NULL after an error. */
 struct ash_jinja_node *ash_jinja_parse_filters(struct ash_jinja_parser *parser, struct ash_jinja_node *node);
 /* A node of two operands (b NULL: of one). NULL: out of memory, which the parser then says. */
@@ -269,6 +272,8 @@ int ash_jinja_enter(struct ash_jinja_run *run); /* one level deeper, or -E2BIG; 
 /* One level up again. */
 void ash_jinja_leave(struct ash_jinja_run *run);
 
+/* Run body and give its output as a string. */
+int ash_jinja_capture(struct ash_jinja_run *run, const struct ash_jinja_node *body, struct ash_jinja_value *out);
 /* Run statements. 0, 1 after break, 2 after continue, or a negative errno. */
 int ash_jinja_exec(struct ash_jinja_run *run, const struct ash_jinja_node *statements);
 /* The value of an expression. */

@@ -224,7 +224,7 @@ struct ash_jinja_node *ash_jinja_parse_postfix(struct ash_jinja_parser *parser, 
     return node;
 }
 
-static struct ash_jinja_node *parse_filter(struct ash_jinja_parser *parser, struct ash_jinja_node *value)
+struct ash_jinja_node *ash_jinja_parse_filter(struct ash_jinja_parser *parser, struct ash_jinja_node *value)
 {
     struct ash_jinja_node *node = ash_jinja_node_new(parser, ASH_JINJA_FILTER);
 
@@ -270,7 +270,7 @@ struct ash_jinja_node *ash_jinja_parse_filters(struct ash_jinja_parser *parser, 
 {
     while (parser->rc == 0) {
         if (ash_jinja_accept_op(parser, "|"))
-            node = parse_filter(parser, node);
+            node = ash_jinja_parse_filter(parser, node);
         else if (ash_jinja_accept_name(parser, "is"))
             node = parse_test(parser, node);
         else if (ash_jinja_accept_op(parser, "(")) /* a call of what a filter gave */

@@ -162,6 +162,19 @@ static struct ash_jinja_node *parse_for(struct ash_jinja_parser *parser)
     return expect_block_end(parser) ? node : NULL;
 }
 
+/* The text of a body up to ends, through the filters that come first: one must, or each has its bar. */
+static struct ash_jinja_node *parse_captured(struct ash_jinja_parser *parser, const char *const *ends,
+                                             bool needs_filter)
+{
+    struct ash_jinja_node *capture = ash_jinja_node_new(parser, ASH_JINJA_CAPTURE), *value = capture;
+
+    if (capture == NULL) return NULL;
+    if (needs_filter) value = ash_jinja_parse_filter(parser, value);
+    value = ash_jinja_parse_filters(parser, value);
+    if (parser->rc == 0) parse_body(parser, ends, &capture->body);
+    return value;
+}
+
 static struct ash_jinja_node *parse_set(struct ash_jinja_parser *parser)
 {
     static const char *const ends[] = {"endset", NULL};
@@ -172,7 +185,18 @@ static struct ash_jinja_node *parse_set(struct ash_jinja_parser *parser)
     if (ash_jinja_accept_op(parser, "="))
         node->a = ash_jinja_parse_expression(parser, true);
     else
-        parse_body(parser, ends, &node->body);
+        node->a = parse_captured(parser, ends, false);
+    return expect_block_end(parser) ? node : NULL;
+}
+
+/* {% filter a|b %}: what the body writes goes through filters. */
+static struct ash_jinja_node *parse_filter_block(struct ash_jinja_parser *parser)
+{
+    static const char *const ends[] = {"endfilter", NULL};
+    struct ash_jinja_node *node = ash_jinja_node_new(parser, ASH_JINJA_OUTPUT);
+
+    if (node == NULL) return NULL;
+    node->a = parse_captured(parser, ends, true);
     return expect_block_end(parser) ? node : NULL;
 }
 
@@ -273,6 +297,7 @@ static struct ash_jinja_node *parse_tag(struct ash_jinja_parser *parser)
         {"continue", parse_continue},
         {"generation", parse_generation},
         {"call", parse_call_block},
+        {"filter", parse_filter_block},
     };
     const struct ash_jinja_token *word = parser->at + 1;
 

@@ -60,7 +60,7 @@ static void test_golden(void **state)
 
     (void)state;
     if (ash_json_load(TEST_DATA "/golden/chat/cases.json", &cases, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(json_array_size(cases), 72);
+    assert_int_equal(json_array_size(cases), 76);
     json_array_foreach(cases, i, item) {
         check_case(item);
     }
@@ -210,6 +210,8 @@ static void test_syntax_errors(void **state)
         {"{% include 'x' %}", "'include'"},
         {"{% set %}{% endset %}", "a name is missing"},
         {"{% set 3 = 4 %}", "a name is missing"},
+        {"{% filter %}x{% endfilter %}", "a filter's name is missing"},
+        {"{% filter upper %}x", "{% endfilter %} is missing"},
         {"{% break %}", "belong into a loop"},
         {"{{ }}", "a value is missing"},
         {"{{ a b }}", "the expression should end here"},
