@@ -51,7 +51,7 @@ static int check_flags(const struct ash_serve_flags *flags, struct ash_err *err)
     return rc;
 }
 
-/* No launcher: one for this machine, whose processes come back here. */
+/* This process is alone: a launcher for this machine, whose processes come back here. */
 static int launch_self(const struct ash_serve_flags *flags, int argc, char **argv, struct ash_err *err)
 {
     char **words = calloc((size_t)argc + 2, sizeof(*words)), name[] = "ashlar";
@@ -124,7 +124,7 @@ int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)
     rc = ash_launch_env_read(&env, &err);
     if (rc == 0 && env.rank == 0) rc = check_flags(flags, &err);
     if (rc < 0) return ash_cmd_fail(&err);
-    if (strcmp(env.launcher, "none") == 0) {
+    if (env.size == 1) {
         rc = launch_self(flags, argc, argv, &err);
         return rc < 0 ? ash_cmd_fail(&err) : rc;
     }
