@@ -112,10 +112,10 @@ void ash_http_flags_report(const struct ash_http_flags *flags, const struct ash_
     ash_log(ASH_LOG_WARN, "all who reach %s can use this server: --api-key-file asks for keys", host);
 }
 
-void ash_http_flags_raise_limit(const struct ash_http_flags *flags)
+void ash_http_flags_raise_limit(const struct ash_http_flags *flags, unsigned each)
 {
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)flags->max_connections + SPARE_DESCRIPTORS;
+    rlim_t wanted = (rlim_t)flags->max_connections * each + SPARE_DESCRIPTORS;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;

@@ -25,7 +25,7 @@ int ash_http_flags_open_keys(const struct ash_http_flags *flags, bool has_lastin
 void ash_http_flags_reload_keys(struct ash_keys *keys);
 /* Log the address that it listens on, with a warning if all who reach it may use it. */
 void ash_http_flags_report(const struct ash_http_flags *flags, const struct ash_http *http, struct ash_keys *keys);
-/* Raise the process's limit of descriptors: every connection has one. */
-void ash_http_flags_raise_limit(const struct ash_http_flags *flags);
+/* Raise the process's limit of descriptors: every connection has `each`. */
+void ash_http_flags_raise_limit(const struct ash_http_flags *flags, unsigned each);
 
 #endif

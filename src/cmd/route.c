@@ -144,7 +144,7 @@ static int serve(const struct flags *flags)
     int rc;
 
     ash_route_block_signals(&signals);
-    ash_http_flags_raise_limit(&flags->http);
+    ash_http_flags_raise_limit(&flags->http, 2); /* one to the client, one to the replica */
     rc = open_route(&route, &err);
     if (rc == 0) {
         wait_for_end(&route, &signals);

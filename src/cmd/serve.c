@@ -308,7 +308,7 @@ static int serve(const struct ash_serve_flags *flags)
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a page that is not kept, not the end */
-    ash_http_flags_raise_limit(&flags->http);
+    ash_http_flags_raise_limit(&flags->http, 1);
     if (name != NULL) publish(&server, flags->served_model_name.count > 0 ? flags->served_model_name.items[0] : name);
     recorder = server.model.recorder;
     rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)

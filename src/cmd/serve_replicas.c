@@ -273,7 +273,7 @@ int ash_serve_replicas_run(const struct ash_serve_flags *flags, int argc, char *
 
     if (flags->replicas.count == 1) return ASH_CMD_GO;
     ash_route_block_signals(&signals);
-    ash_http_flags_raise_limit(&flags->http);
+    ash_http_flags_raise_limit(&flags->http, 2); /* one to the client, one to the replica */
     rc = open_group(&group, &err);
     if (rc == 0) rc = run_group(&group, &signals, &err);
     if (rc == 0) ash_route_finish(&flags->http, group.http, group.router, &signals);

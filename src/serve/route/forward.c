@@ -53,6 +53,11 @@ static void send_to(struct ash_route_call *call, struct ash_replica *replica)
     call->tried[call->try_count++] = replica->id;
     replica->in_flight++;
     ash_metric_set(replica->in_flight_gauge, (double)replica->in_flight);
+    if (conn == NULL && (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)) { /* the replica is innocent */
+        ash_route_call_refuse(call, 503, "out_of_descriptors",
+                              "no connection to a replica: %s (--max-connections, ulimit -n)", strerror(-rc));
+        return;
+    }
     if (conn == NULL) {
         ash_replica_suspect(replica, rc);
         ash_route_call_lost(call, rc);

@@ -32,6 +32,7 @@ static void look(struct ash_replica *replica, const char *path, const struct ash
     struct ash_route_conn *conn = ash_route_conn_get(replica, ops, &rc);
 
     replica->probe_end_ns = ash_clock_ns() + ns_of(replica->router->opts.silence_seconds);
+    if (conn == NULL && (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)) return; /* the next look may work */
     if (conn == NULL) {
         ash_replica_set_state(replica, ASH_REPLICA_LOST, strerror(-rc));
         return;
