@@ -336,7 +336,7 @@ static void find_runs(struct ash_core *core, const struct piece *piece)
 }
 
 /* Report the known log-probabilities of the prompt. */
-static void hand_out_prompt(struct ash_seq *seq)
+static void hand_out_prompt(const struct ash_core *core, struct ash_seq *seq)
 {
     const struct ash_request *request = seq->request;
     size_t tops = request->prompt_top_logprobs;
@@ -345,7 +345,7 @@ static void hand_out_prompt(struct ash_seq *seq)
         struct ash_token token = {.id = seq->prompt_chosen[i].id,
                                   .logprob = seq->prompt_chosen[i].logprob,
                                   .top = seq->prompt_tops + i * tops,
-                                  .top_count = tops};
+                                  .top_count = ash_min(tops, core->vocab)};
 
         seq->prompt_told++;
         if (request->take_prompt != NULL) request->take_prompt(request->ctx, seq->prompt_told, &token);
@@ -420,7 +420,7 @@ static int choose_piece(struct ash_core *core, const struct piece *piece, struct
     ash_workers_run(core->exec->workers, core->run_count, 1, choose_runs, (void *)piece);
     find_kept_logprobs(piece);
     for (size_t run = 0; run < core->run_count; run++)
-        if (piece->wanted[core->runs[run]].is_prompt) hand_out_prompt(piece->wanted[core->runs[run]].seq);
+        if (piece->wanted[core->runs[run]].is_prompt) hand_out_prompt(core, piece->wanted[core->runs[run]].seq);
     return 0;
 }
 

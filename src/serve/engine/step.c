@@ -159,7 +159,7 @@ static void hand_out(struct ash_core *core, struct ash_seq *seq, uint64_t now_ns
                                   .kept = seq->kept,
                                   .kept_count = seq->kept_count,
                                   .top = seq->tops + i * tops,
-                                  .top_count = tops};
+                                  .top_count = ash_min(tops, core->vocab)};
 
         core->stats.answer_tokens++;
         core->has_answered = true;

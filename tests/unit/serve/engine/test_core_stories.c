@@ -1,6 +1,8 @@
 /* The engine loop, one thing at a time: a common prefix, requests that cannot be served, a broken row. */
 #include "unit/serve/engine/core_requests.h"
 
+#include "base/assert.h"
+
 static void a_common_prefix_is_computed_once(void **state)
 {
     enum { TOGETHER = 8, PREFIX = 200 };
@@ -121,12 +123,63 @@ static void a_broken_row_ends_its_own_request(void **state)
     free(works);
 }
 
+/* All ids of the vocabulary, each once, the most likely first. */
+static int take_tops(void *ctx, const struct ash_token *token)
+{
+    bool is_seen[VOCAB] = {false};
+
+    assert_int_equal(token->top_count, VOCAB);
+    for (size_t t = 0; t < token->top_count; t++) {
+        assert_in_range(token->top[t].id, 0, VOCAB - 1);
+        assert_false(is_seen[token->top[t].id]);
+        assert_true(t == 0 || token->top[t].logprob <= token->top[t - 1].logprob);
+        is_seen[token->top[t].id] = true;
+    }
+    ++*(size_t *)ctx;
+    return 0;
+}
+
+static void ignore_end(void *ctx, const struct ash_request_end *end)
+{
+    (void)ctx;
+    assert_int_equal(end->finish, ASH_FINISH_MAX_TOKENS);
+}
+
+/* More log-probabilities than there are ids: there are as many as ids. */
+static void tops_are_no_more_than_ids(void **state)
+{
+    struct ash_null_model null = {.vocab = VOCAB, .max_positions = POSITIONS, .logits = broken_logits};
+    struct ash_core_opts opts = {.max_seqs = 1, .max_batch_rows = 8};
+    int32_t prompt[4] = {1, 2, 3, 4};
+    size_t taken = 0;
+    struct ash_request request = {.prompt = prompt,
+                                  .prompt_count = ASH_COUNT(prompt),
+                                  .sampler = ash_sampler_defaults(),
+                                  .max_tokens = 3,
+                                  .wants_logprobs = true,
+                                  .top_logprobs = VOCAB + 6,
+                                  .take = take_tops,
+                                  .done = ignore_end,
+                                  .ctx = &taken};
+    struct ash_core *core = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_core_open_null(&null, &execs[1], &opts, &core, &err), 0);
+    assert_int_equal(ash_core_submit(core, &request, &err), 0);
+    while (ash_core_step(core) > 0)
+        continue;
+    assert_int_equal(taken, 3);
+    ash_core_close(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_common_prefix_is_computed_once),
         cmocka_unit_test(what_cannot_be_served_is_refused),
         cmocka_unit_test(a_broken_row_ends_its_own_request),
+        cmocka_unit_test(tops_are_no_more_than_ids),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
