@@ -16,6 +16,7 @@ struct ash_chat_template {
     struct ash_jinja_node *root;
     const char *name;
     const char *tokens[ASH_JINJA_TOKENS]; /* NULL: undefined */
+    bool adds_bos;                        /* texts that do not begin with tokens[0] get it */
 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -75,7 +76,9 @@ static int open_source(const struct ash_jinja_source *source, struct ash_chat_te
 
     for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
         tokens[i] = source->tokens[i];
-    return rc == 0 ? parse(source->text, source->size_bytes, source->name, tokens, template_out, err) : rc;
+    if (rc == 0) rc = parse(source->text, source->size_bytes, source->name, tokens, template_out, err);
+    if (rc == 0) (*template_out)->adds_bos = source->adds_bos;
+    return rc;
 }
 
 int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err)
@@ -191,6 +194,27 @@ static int set_variables(struct ash_jinja_run *run, const json_t *variables)
     return 0;
 }
 
+/* Append what was rendered, after bos_token if it must begin so and does not. Spans from `first` on move behind it. */
+static int append(const struct ash_chat_template *template, const struct ash_str *out, struct ash_str *text,
+                  struct ash_chat_spans *spans, size_t first)
+{
+    const char *bos = template->adds_bos && template->tokens[0] != NULL ? template->tokens[0] : "";
+    size_t bytes = strlen(bos);
+    struct ash_str whole = {0};
+    int rc;
+
+    if (out->size_bytes == 0 || (out->size_bytes >= bytes && memcmp(out->data, bos, bytes) == 0)) bytes = 0;
+    for (size_t i = first; spans != NULL && i < spans->count; i++) {
+        spans->items[i].start += bytes;
+        spans->items[i].end += bytes;
+    }
+    rc = ash_str_add(&whole, bos, bytes);
+    if (rc == 0) rc = ash_str_add(&whole, out->data, out->size_bytes);
+    if (rc == 0) rc = ash_str_add(text, whole.data, whole.size_bytes);
+    ash_str_fini(&whole);
+    return rc;
+}
+
 static int render(const struct ash_chat_template *template, const struct request *request, struct ash_str *text,
                   struct ash_chat_spans *spans, struct ash_err *err)
 {
@@ -198,6 +222,7 @@ static int render(const struct ash_chat_template *template, const struct request
     struct ash_str out = {0};
     struct ash_jinja_run run = {
         .out = &out, .text = &out, .spans = spans, .err = err, .globals = &globals, .scope = &globals, .line = 1};
+    size_t first = spans != NULL ? spans->count : 0;
     int rc;
 
     run.arena = ash_arena_open(ARENA_BYTES);
@@ -206,7 +231,7 @@ static int render(const struct ash_chat_template *template, const struct request
     if (rc == 0)
         rc = request->variables != NULL ? set_variables(&run, request->variables) : set_messages(&run, request);
     if (rc == 0) rc = ash_jinja_exec(&run, template->root);
-    if (rc == 0 && ash_str_add(text, out.data, out.size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && append(template, &out, text, spans, first) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory");
     ash_str_fini(&out);
     ash_arena_close(run.arena);
     return rc < 0 ? ash_err_prefix(err, rc, "%s", template->name) : 0;

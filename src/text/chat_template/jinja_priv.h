@@ -403,6 +403,7 @@ struct ash_jinja_source {
     char *text;
     size_t size_bytes;
     char *tokens[ASH_JINJA_TOKENS]; /* NULL: undefined */
+    bool adds_bos;                  /* texts that do not begin with bos_token get it */
     char name[4096];                /* for messages */
 };
 

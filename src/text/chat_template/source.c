@@ -113,6 +113,18 @@ static char *gguf_token(const struct ash_gguf *file, const char *key)
     return strndup(text, bytes);
 }
 
+/* Do texts of this file's model begin with bos_token? llama.cpp adds it to chats as to any text, so that the templates
+ * of many files lack it. */
+static bool gguf_adds_bos(struct ash_gguf *file)
+{
+    const char *kind = "";
+    int64_t adds = 0;
+
+    if (ash_gguf_string(file, "tokenizer.ggml.model", &kind, NULL) == 1) adds = strcmp(kind, "llama") == 0;
+    (void)ash_gguf_int(file, "tokenizer.ggml.add_bos_token", 0, 1, &adds, NULL); /* if it says so itself */
+    return adds != 0;
+}
+
 static int find_in_gguf(struct ash_jinja_source *source, const char *path, bool wants_text, struct ash_err *err)
 {
     static const char *const keys[ASH_JINJA_TOKENS] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
@@ -125,6 +137,7 @@ static int find_in_gguf(struct ash_jinja_source *source, const char *path, bool 
     if (rc < 0) return rc;
     for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
         source->tokens[i] = gguf_token(file, keys[i]);
+    source->adds_bos = gguf_adds_bos(file);
     if (wants_text) rc = ash_gguf_string(file, GGUF_KEY, &text, err);
     if (wants_text && rc == 0) rc = ash_err_set(err, -ENOENT, "'%s' has no chat template", path);
     if (rc > 0) {

@@ -330,11 +330,53 @@ static void test_chat_template(void **state)
     ash_chat_template_close(chat);
 }
 
+/* A chat whose template lacks the beginning of texts gets it, if the file's texts begin so; one that has it stays. */
+static void test_chats_begin_as_texts(void **state)
+{
+    static const float flat[TOKENS];
+    static const struct {
+        const char *template, *expected;
+        bool has_key, adds;
+    } cases[] = {
+        {"{{ messages[0].content }}", "abhello", true, true},
+        {"{{ messages[0].content }}", "hello", true, false},
+        {"{{ messages[0].content }}", "abhello", false,
+         false}, /* of this kind of vocabulary, unless the file says so */
+        {"{{ bos_token }}{{ messages[0].content }}", "abhello", true, true},
+        {"{% if false %}x{% endif %}", "", true, true},
+    };
+    struct ash_chat_message message = {"user", "hello"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ash_chat_template *chat = NULL;
+        struct ash_gguf_entries entries = {0};
+        struct ash_str text = {0};
+        struct ash_err err = {0};
+
+        ash_gguf_add_text(&entries, "tokenizer.ggml.model", "llama");
+        ash_gguf_add_array(&entries, "tokenizer.ggml.tokens", ASH_GGUF_STRING, letters, TOKENS);
+        ash_gguf_add_array(&entries, "tokenizer.ggml.scores", ASH_GGUF_F32, flat, TOKENS);
+        if (cases[i].has_key) ash_gguf_add_bool(&entries, "tokenizer.ggml.add_bos_token", cases[i].adds);
+        ash_gguf_add_number(&entries, "tokenizer.ggml.bos_token_id", 3);
+        ash_gguf_add_text(&entries, "tokenizer.chat_template", cases[i].template);
+        if (ash_chat_template_open(write_file(&entries), &chat, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_chat_template_render(chat, &message, 1, false, &text, &err), 0);
+        assert_string_equal(text.data != NULL ? text.data : "", cases[i].expected);
+        ash_str_fini(&text);
+        ash_chat_template_close(chat);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),    cmocka_unit_test(test_cutters),
-                                       cmocka_unit_test(test_scores),    cmocka_unit_test(test_bad_vocabularies),
-                                       cmocka_unit_test(test_fim_marks), cmocka_unit_test(test_chat_template)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),
+                                       cmocka_unit_test(test_cutters),
+                                       cmocka_unit_test(test_scores),
+                                       cmocka_unit_test(test_bad_vocabularies),
+                                       cmocka_unit_test(test_fim_marks),
+                                       cmocka_unit_test(test_chat_template),
+                                       cmocka_unit_test(test_chats_begin_as_texts)};
 
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
