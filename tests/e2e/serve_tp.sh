@@ -72,3 +72,31 @@ wait "$server" || server_code=$?
 server=
 grep -q 'the server ends: rank 1' server.log || fail "a killed rank: $(tail -n 3 server.log)"
 for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives a killed one"; done
+
+# A rank of a replica is killed: its streams continue on another replica, with the same text.
+cat > streams.py << 'PY'
+import http.client, json, subprocess, sys, threading
+port, rank = int(sys.argv[1]), sys.argv[2]
+texts, begun = [None] * 6, threading.Barrier(6)
+def go(i):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    body = dict(prompt=["Once", "Lily", "Tom", "One day", "A dog", "Ben"][i], max_tokens=400, temperature=1, seed=i, ignore_eos=True, stream=True)
+    c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    r = c.getresponse()
+    first = r.readline()
+    if begun.wait() == 0 and rank: subprocess.run(["kill", "-KILL", rank])
+    lines = (first + r.read()).decode().split("\n")
+    if "data: [DONE]" not in lines: sys.exit(f"stream {i} ends with {lines[-3:]}")
+    texts[i] = "".join(json.loads(l[6:])["choices"][0]["text"] for l in lines if l.startswith("data: {"))
+threads = [threading.Thread(target=go, args=(i,)) for i in range(6)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(json.dumps(texts))
+PY
+start_server --model "$stories" --tp 2 --replicas 2 || exit 1
+wait_for_line 'ready after.*2 replicas' server.log || exit 1
+port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' server.log | head -n 1)
+python3 streams.py "$port" '' > calm || fail "replicas of ranks: $(cat calm)"
+rank=$(children "$(children "$server" | head -n 1)" | tail -n 1)
+python3 streams.py "$port" "$rank" > disturbed || fail "a killed rank of a replica: $(cat disturbed)"
+cmp -s calm disturbed || fail "a killed rank of a replica changed a text: $(diff calm disturbed | head -c 600)"
+stop_server

@@ -163,7 +163,8 @@ static int write_frame(struct ash_api_call *call, struct ash_api_choice *choice,
                                .token_count = call->piece_tokens.count,
                                .first_token = choice->sent_tokens};
     rc = 0;
-    if (delta.size_bytes > 0 || (delta.token_count > 0 && (wants_tokens || is_done))) {
+    /* tokens whose text is held back come with a good end alone: a router has none of them repeated elsewhere */
+    if (delta.size_bytes > 0 || (delta.token_count > 0 && (wants_tokens || (is_done && !has_failed(call))))) {
         choice->sent_bytes += delta.size_bytes;
         choice->sent_tokens += delta.token_count;
         rc = call->form->write_delta(call, choice, &delta, out);
