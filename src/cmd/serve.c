@@ -116,6 +116,11 @@ struct server {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
+static void set_fingerprint(void *ctx, uint64_t hash)
+{
+    ash_api_set_fingerprint(ctx, hash);
+}
+
 /* Weights are loaded while the port is open already: health checks see 503 instead of nothing. */
 static void *load(void *arg)
 {
@@ -124,6 +129,8 @@ static void *load(void *arg)
     uint64_t hash = 0;
     int rc = ash_serve_model_open(server->flags, &server->model, &server->load_err);
 
+    server->model.set_fingerprint = set_fingerprint;
+    server->model.set_ctx = server->api;
     if (rc == 0) rc = ash_api_serve(server->api, &server->model.api, &server->load_err);
     atomic_store(&server->load_state, rc < 0 ? rc : 1);
     if (rc < 0) return NULL;

@@ -34,6 +34,26 @@ static double get_stalled_seconds(void *ctx)
     return ash_runner_stalled_seconds(ctx);
 }
 
+static int pause_runner(void *ctx, double timeout_s)
+{
+    return ash_runner_pause(ctx, ASH_PAUSE_WAIT, timeout_s);
+}
+
+static void resume_runner(void *ctx)
+{
+    (void)ash_runner_pause(ctx, ASH_PAUSE_NONE, 0);
+}
+
+static bool is_paused(void *ctx)
+{
+    return ash_runner_is_paused(ctx);
+}
+
+static int update(void *ctx, const char *path, double timeout_s, uint64_t *fingerprint_out, struct ash_err *err)
+{
+    return ash_serve_model_update(ctx, path, timeout_s, fingerprint_out, err);
+}
+
 static int reset_prefix(void *ctx, double timeout_s, size_t *pages_out)
 {
     return ash_runner_reset_prefix(ctx, timeout_s, pages_out);
@@ -198,6 +218,12 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     model->api.get_stats = get_stats;
     model->api.get_stalled_seconds = get_stalled_seconds;
     model->api.reset_prefix = reset_prefix;
+    model->api.pause = pause_runner;
+    model->api.resume = resume_runner;
+    model->api.is_paused = is_paused;
+    model->api.update = update;
+    model->api.update_ctx = model;
+    model->precision = flags->computing.precision;
     model->api.tokenizer = ash_engine_tokenizer(model->engine);
     model->api.defaults = ash_engine_defaults(model->engine);
     model->api.context_tokens = ash_runner_max_tokens(model->runner);

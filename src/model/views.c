@@ -166,6 +166,11 @@ void ash_model_round_bf16(struct ash_model *model, bool on)
     ash_model_refresh(model);
 }
 
+bool ash_model_rounds_bf16(const struct ash_model *model)
+{
+    return model->round_bf16;
+}
+
 int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
 {
     size_t total = 0, ones = 0;

@@ -25,6 +25,8 @@ struct ash_adapters {
     size_t max_rows;
     pthread_mutex_t lock;
     struct entry *first;
+    size_t alive; /* entries, and those that are being loaded */
+    bool is_rebasing;
 };
 
 int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max_rows,
@@ -61,6 +63,27 @@ void ash_adapters_close(struct ash_adapters *adapters)
     }
     pthread_mutex_destroy(&adapters->lock);
     free(adapters);
+}
+
+bool ash_adapters_rebase_begin(struct ash_adapters *adapters)
+{
+    bool is_free = true;
+
+    if (adapters == NULL) return true;
+    pthread_mutex_lock(&adapters->lock);
+    is_free = adapters->alive == 0 && !adapters->is_rebasing;
+    if (is_free) adapters->is_rebasing = true;
+    pthread_mutex_unlock(&adapters->lock);
+    return is_free;
+}
+
+void ash_adapters_rebase_end(struct ash_adapters *adapters, struct ash_model *model)
+{
+    if (adapters == NULL) return;
+    pthread_mutex_lock(&adapters->lock);
+    adapters->model = model;
+    adapters->is_rebasing = false;
+    pthread_mutex_unlock(&adapters->lock);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -117,21 +140,29 @@ static int refuse_name(const char *name, struct ash_err *err)
 int ash_adapters_load(struct ash_adapters *adapters, const char *name, const char *dir, struct ash_err *err)
 {
     struct entry *entry = NULL, **link;
-    bool is_taken;
+    bool is_taken, is_rebasing;
     int rc;
 
     if (ash_model_slice(adapters->model)->gathers)
         return ash_err_set(err, -ENOTSUP, "a model over several ranks has no adapters: serve it with --tp 1");
     pthread_mutex_lock(&adapters->lock);
     is_taken = *find(adapters, name) != NULL;
+    is_rebasing = adapters->is_rebasing;
+    adapters->alive += !is_taken && !is_rebasing;
     pthread_mutex_unlock(&adapters->lock);
     if (is_taken) return refuse_name(name, err);
+    if (is_rebasing) return ash_err_set(err, -EBUSY, "the weights are being replaced: try again");
     rc = open_entry(adapters, name, dir, &entry, err); /* slow: no lock is held */
-    if (rc < 0) return rc;
     pthread_mutex_lock(&adapters->lock);
+    if (rc < 0) {
+        adapters->alive--;
+        pthread_mutex_unlock(&adapters->lock);
+        return rc;
+    }
     link = find(adapters, name);
     is_taken = *link != NULL;
     if (!is_taken) *link = entry;
+    adapters->alive -= is_taken;
     pthread_mutex_unlock(&adapters->lock);
     if (!is_taken) return 0;
     free_entry(entry);
@@ -150,6 +181,7 @@ int ash_adapters_unload(struct ash_adapters *adapters, const char *name, struct 
         *link = entry->next;
         entry->next = NULL;
         is_last = --entry->refs == 0;
+        adapters->alive -= is_last;
     }
     pthread_mutex_unlock(&adapters->lock);
     if (is_last) free_entry(entry);
@@ -188,6 +220,7 @@ void ash_adapters_put(struct ash_adapters *adapters, const struct ash_served_ada
     if (adapter == NULL) return;
     pthread_mutex_lock(&adapters->lock);
     is_last = --entry->refs == 0;
+    adapters->alive -= is_last;
     pthread_mutex_unlock(&adapters->lock);
     if (is_last) free_entry(entry);
 }

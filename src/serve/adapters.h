@@ -3,6 +3,7 @@
 #ifndef ASH_SERVE_ADAPTERS_H
 #define ASH_SERVE_ADAPTERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -30,6 +31,12 @@ void ash_adapters_close(struct ash_adapters *adapters);
 int ash_adapters_load(struct ash_adapters *adapters, const char *name, const char *dir, struct ash_err *err);
 /* Forget a name. Returns 0 or -ENOENT. */
 int ash_adapters_unload(struct ash_adapters *adapters, const char *name, struct ash_err *err);
+
+/* Other weights are about to take the place of the base. Returns false where an adapter is loaded or in use; else none
+ * can be loaded until ash_adapters_rebase_end, which must follow. adapters may be NULL. */
+bool ash_adapters_rebase_begin(struct ash_adapters *adapters);
+/* The base is this one now. adapters may be NULL. */
+void ash_adapters_rebase_end(struct ash_adapters *adapters, struct ash_model *model);
 
 /* The adapter of this name, held until it is put; NULL: there is none. adapters may be NULL. */
 const struct ash_served_adapter *ash_adapters_get(struct ash_adapters *adapters, const char *name);

@@ -183,6 +183,14 @@ struct ash_model *ash_engine_model(struct ash_engine *engine)
     return engine->model;
 }
 
+struct ash_model *ash_engine_replace_model(struct ash_engine *engine, struct ash_model *model)
+{
+    struct ash_model *before = engine->model;
+
+    engine->model = model;
+    return before;
+}
+
 const char *ash_engine_dir(const struct ash_engine *engine)
 {
     return engine->dir;

@@ -18,6 +18,8 @@ int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err);
 
 /* The model; borrowed until the engine is closed, as all of these. */
 struct ash_model *ash_engine_model(struct ash_engine *engine);
+/* Have it hold another model of the same shape. Returns the one before, which is the caller's now. */
+struct ash_model *ash_engine_replace_model(struct ash_engine *engine, struct ash_model *model);
 /* The path that it was opened with. */
 const char *ash_engine_dir(const struct ash_engine *engine);
 /* The context that it computes in. */

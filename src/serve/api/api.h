@@ -38,6 +38,14 @@ struct ash_api_engine {
     double (*get_stalled_seconds)(void *ctx);
     /* As ash_runner_reset_prefix. */
     int (*reset_prefix)(void *ctx, double timeout_s, size_t *pages_out);
+    /* Stop when running answers are done, and go on. NULL: it cannot. As ash_runner_pause with ASH_PAUSE_WAIT. */
+    int (*pause)(void *ctx, double timeout_s);
+    void (*resume)(void *ctx);
+    bool (*is_paused)(void *ctx);
+    /* Replace the weights by those in path, when running answers are done; the fingerprint is set before others run.
+     * NULL: it cannot. On a worker thread. */
+    int (*update)(void *ctx, const char *path, double timeout_s, uint64_t *fingerprint_out, struct ash_err *err);
+    void *update_ctx;
     const struct ash_tokenizer *tokenizer;
     const struct ash_defaults *defaults;
     const struct ash_chat_template *chat; /* NULL: there is none, and chat_text says why */
@@ -82,7 +90,8 @@ void ash_api_close(struct ash_api *api);
 int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, struct ash_err *err);
 
 /* What answers say as system_fingerprint: a hash of weights, arithmetic and cache type, so that equal ones mean equal
- * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread, once. */
+ * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread; again where
+ * the weights are replaced. */
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
 
 /* The server is about to end: /ready says so, and answers that are cancelled from now on end with an error. Any

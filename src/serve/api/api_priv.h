@@ -17,7 +17,7 @@ struct ash_api {
     struct ash_api_opts opts;
     struct ash_api_engine engine; /* valid once is_ready */
     _Atomic bool is_ready, is_draining;
-    uint64_t fingerprint; /* valid once has_fingerprint */
+    _Atomic uint64_t fingerprint; /* valid once has_fingerprint */
     _Atomic bool has_fingerprint;
     double created_s; /* when the model was loaded, since 1970 */
     enum ash_tool_format tool_format;

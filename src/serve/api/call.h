@@ -85,8 +85,9 @@ struct ash_api_call {
     const struct ash_served_adapter *adapter; /* held; NULL: the model alone answers */
     char id[80], model[128];
     int64_t created_s;
-    void *state;          /* of the form */
-    struct ash_str piece; /* the writer's copy of the new text */
+    _Atomic uint64_t fingerprint; /* of the weights that chose its first token; 0: none was chosen yet */
+    void *state;                  /* of the form */
+    struct ash_str piece;         /* the writer's copy of the new text */
     struct ash_token_list piece_tokens;
 };
 

@@ -48,6 +48,14 @@ void ash_api_version(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_props(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /slots. */
 void ash_api_slots(void *ctx, struct ash_http_exchange *exchange);
+/* weights.c: POST /pause, /resume, /update_weights_from_disk; GET /is_paused. */
+void ash_api_pause(void *ctx, struct ash_http_exchange *exchange);
+/* Go on. */
+void ash_api_resume(void *ctx, struct ash_http_exchange *exchange);
+/* Is it paused? */
+void ash_api_is_paused(void *ctx, struct ash_http_exchange *exchange);
+/* Other weights of the same shape. */
+void ash_api_update_weights(void *ctx, struct ash_http_exchange *exchange);
 /* admin.c: POST /reset_prefix_cache. */
 void ash_api_reset_prefix(void *ctx, struct ash_http_exchange *exchange);
 /* admin.c: POST /v1/load_lora_adapter. */

@@ -24,7 +24,7 @@ void ash_openai_read_stream(struct ash_api_call *call, struct ash_api_request *r
 
 void ash_openai_write_head(const struct ash_api_call *call, const char *object, struct ash_str *out)
 {
-    uint64_t hash = call->api->fingerprint;
+    uint64_t hash = call->fingerprint != 0 ? call->fingerprint : call->api->fingerprint;
 
     ash_json_put_begin(out, NULL, '{');
     ash_json_put_text(out, "id", call->id);

@@ -95,6 +95,7 @@ int ash_api_choice_take(void *ctx, const struct ash_token *token)
         ash_api_err_set(&call->err, 503, "out_of_memory", NULL, "no memory for the answer");
     }
     pthread_mutex_unlock(&call->lock);
+    if (call->fingerprint == 0) call->fingerprint = call->api->fingerprint;
     ash_api_metrics_token(call->api->metrics, choice);
     if (call->is_stream && is_new) ash_http_wake(call->exchange);
     return rc != 0;

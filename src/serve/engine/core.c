@@ -347,6 +347,12 @@ void ash_core_cancel_all(struct ash_core *core)
     core->ends_all = false;
 }
 
+void ash_core_hold(struct ash_core *core, bool holds)
+{
+    ash_assert(!core->is_in_step);
+    core->is_held = holds;
+}
+
 int ash_core_finish(struct ash_core *core, int rc, struct ash_err *err)
 {
     if (rc < 0) ash_core_cancel_all(core);

@@ -155,6 +155,7 @@ struct ash_core {
     struct ash_sampler **samplers; /* [threads] */
     uint64_t next_number, next_admitted;
     bool is_in_step, ends_all;
+    bool is_held; /* nothing that waits is admitted */
     atomic_bool has_cancels;
     bool has_answered; /* a token was handed out */
     struct ash_step_ahead ahead;

@@ -21,7 +21,10 @@ struct ash_runner {
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
-    _Atomic bool ends_all;               /* cancel unfinished requests and accept no new ones */
+    _Atomic bool ends_all; /* cancel unfinished requests and accept no new ones */
+    enum ash_pause pause;
+    bool holds;                          /* as pause was when the turn began; the thread's */
+    bool is_parked;                      /* the thread does nothing until it is resumed */
     bool has_work;                       /* the core has some, or was about to */
     uint64_t progress_ns;                /* when a step ended, or work began */
     uint64_t resets_wanted, resets_done; /* of the prefix cache */
@@ -38,6 +41,19 @@ static void end_early(struct ash_seq *seq, enum ash_finish finish, int rc, const
         .finish = finish, .rc = rc, .err = *err, .stop_id = -1, .prompt_tokens = request->prompt_count};
     ash_seq_close(seq);
     if (request->done != NULL) request->done(request->ctx, &request->end);
+}
+
+/* The same of a list: the thread ends. */
+static void end_all(struct ash_seq *seq)
+{
+    struct ash_err none = {0};
+
+    while (seq != NULL) {
+        struct ash_seq *next = seq->next;
+
+        end_early(seq, ASH_FINISH_CANCELLED, 0, &none);
+        seq = next;
+    }
 }
 
 static void enqueue_all(struct ash_runner *runner, struct ash_seq *seq)
@@ -63,6 +79,23 @@ static struct ash_seq *take_inbox(struct ash_runner *runner)
     return seqs;
 }
 
+/* Is there nothing to do until it is resumed? Under the lock, on the thread. */
+static bool must_park(const struct ash_runner *runner)
+{
+    return runner->pause == ASH_PAUSE_NOW ||
+           (runner->pause == ASH_PAUSE_WAIT && ash_core_get_stats(runner->core).running == 0);
+}
+
+static void park(struct ash_runner *runner)
+{
+    runner->is_parked = true;
+    pthread_cond_broadcast(&runner->reset);
+    while (must_park(runner) && !runner->is_stopping)
+        pthread_cond_wait(&runner->work, &runner->lock);
+    runner->is_parked = false;
+    runner->progress_ns = ash_clock_ns();
+}
+
 /* Work, cancels or a reset: is there anything to do? Under the lock. */
 static bool is_wanted(const struct ash_runner *runner)
 {
@@ -74,6 +107,7 @@ static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_res
 {
     bool more;
 
+    ash_core_hold(runner->core, runner->holds);
     enqueue_all(runner, seqs);
     if (atomic_load(&runner->ends_all)) ash_core_cancel_all(runner->core);
     more = ash_core_step(runner->core) > 0;
@@ -84,7 +118,6 @@ static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_res
 static void *run(void *arg)
 {
     struct ash_runner *runner = arg;
-    struct ash_err none = {0};
     struct ash_seq *seqs;
 
     pthread_mutex_lock(&runner->lock);
@@ -93,12 +126,17 @@ static void *run(void *arg)
         bool more, wants_reset = resets > runner->resets_done;
         size_t pages = runner->reset_pages;
 
+        if (must_park(runner)) {
+            park(runner);
+            continue;
+        }
         if (!is_wanted(runner)) {
             pthread_cond_broadcast(&runner->idle);
             pthread_cond_wait(&runner->work, &runner->lock);
             continue;
         }
         seqs = take_inbox(runner);
+        runner->holds = runner->pause != ASH_PAUSE_NONE;
         pthread_mutex_unlock(&runner->lock);
         more = turn(runner, seqs, wants_reset, &pages);
         pthread_mutex_lock(&runner->lock);
@@ -114,12 +152,7 @@ static void *run(void *arg)
     pthread_cond_broadcast(&runner->idle);
     pthread_cond_broadcast(&runner->reset);
     pthread_mutex_unlock(&runner->lock);
-    while (seqs != NULL) {
-        struct ash_seq *next = seqs->next;
-
-        end_early(seqs, ASH_FINISH_CANCELLED, 0, &none);
-        seqs = next;
-    }
+    end_all(seqs);
     ash_core_close(runner->core);
     return NULL;
 }
@@ -234,6 +267,7 @@ void ash_runner_cancel_all(struct ash_runner *runner)
     pthread_mutex_lock(&runner->lock);
     runner->is_draining = true;
     atomic_store(&runner->ends_all, true);
+    runner->pause = ASH_PAUSE_NONE;
     runner->has_work = true;
     pthread_cond_signal(&runner->work);
     pthread_mutex_unlock(&runner->lock);
@@ -260,6 +294,49 @@ int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t 
     return rc;
 }
 
+int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeout_s)
+{
+    struct timespec deadline = ash_cond_deadline((uint64_t)(timeout_s * 1e9));
+    int rc = 0;
+
+    pthread_mutex_lock(&runner->lock);
+    runner->pause = how;
+    pthread_cond_signal(&runner->work);
+    while (how != ASH_PAUSE_NONE && !runner->is_parked && !runner->is_stopping && rc == 0)
+        rc = pthread_cond_timedwait(&runner->reset, &runner->lock, &deadline);
+    if (rc != 0 && !runner->is_parked) {
+        runner->pause = ASH_PAUSE_NONE;
+        rc = -ETIMEDOUT;
+    } else {
+        rc = runner->is_stopping ? -ESHUTDOWN : 0;
+    }
+    pthread_mutex_unlock(&runner->lock);
+    return rc;
+}
+
+bool ash_runner_is_paused(struct ash_runner *runner)
+{
+    bool is_paused;
+
+    pthread_mutex_lock(&runner->lock);
+    is_paused = runner->pause != ASH_PAUSE_NONE;
+    pthread_mutex_unlock(&runner->lock);
+    return is_paused;
+}
+
+int ash_runner_swap(struct ash_runner *runner, struct ash_model *model, struct ash_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&runner->lock);
+    if (!runner->is_parked || runner->pause != ASH_PAUSE_WAIT)
+        rc = ash_err_set(err, -EBUSY, "answers are being written");
+    else
+        rc = ash_core_swap(runner->core, model, err);
+    pthread_mutex_unlock(&runner->lock);
+    return rc;
+}
+
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner)
 {
     struct ash_core_stats stats;
@@ -276,7 +353,7 @@ double ash_runner_stalled_seconds(struct ash_runner *runner)
     double stalled;
 
     pthread_mutex_lock(&runner->lock);
-    stalled = runner->has_work ? (double)(ash_clock_ns() - runner->progress_ns) * 1e-9 : 0.0;
+    stalled = runner->has_work && !runner->is_parked ? (double)(ash_clock_ns() - runner->progress_ns) * 1e-9 : 0.0;
     pthread_mutex_unlock(&runner->lock);
     return stalled;
 }

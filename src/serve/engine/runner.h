@@ -26,6 +26,18 @@ void ash_runner_cancel_all(struct ash_runner *runner);
 /* As ash_core_reset_prefix, from any thread, between two steps; waits for that, timeout_s at most. Returns 0,
  * -ETIMEDOUT or -ESHUTDOWN. */
 int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out);
+enum ash_pause {
+    ASH_PAUSE_NONE, /* go on */
+    ASH_PAUSE_NOW,  /* between two steps: running answers stand still */
+    ASH_PAUSE_WAIT, /* when those that run are done; what comes later waits */
+};
+/* Pause, or (ASH_PAUSE_NONE) go on; waits until it is so, timeout_s at most. From any thread. Returns 0, -ETIMEDOUT
+ * (then it goes on) or -ESHUTDOWN. */
+int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeout_s);
+/* Was it paused, and not resumed? Any thread. */
+bool ash_runner_is_paused(struct ash_runner *runner);
+/* As ash_core_swap, while it is paused by ASH_PAUSE_WAIT; else -EBUSY. Any thread. */
+int ash_runner_swap(struct ash_runner *runner, struct ash_model *model, struct ash_err *err);
 /* The stats after the last step, with requests that the thread has not seen yet among the waiting. */
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner);
 /* Seconds since the last step ended, if there is work; else 0. */

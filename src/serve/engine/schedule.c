@@ -232,7 +232,7 @@ static void admit_all(struct ash_core *core)
     size_t promised = core->queue.count > 0 ? promised_pages(core) : 0;
     struct ash_seq *seq;
 
-    while ((seq = ash_queue_first(&core->queue)) != NULL) {
+    while (!core->is_held && (seq = ash_queue_first(&core->queue)) != NULL) {
         size_t last = core->running_count;
 
         if (admit(core, seq, &promised)) continue;

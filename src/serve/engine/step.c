@@ -291,8 +291,8 @@ static void run_step(struct ash_core *core)
     int rc;
 
     if (!ash_core_take_ahead(core)) ash_core_schedule(core);
-    if (core->row_count == 0 && core->running_count > 0) {
-        ash_core_wait_loads(core);
+    if (core->row_count == 0) {
+        if (core->running_count > 0) ash_core_wait_loads(core);
         return;
     }
     for (size_t d = 0; d < core->doc_count; d++) {

@@ -147,6 +147,14 @@ void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page)
     ash_kv_keep(kv, page);
 }
 
+void ash_kv_move(struct ash_kv *kv, struct ash_cache *cache)
+{
+    ash_assert(ash_cache_page_bytes(cache) == kv->page_bytes);
+    atomic_store(&kv->is_armed, false);
+    ash_kv_host_clear(&kv->host);
+    kv->cache = cache;
+}
+
 void ash_kv_forget(struct ash_kv *kv)
 {
     ash_kv_host_clear(&kv->host);

@@ -69,6 +69,8 @@ void ash_kv_keep(struct ash_kv *kv, const struct ash_kv_page *page);
 void ash_kv_keep_all(struct ash_kv *kv, const struct ash_kv_page *text, const int32_t *pages);
 /* A page leaves the pool: all tiers take it that lack it. */
 void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page);
+/* The pool is another one now, of other weights: nothing goes or comes until ash_kv_arm. No load is open. */
+void ash_kv_move(struct ash_kv *kv, struct ash_cache *cache);
 /* Forget what host memory has. */
 void ash_kv_forget(struct ash_kv *kv);
 

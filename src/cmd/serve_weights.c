@@ -1,0 +1,50 @@
+/* Weights in place: others of the same shape replace those of a server that runs. They are opened and hashed while it
+ * still answers; then running answers end, the pages of the old weights go, and waiting requests get the new ones. */
+#include <errno.h>
+
+#include "cmd/serve_priv.h"
+#include "model/files/open.h"
+#include "serve/adapters.h"
+#include "serve/fingerprint.h"
+
+/* Open and hash the weights in path. */
+static int open_next(struct ash_serve_model *model, const char *path, struct ash_model **next_out,
+                     uint64_t *fingerprint_out, struct ash_err *err)
+{
+    struct ash_model *now = ash_engine_model(model->engine), *next = NULL;
+    int rc = ash_model_open_lazy(path, &next, err);
+
+    if (rc < 0) return rc;
+    ash_model_round_bf16(next, ash_model_rounds_bf16(now));
+    ash_model_use_kv_dtype(next, ash_model_kv_dtype(now));
+    rc = ash_engine_fingerprint_of(model->engine, path, model->precision, fingerprint_out, err);
+    if (rc < 0) {
+        ash_model_close(next);
+        return rc;
+    }
+    *next_out = next;
+    return 0;
+}
+
+int ash_serve_model_update(struct ash_serve_model *model, const char *path, double timeout_s, uint64_t *fingerprint_out,
+                           struct ash_err *err)
+{
+    bool was_paused = ash_runner_is_paused(model->runner);
+    struct ash_model *next = NULL;
+    int rc;
+
+    if (!ash_adapters_rebase_begin(model->adapters))
+        return ash_err_set(err, -EBUSY, "adapters are loaded over these weights: unload them first");
+    rc = open_next(model, path, &next, fingerprint_out, err);
+    if (rc == 0) rc = ash_runner_pause(model->runner, ASH_PAUSE_WAIT, timeout_s);
+    if (rc == 0) rc = ash_runner_swap(model->runner, next, err);
+    if (rc == 0) {
+        next = ash_engine_replace_model(model->engine, next);
+        model->set_fingerprint(model->set_ctx, *fingerprint_out);
+        if (model->kv != NULL) ash_kv_arm(model->kv, *fingerprint_out);
+    }
+    ash_adapters_rebase_end(model->adapters, ash_engine_model(model->engine));
+    ash_model_close(next); /* those that are not used: the old ones, or the new ones after an error */
+    if (!was_paused) (void)ash_runner_pause(model->runner, ASH_PAUSE_NONE, 0);
+    return rc;
+}

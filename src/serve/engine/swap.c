@@ -1,0 +1,64 @@
+/* Other weights of the same shape in place of the ones that a core has. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
+
+/* Do both have the same tensors? Returns 0, or -EINVAL naming the first that differs. */
+static int compare_shapes(const struct ash_model *now, const struct ash_model *next, struct ash_err *err)
+{
+    size_t count = ash_model_param_count(now);
+
+    if (ash_model_param_count(next) != count || ash_model_kv_dtype(next) != ash_model_kv_dtype(now))
+        return ash_err_set(err, -EINVAL, "the new weights are of another model: %zu tensors instead of %zu",
+                           ash_model_param_count(next), count);
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_param *a = ash_model_param(now, i), *b = ash_model_param(next, i);
+
+        if (strcmp(a->name, b->name) != 0 || a->dims[0] != b->dims[0] || a->dims[1] != b->dims[1])
+            return ash_err_set(err, -EINVAL,
+                               "the new weights are of another model: %s [%zu, %zu] instead of %s [%zu, %zu]", b->name,
+                               b->dims[0], b->dims[1], a->name, a->dims[0], a->dims[1]);
+    }
+    return 0;
+}
+
+static int check(const struct ash_core *core, const struct ash_model *model, struct ash_err *err)
+{
+    if (core->model == NULL || core->opts.ranks != NULL || core->exec->cuda != NULL)
+        return ash_err_set(err, -ENOTSUP, "weights are replaced in one process on the CPU: restart this server");
+    return compare_shapes(core->model, model, err);
+}
+
+int ash_core_swap(struct ash_core *core, struct ash_model *model, struct ash_err *err)
+{
+    struct ash_pass_opts opts = {.max_rows = core->opts.max_batch_rows};
+    struct ash_prefix *prefix = NULL;
+    struct ash_cache *cache = NULL;
+    struct ash_pass *pass = NULL;
+    int rc = check(core, model, err);
+
+    ash_assert(!core->is_in_step && core->running_count == 0 && core->ahead.count == 0);
+    if (rc == 0) rc = ash_pass_open(model, core->exec, &opts, &pass, err);
+    if (rc == 0) rc = ash_cache_open(model, ash_cache_page_count(core->cache), &cache, err);
+    if (rc == 0 && core->prefix != NULL) rc = ash_prefix_open(cache, &prefix, err);
+    if (rc < 0) {
+        ash_cache_close(cache);
+        ash_pass_close(pass);
+        return rc;
+    }
+    ash_core_forget_tiers(core);
+    ash_prefix_close(core->prefix);
+    ash_cache_close(core->cache);
+    ash_pass_close(core->pass);
+    core->prefix = prefix;
+    core->cache = cache;
+    core->pass = pass;
+    core->model = model;
+    core->has_answered = false; /* the new weights are packed once a token is out, as the old ones were */
+    if (core->kv != NULL) ash_kv_move(core->kv, cache);
+    ash_core_resume_tiers(core);
+    return 0;
+}
