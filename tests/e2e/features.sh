@@ -54,9 +54,10 @@ row() {
         esac
     done
 }
-answer() { # a server on $where that answers once
-    [ "$where" = ranks ] && { code=1; return; }
-    start_server --model "$base" --backend "$backend" || { code=1; return; }
+answer() { # a server of a model on $where that answers once
+    local ranks=()
+    [ "$where" = ranks ] && ranks=(--tp 2)
+    start_server --model "$1" --backend "$backend" "${ranks[@]}" || { code=1; return; }
     try curl -sSf "http://127.0.0.1:$port/v1/completions" -d '{"prompt": "1+1=", "max_tokens": 2}'
     stop_server TERM
 }
@@ -68,8 +69,8 @@ row 'Learn from pairs (`dpo`, `reward`)' post reward "${pairs[@]}"
 row 'Distil (`distill`)' post distill "${chat[@]}" distill.teacher="$base"
 row 'Reinforcement learning (`rl`)' post rl rl.prompts=arithmetic rl.rewards=arithmetic rl.prompts_per_step=4 rl.samples=4 rollout.max_prompt_tokens=8 rollout.max_tokens=5
 row 'Text and evaluation (`generate`, `eval`)' say "$base"
-row 'Server (`serve`)' answer
-row 'GGUF and quantised weights' say "$SCRATCH/q8"
+row 'Server (`serve`)' answer "$base"
+row 'GGUF and quantised weights' answer "$SCRATCH/q8"
 rm -rf "$SCRATCH/run"
 where=cpu backend=cpu post sft "${chat[@]}" lora.rank=4
 mv "$SCRATCH/run/model" "$SCRATCH/adapter"
