@@ -269,5 +269,6 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);
+    free(model->weights);
     *model = (struct ash_serve_model){0};
 }

@@ -76,6 +76,7 @@ struct ash_serve_model {
     struct ash_exec verifier_exec; /* of its reward models, which compute next to the engine */
     bool has_verifier_exec;
     int precision;
+    char *weights;                                     /* where the present ones are; NULL: --model */
     void (*set_fingerprint)(void *ctx, uint64_t hash); /* where weights are replaced */
     void *set_ctx;
     struct ash_api_engine api;
@@ -98,8 +99,8 @@ int ash_serve_replicas_run(const struct ash_serve_flags *flags, int argc, char *
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
 /* Log a context that is shorter than requested: no error. */
 void ash_serve_model_warn(const struct ash_serve_flags *flags, const struct ash_serve_model *model);
-/* serve_weights.c: replace its weights by those in path, once running answers are done, timeout_s at most. Returns 0 or
- * a negative errno; then nothing has changed. */
+/* serve_weights.c: replace its weights by those in path (NULL: open the present ones again, which frees their memory),
+ * once running answers are done, timeout_s at most. Returns 0 or a negative errno; then nothing has changed. */
 int ash_serve_model_update(struct ash_serve_model *model, const char *path, double timeout_s, uint64_t *fingerprint_out,
                            struct ash_err *err);
 /* End all requests as cancelled; does not wait. */

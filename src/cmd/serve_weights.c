@@ -1,6 +1,8 @@
 /* Weights in place: others of the same shape replace those of a server that runs. They are opened and hashed while it
  * still answers; then running answers end, the pages of the old weights go, and waiting requests get the new ones. */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cmd/serve_priv.h"
 #include "model/files/open.h"
@@ -31,20 +33,30 @@ int ash_serve_model_update(struct ash_serve_model *model, const char *path, doub
 {
     bool was_paused = ash_runner_is_paused(model->runner);
     struct ash_model *next = NULL;
+    char *place;
     int rc;
 
-    if (!ash_adapters_rebase_begin(model->adapters))
+    if (path == NULL) path = model->weights != NULL ? model->weights : ash_engine_dir(model->engine);
+    place = strdup(path); /* path may be model->weights */
+    if (place == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    if (!ash_adapters_rebase_begin(model->adapters)) {
+        free(place);
         return ash_err_set(err, -EBUSY, "adapters are loaded over these weights: unload them first");
+    }
     rc = open_next(model, path, &next, fingerprint_out, err);
     if (rc == 0) rc = ash_runner_pause(model->runner, ASH_PAUSE_WAIT, timeout_s);
     if (rc == 0) rc = ash_runner_swap(model->runner, next, err);
     if (rc == 0) {
         next = ash_engine_replace_model(model->engine, next);
+        free(model->weights);
+        model->weights = place;
+        place = NULL;
         model->set_fingerprint(model->set_ctx, *fingerprint_out);
         if (model->kv != NULL) ash_kv_arm(model->kv, *fingerprint_out);
     }
     ash_adapters_rebase_end(model->adapters, ash_engine_model(model->engine));
     ash_model_close(next); /* those that are not used: the old ones, or the new ones after an error */
+    free(place);
     if (!was_paused) (void)ash_runner_pause(model->runner, ASH_PAUSE_NONE, 0);
     return rc;
 }

@@ -55,6 +55,11 @@ assert call(port, "/update_weights_from_disk", {"model_path": old})[0] == 200
 assert call(port, "/resume")[0] == 200
 thread.join()
 assert late == [first], (late, first)
+# asleep, and awake again: the present weights, not those of the start
+assert call(port, "/update_weights_from_disk", {"model_path": new})[0] == 200
+assert call(port, "/sleep")[0] == 200 and call(port, "/is_sleeping", method="GET")[1]["is_paused"]
+assert call(port, "/wake_up")[0] == 200
+assert ask(port) == want
 print("swapped twice, paused once")
 PY
 start_server --model "$SCRATCH/other" --admin-key admin || exit 1

@@ -42,8 +42,8 @@ struct ash_api_engine {
     int (*pause)(void *ctx, double timeout_s);
     void (*resume)(void *ctx);
     bool (*is_paused)(void *ctx);
-    /* Replace the weights by those in path, when running answers are done; the fingerprint is set before others run.
-     * NULL: it cannot. On a worker thread. */
+    /* Replace the weights by those in path (NULL: the present ones, opened again), when running answers are done; the
+     * fingerprint is set before others run. NULL: it cannot. On a worker thread. */
     int (*update)(void *ctx, const char *path, double timeout_s, uint64_t *fingerprint_out, struct ash_err *err);
     void *update_ctx;
     const struct ash_tokenizer *tokenizer;

@@ -54,6 +54,8 @@ void ash_api_pause(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_resume(void *ctx, struct ash_http_exchange *exchange);
 /* Is it paused? */
 void ash_api_is_paused(void *ctx, struct ash_http_exchange *exchange);
+/* Pause, and give memory back. */
+void ash_api_sleep(void *ctx, struct ash_http_exchange *exchange);
 /* Other weights of the same shape. */
 void ash_api_update_weights(void *ctx, struct ash_http_exchange *exchange);
 /* admin.c: POST /reset_prefix_cache. */

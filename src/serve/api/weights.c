@@ -1,5 +1,5 @@
-/* What the admin key alone may do with the weights: pause and go on, as vLLM (/pause, /resume) and SGLang; replace them
- * by others of the same shape, as SGLang (/update_weights_from_disk). */
+/* What the admin key alone may do with the weights: pause, sleep and go on, as vLLM (/pause, /resume, /sleep, /wake_up)
+ * and SGLang; replace them by others of the same shape, as SGLang (/update_weights_from_disk). */
 #include <errno.h>
 
 #include "base/log.h"
@@ -32,6 +32,29 @@ void ash_api_pause(void *ctx, struct ash_http_exchange *exchange)
         return;
     }
     ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "paused"));
+}
+
+/* All pages and packed weights go; files are mapped again when a request reads them. */
+void ash_api_sleep(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    struct ash_api_err refused = {0};
+    struct ash_err err = {0};
+    uint64_t fingerprint = 0;
+    int rc;
+
+    if (!can_pause(api, exchange)) return;
+    rc = api->engine.pause(api->engine.ctx, PAUSE_SECONDS);
+    if (rc == 0 && api->engine.update != NULL && atomic_load(&api->has_fingerprint))
+        rc = api->engine.update(api->engine.update_ctx, NULL, PAUSE_SECONDS, &fingerprint, &err);
+    if (rc == 0) {
+        ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "sleeping"));
+        return;
+    }
+    api->engine.resume(api->engine.ctx);
+    ash_api_err_set(&refused, 503, "engine_busy", NULL, "it goes on: %s",
+                    err.text[0] != '\0' ? err.text : "answers are still being written");
+    ash_api_respond_err(exchange, &refused);
 }
 
 void ash_api_resume(void *ctx, struct ash_http_exchange *exchange)
