@@ -7,6 +7,8 @@
 
 /* Monotonic nanoseconds; differences are meaningful, absolute values are not. */
 uint64_t ash_clock_ns(void);
+/* Nanoseconds that the calling thread has run. */
+uint64_t ash_clock_thread_ns(void);
 /* Seconds since 1970, for names and records. */
 double ash_clock_wall_s(void);
 /* "58s", "3m12s", "2h05m", "4d03h": a duration for people. Returns buf. */

@@ -49,8 +49,8 @@ struct ash_grammar_limits {
     size_t source_bytes; /* of the schema or grammar as text */
     size_t states;       /* of the automaton, and of each automaton on the way to it */
     size_t depth;        /* of schemas, groups and alternatives in each other */
-    double seconds;
-    size_t cache_bytes; /* of states and masks that one grammar keeps */
+    double seconds;      /* that the thread may run for it: a loaded machine refuses no more than an idle one */
+    size_t cache_bytes;  /* of states and masks that one grammar keeps */
 };
 /* 1 MiB, 200,000 states, depth 128, 2 seconds, 64 MiB. */
 struct ash_grammar_limits ash_grammar_default_limits(void);

@@ -235,12 +235,12 @@ static int multiply(struct product *product, const struct ash_grammar_limits *li
 {
     const struct ash_lang *left = product->left, *right = product->right;
     struct ash_lang *lang = product->lang;
-    uint64_t end_ns = ash_clock_ns() + (uint64_t)(limits->seconds * 1e9);
+    uint64_t end_ns = ash_clock_thread_ns() + (uint64_t)(limits->seconds * 1e9);
     int rc = grow_pairs(product);
 
     if (rc == 0) rc = find_pair(product, left->start, right->start, limits->states, &lang->start);
     for (uint32_t s = 1; rc == 0 && s < lang->state_count; s++) {
-        if (s % 256 == 0 && ash_clock_ns() > end_ns) return -E2BIG;
+        if (s % 256 == 0 && ash_clock_thread_ns() > end_ns) return -E2BIG;
         for (size_t class = 0; class < lang->class_count && rc == 0; class ++) {
             uint32_t point = lang->points[class], next = 0, a, b;
             a = left->next[product->pairs[s][0] * left->class_count + ash_lang_class(left, point)];

@@ -232,7 +232,7 @@ static int find_subset(struct subsets *subsets, uint32_t *state_out)
             return 0;
         }
     if (states >= subsets->nfa->limits->states || subsets->member_count > 64 * subsets->nfa->limits->states ||
-        (states % 64 == 0 && ash_clock_ns() > subsets->end_ns))
+        (states % 64 == 0 && ash_clock_thread_ns() > subsets->end_ns))
         return -E2BIG;
     if (ash_lang_reserve(subsets->lang, &subsets->capacity, states + 1) < 0 ||
         ash_array_reserve(&subsets->firsts, &subsets->first_capacity, states + 2, sizeof(uint32_t)) < 0)
@@ -332,7 +332,7 @@ static int make_lang(struct ash_regex *regex, enum ash_lang_span span, const str
                      struct ash_lang **lang_out)
 {
     struct nfa nfa = {.regex = regex, .limits = limits};
-    struct subsets subsets = {.nfa = &nfa, .end_ns = ash_clock_ns() + (uint64_t)(limits->seconds * 1e9)};
+    struct subsets subsets = {.nfa = &nfa, .end_ns = ash_clock_thread_ns() + (uint64_t)(limits->seconds * 1e9)};
     uint32_t *points = NULL;
     size_t class_count = 0;
     int rc = add_any(regex);

@@ -19,7 +19,7 @@ struct ash_pda_draft *ash_pda_draft_open(const struct ash_grammar_limits *limits
 
     if (draft == NULL) return NULL;
     draft->limits = *limits;
-    draft->end_ns = ash_clock_ns() + (uint64_t)(limits->seconds * 1e9);
+    draft->end_ns = ash_clock_thread_ns() + (uint64_t)(limits->seconds * 1e9);
     return draft;
 }
 
@@ -56,7 +56,7 @@ static void stop(struct ash_pda_draft *draft, int rc, const char *what)
 
 int ash_pda_draft_check(struct ash_pda_draft *draft, struct ash_err *err)
 {
-    if (ash_clock_ns() > draft->end_ns) stop(draft, -E2BIG, "it takes too long to compile");
+    if (ash_clock_thread_ns() > draft->end_ns) stop(draft, -E2BIG, "it takes too long to compile");
     if (draft->rc == -ENOMEM) return ash_err_set(err, -ENOMEM, "out of memory for a grammar");
     if (draft->rc == 0) return 0;
     return ash_err_set(err, draft->rc, "%s (the limit is %zu states and %g seconds): simplify it", draft->what,
@@ -104,7 +104,7 @@ uint32_t ash_pda_rule_end(const struct ash_pda_draft *draft, uint32_t rule)
 static void add_edge(struct ash_pda_draft *draft, uint32_t from, struct ash_pda_edge edge)
 {
     if (draft->edge_count >= 8 * draft->limits.states) stop(draft, -E2BIG, "the grammar has too many edges");
-    if (draft->edge_count % CHECK_EVERY == 0 && ash_clock_ns() > draft->end_ns)
+    if (draft->edge_count % CHECK_EVERY == 0 && ash_clock_thread_ns() > draft->end_ns)
         stop(draft, -E2BIG, "it takes too long to compile");
     if (draft->rc < 0) return;
     ash_assert(from < draft->state_count && edge.to < draft->state_count);
