@@ -1,6 +1,7 @@
 /* lora_dense: quantised matrices of a base for passes that train. Products of the forward pass read them packed; those
  * of the backward pass, which only needs the gradient of the input, read them written out, one matrix at a time. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -18,23 +19,44 @@ struct dense {
 };
 #define DENSE_HEADER_BYTES ((size_t)64)
 
+/* On a device: float32 values, then the numbers of all rows. */
+static int reserve_on_device(struct ash_model *model, const struct ash_exec *exec, size_t most, size_t most_rows,
+                             struct ash_err *err)
+{
+    size_t bytes = most * sizeof(float) + most_rows * sizeof(int32_t);
+    int32_t *numbers;
+    int rc;
+
+    if (bytes <= model->dense_scratch.size_bytes) return 0;
+    numbers = malloc(most_rows * sizeof(*numbers));
+    if (numbers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the numbers of %zu rows", most_rows);
+    for (size_t r = 0; r < most_rows; r++)
+        numbers[r] = (int32_t)r;
+    ash_buffer_fini(&model->dense_scratch);
+    rc = ash_buffer_init(&model->dense_scratch, exec->memory, bytes, "a matrix written out", err);
+    if (rc == 0)
+        rc = exec->memory->copy((float *)model->dense_scratch.data + most, numbers, most_rows * sizeof(*numbers));
+    model->dense_count = most;
+    free(numbers);
+    return rc;
+}
+
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
-    size_t most = 0, bytes;
+    size_t most = 0, most_rows = 0, bytes;
     int rc;
 
     for (size_t i = 0; i < model->base_count; i++) {
         const struct ash_param *param = &model->params[model->param_count + i];
 
-        if (ash_dtype_block(param->dtype) > 1) most = ash_max(most, param->count);
+        if (ash_dtype_block(param->dtype) == 1) continue;
+        most = ash_max(most, param->count);
+        most_rows = ash_max(most_rows, param->dims[0]);
     }
+    if (most == 0) return 0;
+    if (!exec->memory->host_visible) return reserve_on_device(model, exec, most, most_rows, err);
     bytes = most * (model->round_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES;
-    if (most == 0 || bytes <= model->dense_scratch.size_bytes) return 0;
-    if (!exec->memory->host_visible)
-        return ash_err_set(err, -ENOTSUP,
-                           "adapters over a quantised base train on the CPU: leave out model.quant, or "
-                           "runtime.backend=%s",
-                           exec->ops->name);
+    if (bytes <= model->dense_scratch.size_bytes) return 0;
     ash_buffer_fini(&model->dense_scratch);
     rc = ash_buffer_init(&model->dense_scratch, exec->memory, bytes, "a matrix written out", err);
     if (rc == 0) ((struct dense *)model->dense_scratch.data)->weight = ASH_NO_PARAM;
@@ -89,6 +111,23 @@ static void write_out_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* Products in bf16 round the values as they read them. */
+static struct ash_mat write_out_on_device(const struct ash_model *model, struct ash_exec *exec,
+                                          const struct ash_param *param)
+{
+    float *values = model->dense_scratch.data;
+    const struct ash_embed_args rows = {.table = param->data,
+                                        .dtype = param->dtype,
+                                        .cols = param->dims[1],
+                                        .rows = param->dims[0],
+                                        .ids = (const int32_t *)(values + model->dense_count),
+                                        .out = values};
+
+    ash_assert(param->count <= model->dense_count);
+    exec->ops->embed->gather(exec, &rows);
+    return (struct ash_mat){values, ASH_F32, param->dims[1], 1};
+}
+
 struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *exec, int32_t weight)
 {
     const struct ash_param *param = &model->params[weight];
@@ -98,6 +137,7 @@ struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *
     void *values;
 
     if (ash_dtype_block(param->dtype) == 1) return ash_weight_matrix(model, weight, true);
+    if (!exec->memory->host_visible) return write_out_on_device(model, exec, param);
     values = (char *)model->dense_scratch.data + DENSE_HEADER_BYTES;
     work.f32 = is_bf16 ? NULL : values;
     work.bf16 = is_bf16 ? values : NULL;

@@ -1,5 +1,6 @@
-/* place: a model's weights in the memory of a device, which the host cannot read. Owned values move there; mapped ones
- * are copied as the file has them, or packed on the device on the way, if its products read packed weights. */
+/* place: a model's weights in the memory of a device, which the host cannot read. Owned values move there; mapped ones,
+ * those of the frozen base of adapters too, are copied as the file has them, or packed on the device on the way, if its
+ * products read packed weights. */
 #include "model/place.h"
 
 #include <errno.h>
@@ -31,22 +32,33 @@ static int move_buffer(struct ash_buffer *buffer, const struct ash_exec *exec, c
     return 0;
 }
 
+/* Parameters that are mapped: all, or the base behind owned adapters. */
+static struct ash_range mapped_params(const struct ash_model *model)
+{
+    if (model->values.data == NULL) return (struct ash_range){0, model->param_count};
+    return (struct ash_range){model->param_count, model->base_count};
+}
+
 /* Floats stay as they are: whether their products read them packed depends on the precision, which may change. */
 static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
 {
-    ash_assert(index < model->param_count);
-    if (ash_dtype_block(model->params[index].dtype) == 1) return 0;
+    const struct ash_param *param = &model->params[index];
+
+    ash_assert(index < model->param_count + model->base_count);
+    if (param->data == NULL || ash_dtype_block(param->dtype) == 1) return 0;
     return ash_round_up(ash_model_packed_bytes(model, exec, (int32_t)index), PLACE_ALIGN);
 }
 
-/* Bytes that a parameter takes on the device as the file has it: none if only products read it, packed. */
+/* Bytes that a parameter takes on the device as the file has it: none if only products read it, packed. Backward passes
+ * read the frozen base of adapters written out, from there. */
 static size_t plain_bytes(const struct ash_model *model, const struct ash_exec *exec, size_t index)
 {
     const struct ash_param *param = &model->params[index];
-    bool is_looked_up = (int32_t)index == model->top.param[ASH_ROLE_EMBED];
+    bool is_base = index >= model->param_count;
+    bool is_read = is_base || (int32_t)index == model->top.param[ASH_ROLE_EMBED];
 
-    ash_assert(index < model->param_count);
-    if (!is_looked_up && packed_bytes(model, exec, index) > 0) return 0;
+    ash_assert(index < model->param_count + model->base_count);
+    if (param->data == NULL || (!is_read && packed_bytes(model, exec, index) > 0)) return 0;
     return ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
 }
 
@@ -59,9 +71,10 @@ static size_t piece_rows(const struct ash_param *param)
 /* Bytes of the largest piece. */
 static size_t piece_bytes(const struct ash_model *model, const struct ash_exec *exec)
 {
+    struct ash_range mapped = mapped_params(model);
     size_t most = 0;
 
-    for (size_t i = 0; i < model->param_count; i++) {
+    for (size_t i = mapped.first; i < ash_range_end(mapped); i++) {
         const struct ash_param *param = &model->params[i];
 
         if (packed_bytes(model, exec, i) == 0) continue;
@@ -78,7 +91,7 @@ static int pack_mapped(const struct ash_model *model, struct ash_exec *exec, siz
     const char *from = w.mat.data;
     int rc = 0;
 
-    ash_assert(index < model->param_count);
+    ash_assert(index < model->param_count + model->base_count);
     row_bytes = ash_dtype_size(w.mat.dtype, in);
     for (size_t first = 0; rc == 0 && first < w.N; first += step) {
         size_t count = ash_min(w.N - first, step);
@@ -100,7 +113,7 @@ static int place_param(struct ash_model *model, struct ash_exec *exec, size_t in
     bool is_packed = packed_bytes(model, exec, index) > 0;
     int rc = plain > 0 ? exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count)) : 0;
 
-    ash_assert(index < model->param_count);
+    ash_assert(index < model->param_count + model->base_count);
     if (rc == 0 && is_packed) rc = pack_mapped(model, exec, index, piece, at + plain);
     param->mapped = param->data;
     param->data = plain > 0 ? at : NULL;
@@ -108,82 +121,45 @@ static int place_param(struct ash_model *model, struct ash_exec *exec, size_t in
     return rc;
 }
 
-/* Copy mapped parameters. A tied output matrix is the embedding: parameters with the same data stay one. */
+static size_t mapped_bytes(const struct ash_model *model, const struct ash_exec *exec)
+{
+    struct ash_range mapped = mapped_params(model);
+    size_t total = 0;
+
+    for (size_t i = mapped.first; i < ash_range_end(mapped); i++)
+        total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
+    return total;
+}
+
+/* Copy mapped parameters. A tied output matrix is the embedding: parameters with the same data stay one. A base that
+ * another model has stays there. */
 static int copy_mapped(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
 {
+    struct ash_range mapped = mapped_params(model);
     struct ash_buffer piece = {0};
-    size_t total = 0;
     char *at;
-    int rc;
+    int rc = ash_buffer_init(&model->placed, exec->memory, mapped_bytes(model, exec), "weights", err);
 
-    for (size_t i = 0; i < model->param_count; i++)
-        total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
-    rc = ash_buffer_init(&model->placed, exec->memory, total, "weights", err);
     if (rc == 0) rc = ash_buffer_init(&piece, exec->memory, piece_bytes(model, exec), "weights to be packed", err);
     at = model->placed.data;
-    for (size_t i = 0; rc == 0 && i < model->param_count; i++) {
+    for (size_t i = mapped.first; rc == 0 && i < ash_range_end(mapped); i++) {
+        size_t bytes = plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
+
+        if (bytes == 0) continue;
         rc = place_param(model, exec, i, at, piece.data);
         if (rc < 0)
             ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", model->params[i].name, exec->memory->name);
-        at += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
+        at += bytes;
     }
     if (piece.size_bytes > 0) model->packed_for = exec->ops->matrix;
     ash_buffer_fini(&piece);
     return rc;
 }
 
-/* Bytes that a parameter of the frozen base of adapters takes; none where another model has it. */
-static size_t base_bytes(const struct ash_model *model, size_t index)
-{
-    const struct ash_param *param = &model->params[model->param_count + index];
-
-    return param->data == NULL ? 0 : ash_round_up(ash_dtype_size(param->dtype, param->count), PLACE_ALIGN);
-}
-
-static size_t all_base_bytes(const struct ash_model *model)
-{
-    size_t total = 0;
-
-    for (size_t i = 0; i < model->base_count; i++)
-        total += base_bytes(model, i);
-    return total;
-}
-
-/* Copy the frozen base of adapters, as its files have it. */
-static int copy_base(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
-{
-    size_t total = all_base_bytes(model);
-    char *at;
-    int rc;
-
-    if (total == 0) return 0;
-    rc = ash_buffer_init(&model->placed, exec->memory, total, "the adapters' base", err);
-    if (rc < 0) return rc;
-    at = model->placed.data;
-    for (size_t i = 0; i < model->base_count; i++) {
-        struct ash_param *param = &model->params[model->param_count + i];
-        size_t bytes = base_bytes(model, i);
-
-        if (bytes == 0) continue;
-        rc = exec->memory->copy(at, param->data, ash_dtype_size(param->dtype, param->count));
-        if (rc < 0)
-            return ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", param->name, exec->memory->name);
-        param->mapped = param->data;
-        param->data = at;
-        at += bytes;
-    }
-    return 0;
-}
-
 size_t ash_model_unplaced_bytes(const struct ash_model *model, const struct ash_exec *exec)
 {
-    size_t total = model->vectors.size_bytes;
-
     if (model->exec != NULL) return 0;
-    if (model->values.data != NULL) return total + model->values.size_bytes + all_base_bytes(model);
-    for (size_t i = 0; i < model->param_count; i++)
-        total += plain_bytes(model, exec, i) + packed_bytes(model, exec, i);
-    return total + piece_bytes(model, exec);
+    return model->vectors.size_bytes + model->values.size_bytes + mapped_bytes(model, exec) + piece_bytes(model, exec);
 }
 
 int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
@@ -200,8 +176,8 @@ int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_e
     if (rc < 0) return rc;
     rc = model->values.data == NULL ? ash_model_bring(model, err) : 0;
     if (rc < 0) return rc;
-    rc = model->values.data != NULL ? move_buffer(&model->values, exec, "weights", err) : copy_mapped(model, exec, err);
-    if (rc == 0) rc = copy_base(model, exec, err);
+    rc = copy_mapped(model, exec, err);
+    if (rc == 0 && model->values.data != NULL) rc = move_buffer(&model->values, exec, "weights", err);
     if (rc < 0) return rc;
     model->exec = exec;
     if (model->values.data != NULL) ash_model_bind_owned(model);

@@ -54,6 +54,8 @@ same_bits() {
 
 same_bits sft mesh.dp=2 ref lora.rank=4 lora.bias=all
 same_bits sft mesh.pp=2 ref-wgmma lora.rank=4 train.precision=bf16
+same_bits sft mesh.dp=2 ref lora.rank=4 model.quant=q8
+same_bits sft mesh.pp=2 ref-wgmma lora.rank=4 model.quant=q8 train.precision=bf16
 same_bits dpo mesh.fsdp=2 ref data.train=pairs
 same_bits distill mesh.dp=2 ref distill.teacher=base/model distill.beta=0.3 distill.sft_weight=0.5
 same_bits reward mesh.cp=2 ref data.train=pairs lora.rank=4
@@ -68,7 +70,7 @@ for backend in ref cuda; do
 done
 cmp ref.txt cuda.txt || fail "adapters on the GPU: $(cat ref.txt cuda.txt)"
 
-for setting in model.quant=q8 lora.dropout=0.1; do
+for setting in lora.dropout=0.1; do
     try "$ASHLAR" sft job.yaml --out refused runtime.backend=cuda lora.rank=4 $setting
     [ "$code" != 0 ] || fail "$setting on a GPU: no error"
     grep -q "$setting\|${setting%%=*}" err || fail "$setting on a GPU: $(cat err)"
