@@ -106,7 +106,7 @@ static size_t ranks_here(const struct ash_group_root *root, size_t count)
 {
     size_t here = 0;
 
-    ash_assert(root->rank < count);
+    ash_assert(count <= root->size);
     for (size_t r = 0; r < count; r++)
         here += strcmp(root->infos[r].watch.host, root->infos[root->rank].watch.host) == 0;
     return here;
