@@ -7,10 +7,10 @@ cd "$(dirname "$0")/.."
 
 # What is looked for, on any system ...
 commands=(cc cmake ninja pkg-config)
-modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto)
+modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto libseccomp)
 # ... and the Debian packages that have it.
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
-          libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev)
+          libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev libseccomp-dev)
 # Wanted, but a build does without: the network between machines, .zst files, compressed Parquet files, line editing in the
 # chat, S3, files through io_uring. Tests: networks, a Slurm and an S3 server of their own, other clients of S3, analysers,
 # Prometheus for metrics, openssl for a certificate, a browser for pages.

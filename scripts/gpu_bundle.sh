@@ -6,11 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build-gpu/bundle}
-library_packages=(libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev libcmocka-dev)
+library_packages=(libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev libseccomp-dev libcmocka-dev)
 toolchain=() libraries=/usr/lib/x86_64-linux-gnu
 
 if [ "$(uname -m)" != x86_64 ]; then
-    if ! command -v x86_64-linux-gnu-gcc > /dev/null || ! [ -e $libraries/pkgconfig/cmocka.pc ] || ! [ -e $libraries/pkgconfig/libcrypto.pc ]; then
+    if ! command -v x86_64-linux-gnu-gcc > /dev/null || ! [ -e $libraries/pkgconfig/cmocka.pc ] || ! [ -e $libraries/pkgconfig/libseccomp.pc ]; then
         echo "gpu_bundle: installing a compiler and libraries for x86-64 with apt"
         dpkg --add-architecture amd64
         apt-get update -qq

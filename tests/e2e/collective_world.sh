@@ -11,7 +11,7 @@ if ! has_mpi; then
     has_mpi || { echo "skipped: Open MPI does not compile: $(tail -n 1 "$SCRATCH/mpi")"; exit 77; }
 fi
 mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/include" "$SOURCE/tests/e2e/lib/mpi_world.c" \
-    "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto $(pkg-config --exists libzstd && echo libzstd) \
+    "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto libseccomp $(pkg-config --exists libzstd && echo libzstd) \
         $(pkg-config --exists liburing && echo liburing)) \
     -lm -ldl -lpthread \
     -o "$SCRATCH/mpi_world" || { fail "mpi_world.c does not compile"; finish; }

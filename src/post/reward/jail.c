@@ -5,15 +5,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/mount.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,14 +27,6 @@
 
 #define NOBODY 65534
 #define FILES_MAX 64
-
-#if defined(__x86_64__)
-#define JAIL_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define JAIL_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "the jail knows the system calls of x86-64 and arm64"
-#endif
 
 /* What went wrong, through the pipe. */
 struct trouble {
@@ -51,71 +45,82 @@ static void fail_with(int pipe, const char *part)
 
 /* ---- system calls ------------------------------------------------------------------------------------------------ */
 
-#define DENY(number)                                                                                                   \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
-
-/* Sockets, new processes, and what reaches into the kernel or into other processes. Threads are allowed: clone with
- * CLONE_THREAD. clone3 hides its flags, so it is not there, and libraries take clone. */
-static const struct sock_filter rules[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, JAIL_ARCH, 1, 0),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-#ifdef __x86_64__
-    BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1), /* the x32 calls */
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-    DENY(SYS_fork),
-    DENY(SYS_vfork),
-#endif
-    DENY(SYS_socket),
-    DENY(SYS_socketpair),
-    DENY(SYS_connect),
-    DENY(SYS_bind),
-    DENY(SYS_listen),
-    DENY(SYS_accept4),
-    DENY(SYS_ptrace),
-    DENY(SYS_process_vm_readv),
-    DENY(SYS_process_vm_writev),
-    DENY(SYS_mount),
-    DENY(SYS_umount2),
-    DENY(SYS_pivot_root),
-    DENY(SYS_chroot),
-    DENY(SYS_unshare),
-    DENY(SYS_setns),
-    DENY(SYS_open_tree),
-    DENY(SYS_move_mount),
-    DENY(SYS_fsopen),
-    DENY(SYS_mount_setattr),
-    DENY(SYS_open_by_handle_at),
-    DENY(SYS_bpf),
-    DENY(SYS_perf_event_open),
-    DENY(SYS_userfaultfd),
-    DENY(SYS_keyctl),
-    DENY(SYS_add_key),
-    DENY(SYS_request_key),
-    DENY(SYS_io_uring_setup),
-    DENY(SYS_kexec_load),
-    DENY(SYS_init_module),
-    DENY(SYS_finit_module),
-    DENY(SYS_delete_module),
-    DENY(SYS_reboot),
-    DENY(SYS_swapon),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])), /* little-endian: the low half */
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+/* Sockets, new processes, and what reaches into the kernel or into other processes. */
+static const int denied[] = {
+    SCMP_SYS(fork),
+    SCMP_SYS(vfork),
+    SCMP_SYS(socket),
+    SCMP_SYS(socketpair),
+    SCMP_SYS(connect),
+    SCMP_SYS(bind),
+    SCMP_SYS(listen),
+    SCMP_SYS(accept4),
+    SCMP_SYS(ptrace),
+    SCMP_SYS(process_vm_readv),
+    SCMP_SYS(process_vm_writev),
+    SCMP_SYS(mount),
+    SCMP_SYS(umount2),
+    SCMP_SYS(pivot_root),
+    SCMP_SYS(chroot),
+    SCMP_SYS(unshare),
+    SCMP_SYS(setns),
+    SCMP_SYS(open_tree),
+    SCMP_SYS(move_mount),
+    SCMP_SYS(fsopen),
+    SCMP_SYS(mount_setattr),
+    SCMP_SYS(open_by_handle_at),
+    SCMP_SYS(bpf),
+    SCMP_SYS(perf_event_open),
+    SCMP_SYS(userfaultfd),
+    SCMP_SYS(keyctl),
+    SCMP_SYS(add_key),
+    SCMP_SYS(request_key),
+    SCMP_SYS(io_uring_setup),
+    SCMP_SYS(kexec_load),
+    SCMP_SYS(init_module),
+    SCMP_SYS(finit_module),
+    SCMP_SYS(delete_module),
+    SCMP_SYS(reboot),
+    SCMP_SYS(swapon),
 };
 
-static void limit_calls(int pipe)
+/* Threads are allowed: clone with CLONE_THREAD. clone3 hides its flags, so it is not there, and libraries take clone. A
+ * call of another architecture ends the process. */
+static int add_rules(scmp_filter_ctx filter)
 {
-    struct sock_fprog program = {.len = (unsigned short)ASH_COUNT(rules),
-                                 .filter = (struct sock_filter *)(uintptr_t)rules};
+    int rc = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 
+    for (size_t i = 0; rc == 0 && i < ASH_COUNT(denied); i++)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), denied[i], 0);
+    if (rc == 0) rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    if (rc == 0)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+                              SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+    return rc;
+}
+
+/* The rules as the kernel takes them, made before the fork. The caller frees program_out->filter. */
+static int make_program(struct sock_fprog *program_out)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int fd = memfd_create("rules", MFD_CLOEXEC), rc = filter != NULL && fd >= 0 ? add_rules(filter) : -ENOMEM;
+    off_t bytes;
+
+    if (rc == 0) rc = seccomp_export_bpf(filter, fd);
+    seccomp_release(filter);
+    bytes = rc == 0 ? lseek(fd, 0, SEEK_END) : 0;
+    program_out->filter = malloc((size_t)bytes + 1);
+    program_out->len = (unsigned short)((size_t)bytes / sizeof(*program_out->filter));
+    if (rc == 0 && (program_out->filter == NULL || pread(fd, program_out->filter, (size_t)bytes, 0) != bytes))
+        rc = -ENOMEM;
+    if (fd >= 0) close(fd);
+    return rc;
+}
+
+static void limit_calls(const struct sock_fprog *program, int pipe)
+{
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) fail_with(pipe, "no new privileges");
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0) fail_with(pipe, "seccomp");
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0) < 0) fail_with(pipe, "seccomp");
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
@@ -145,7 +150,7 @@ static void make_root(int pipe, size_t file_bytes)
     if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size) < 0) fail_with(pipe, "its own /tmp");
 }
 
-static void become_program(const struct ash_jail_opts *opts, int pipe)
+static void become_program(const struct ash_jail_opts *opts, const struct sock_fprog *rules, int pipe)
 {
     static char *const environment[] = {(char *)(uintptr_t) "PATH=/usr/local/bin:/usr/bin:/bin",
                                         (char *)(uintptr_t) "LANG=C.UTF-8", (char *)(uintptr_t) "HOME=/tmp", NULL};
@@ -162,7 +167,7 @@ static void become_program(const struct ash_jail_opts *opts, int pipe)
     set_limit(pipe, RLIMIT_NOFILE, FILES_MAX);
     set_limit(pipe, RLIMIT_AS, opts->memory_bytes);
     signal(SIGPIPE, SIG_DFL);
-    limit_calls(pipe);
+    limit_calls(rules, pipe);
     execvpe(opts->words[0], opts->words, environment);
     fail_with(pipe, "exec");
 }
@@ -188,7 +193,7 @@ static void become_nobody(int pipe, uid_t uid, gid_t gid)
     if (write_text("/proc/self/gid_map", text) < 0) fail_with(pipe, "its group");
 }
 
-static void enter(const struct ash_jail_opts *opts, int pipe)
+static void enter(const struct ash_jail_opts *opts, const struct sock_fprog *rules, int pipe)
 {
     uid_t uid = getuid();
     gid_t gid = getgid();
@@ -201,36 +206,23 @@ static void enter(const struct ash_jail_opts *opts, int pipe)
     become_nobody(pipe, uid, gid);
     inside = fork();
     if (inside < 0) fail_with(pipe, "a process");
-    if (inside == 0) become_program(opts, pipe);
+    if (inside == 0) become_program(opts, rules, pipe);
     syscall(SYS_close_range, 0U, ~0U, 0U); /* the program's ends are the program's alone */
     while (waitpid(inside, &status, 0) < 0 && errno == EINTR)
         continue;
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-int ash_jail_start(const struct ash_jail_opts *opts, pid_t *pid_out, struct ash_err *err)
+/* Wait until the program runs, or read why it does not. */
+static int await_start(const struct ash_jail_opts *opts, pid_t pid, int pipe, struct ash_err *err)
 {
     struct trouble trouble = {{0}, 0};
-    int pipe[2];
     ssize_t count;
-    pid_t pid;
 
-    if (pipe2(pipe, O_CLOEXEC) < 0) return ash_err_set(err, -errno, "no pipe for a jail: %s", strerror(errno));
-    pid = fork();
-    if (pid == 0) enter(opts, pipe[1]);
-    close(pipe[1]);
-    if (pid < 0) {
-        close(pipe[0]);
-        return ash_err_set(err, -EAGAIN, "no process for a reward program");
-    }
     do {
-        count = read(pipe[0], &trouble, sizeof(trouble));
+        count = read(pipe, &trouble, sizeof(trouble));
     } while (count < 0 && errno == EINTR);
-    close(pipe[0]);
-    if (count == 0) {
-        *pid_out = pid;
-        return 0;
-    }
+    if (count == 0) return 0;
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         continue;
     if (count == sizeof(trouble) && strcmp(trouble.part, "exec") == 0)
@@ -240,4 +232,25 @@ int ash_jail_start(const struct ash_jail_opts *opts, pid_t *pid_out, struct ash_
                        "a reward program runs in its own namespaces, and the kernel refuses a part (%s: %s): allow "
                        "user namespaces (user.max_user_namespaces), or use another reward",
                        trouble.part, strerror(trouble.code));
+}
+
+int ash_jail_start(const struct ash_jail_opts *opts, pid_t *pid_out, struct ash_err *err)
+{
+    struct sock_fprog rules = {0};
+    int pipe[2], rc = make_program(&rules);
+    pid_t pid;
+
+    if (rc < 0 || pipe2(pipe, O_CLOEXEC) < 0) {
+        rc = rc < 0 ? rc : -errno;
+        free(rules.filter);
+        return ash_err_set(err, rc, "a jail cannot be prepared: %s", strerror(-rc));
+    }
+    pid = fork();
+    if (pid == 0) enter(opts, &rules, pipe[1]);
+    close(pipe[1]);
+    free(rules.filter);
+    rc = pid < 0 ? ash_err_set(err, -EAGAIN, "no process for a reward program") : await_start(opts, pid, pipe[0], err);
+    close(pipe[0]);
+    if (rc == 0) *pid_out = pid;
+    return rc;
 }
