@@ -51,8 +51,8 @@ struct ash_engine_opts {
     const char *backend; /* NULL: the best that this machine can run; `ashlar version` lists them */
     int threads;         /* 0: one per core */
     bool bf16;           /* round matrix operands to bfloat16 (sums stay float32) instead of computing in float32 */
-    bool fast;           /* a GPU may approximate and add up in any order: faster, with other bits */
-    const char *lora;    /* a PEFT folder whose adapters the model gets; NULL: none. They compute on the CPU */
+    bool auto_bf16;      /* the same if a GPU computes and the weights are bfloat16 */
+    const char *lora;    /* a PEFT folder whose adapters the model gets; NULL: none */
 };
 
 /* The defaults: what a NULL opts means. */

@@ -13,8 +13,8 @@
 
 #define FIELD(name) offsetof(struct ash_engine_flags, name)
 
-static const char *const precisions[] = {"fp32", "bf16", NULL};
-enum { PRECISION_FP32, PRECISION_BF16 };
+static const char *const precisions[] = {"auto", "fp32", "bf16", NULL};
+enum { PRECISION_AUTO, PRECISION_FP32, PRECISION_BF16 };
 
 static const struct ash_opt opts[] = {
     {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
@@ -25,7 +25,8 @@ static const struct ash_opt opts[] = {
      0, 0, NULL},
     {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
      "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32", "bf16: round operands to bfloat16, as in bf16 training", 0,
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "auto",
+     "bf16: round operands to bfloat16, as in bf16 training; auto: on a GPU if the weights are bfloat16, else fp32", 0,
      0, precisions},
     {"profile", ASH_OPT_STRING, FIELD(profile), NULL,
      "write every op with its time to this file, a Chrome trace, and print a table; slows it down", 0, 0, NULL},
@@ -44,7 +45,7 @@ void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice)
 }
 
 /* On a GPU: which one, how it computes, and what of its memory is whose. The cache takes its part of the rest. */
-static void say_device(const struct ash_engine_flags *flags, struct ash_engine *engine)
+static void say_device(struct ash_engine *engine)
 {
     const struct ash_exec *exec = ash_engine_exec(engine);
     double weights = (double)ash_model_unplaced_bytes(ash_engine_model(engine), exec);
@@ -52,7 +53,8 @@ static void say_device(const struct ash_engine_flags *flags, struct ash_engine *
 
     if (exec->cuda == NULL) return;
     ash_log(ASH_LOG_INFO, "%s, %s; GPU memory: weights %.2f GB, of %.2f GB that are free",
-            ash_backend_describe(exec, device, sizeof(device)), precisions[flags->precision], weights * 1e-9,
+            ash_backend_describe(exec, device, sizeof(device)),
+            ash_model_rounds_bf16(ash_engine_model(engine)) ? "bf16" : "fp32", weights * 1e-9,
             (double)ash_backend_free_bytes(exec) * 1e-9);
 }
 
@@ -68,6 +70,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
+    engine_opts.auto_bf16 = flags->precision == PRECISION_AUTO;
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;
@@ -76,7 +79,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
                                   err);
     ash_str_fini(&path);
     ash_str_fini(&lora);
-    if (rc == 0) say_device(flags, *engine_out);
+    if (rc == 0) say_device(*engine_out);
     if (rc < 0 || flags->profile == NULL) return rc;
     rc = ash_profile_start(ash_engine_exec(*engine_out), &profile, err);
     if (rc < 0) {

@@ -42,7 +42,7 @@ static const struct ash_opt serve_opts[] = {
     {"max_num_seqs", ASH_OPT_INT, FIELD(max_num_seqs), "256", "answers that are written at the same time", 1, 65536,
      NULL},
     {"max_num_batched_tokens", ASH_OPT_INT, FIELD(max_num_batched_tokens), "0",
-     "rows of one step; 0: 512. Changes the speed, never an answer", 0, 1 << 20, NULL},
+     "rows of one step; 0: 512, on a GPU 2048. Changes the speed, never an answer", 0, 1 << 20, NULL},
     {"kv_cache_memory", ASH_OPT_INT, FIELD(kv_cache_memory), "0",
      "bytes of the cache of keys and values; 0: as needed, half of the free memory at most", 0, INFINITY, NULL},
     {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
@@ -139,7 +139,7 @@ static void *load(void *arg)
             (double)(ash_clock_ns() - server->start_ns) / 1e9,
             ash_http_flags_opts(&server->flags->http).cert_file != NULL ? "s" : "", server->flags->http.host,
             ash_http_port(server->http), server->model.api.context_tokens);
-    if (ash_engine_fingerprint(server->model.engine, server->flags->computing.precision, &hash, &err) < 0) {
+    if (ash_engine_fingerprint(server->model.engine, &hash, &err) < 0) {
         ash_log(ASH_LOG_WARN, "answers have no fingerprint, and the cache no tiers: %s", err.text);
         return NULL;
     }

@@ -223,7 +223,6 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     model->api.is_paused = is_paused;
     model->api.update = update;
     model->api.update_ctx = model;
-    model->precision = flags->computing.precision;
     model->api.tokenizer = ash_engine_tokenizer(model->engine);
     model->api.defaults = ash_engine_defaults(model->engine);
     model->api.context_tokens = ash_runner_max_tokens(model->runner);

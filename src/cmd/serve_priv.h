@@ -75,7 +75,6 @@ struct ash_serve_model {
     struct ash_verifier *verifier;
     struct ash_exec verifier_exec; /* of its reward models, which compute next to the engine */
     bool has_verifier_exec;
-    int precision;
     char *weights;                                     /* where the present ones are; NULL: --model */
     void (*set_fingerprint)(void *ctx, uint64_t hash); /* where weights are replaced */
     void *set_ctx;

@@ -19,7 +19,7 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
     if (rc < 0) return rc;
     ash_model_round_bf16(next, ash_model_rounds_bf16(now));
     ash_model_use_kv_dtype(next, ash_model_kv_dtype(now));
-    rc = ash_engine_fingerprint_of(model->engine, path, model->precision, fingerprint_out, err);
+    rc = ash_engine_fingerprint_of(model->engine, path, fingerprint_out, err);
     if (rc < 0) {
         ash_model_close(next);
         return rc;

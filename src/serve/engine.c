@@ -111,6 +111,14 @@ static int refuse_reward_model(const struct ash_engine *engine, struct ash_err *
                        engine->dir, engine->dir);
 }
 
+/* Are all matrices bfloat16? */
+static bool has_bf16_weights(const struct ash_model *model)
+{
+    for (size_t i = 0; i < ash_model_param_count(model); i++)
+        if (ash_model_param(model, i)->is_matrix && ash_model_param(model, i)->dtype != ASH_BF16) return false;
+    return true;
+}
+
 /* Tokenizer, chat template and how the model is sampled. */
 static int open_text(struct ash_engine *engine, struct ash_err *err)
 {
@@ -142,7 +150,8 @@ static int open_part(const char *dir, const struct ash_engine_opts *opts, const 
     rc = open_model(engine, taken.lora, part, err);
     if (rc == 0) rc = refuse_reward_model(engine, err);
     if (rc < 0) goto fail;
-    if (taken.bf16) ash_model_round_bf16(engine->model, true);
+    if (taken.bf16 || (taken.auto_bf16 && engine->exec.cuda != NULL && has_bf16_weights(engine->model)))
+        ash_model_round_bf16(engine->model, true);
     rc = ash_model_prefetch(engine->model, &engine->exec, err);
     if (rc < 0) goto fail;
     rc = part->rank == 0 ? open_text(engine, err) : 0;

@@ -38,18 +38,17 @@ static int hash_folder(const char *dir, uint64_t *hash, struct ash_err *err)
     return rc < 0 && err->code == 0 ? ash_err_set(err, rc, "cannot read '%.200s': %s", dir, strerror(-rc)) : rc;
 }
 
-int ash_engine_fingerprint(struct ash_engine *engine, int precision, uint64_t *hash_out, struct ash_err *err)
+int ash_engine_fingerprint(struct ash_engine *engine, uint64_t *hash_out, struct ash_err *err)
 {
-    return ash_engine_fingerprint_of(engine, ash_engine_dir(engine), precision, hash_out, err);
+    return ash_engine_fingerprint_of(engine, ash_engine_dir(engine), hash_out, err);
 }
 
-int ash_engine_fingerprint_of(struct ash_engine *engine, const char *dir, int precision, uint64_t *hash_out,
-                              struct ash_err *err)
+int ash_engine_fingerprint_of(struct ash_engine *engine, const char *dir, uint64_t *hash_out, struct ash_err *err)
 {
     const struct ash_model *model = ash_engine_model(engine);
     uint64_t hash = ash_tokenizer_hash(ash_engine_tokenizer(engine));
     const char *arithmetic = ash_engine_exec(engine)->ops->reference->name;
-    int numbers[2] = {(int)ash_model_kv_dtype(model), precision};
+    int numbers[2] = {(int)ash_model_kv_dtype(model), ash_model_rounds_bf16(model)};
     char gguf[ASH_GGUF_PATH_BYTES];
     int rc = ash_gguf_locate(dir, gguf) ? ash_remote_file_hash(gguf, &hash, err) : hash_folder(dir, &hash, err);
 

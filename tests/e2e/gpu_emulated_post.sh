@@ -70,6 +70,17 @@ for backend in ref cuda; do
 done
 cmp ref.txt cuda.txt || fail "adapters on the GPU: $(cat ref.txt cuda.txt)"
 
+# Weights that are bf16 are computed with as such
+try "$ASHLAR" model convert base/model narrow --dtype bf16
+expect 0 "a model in bf16"
+try "$ASHLAR" eval --model narrow --backend ref-wgmma --precision bf16 --data plain --seq 64
+expect 0 "bf16 by the reference"
+grep perplexity out > ref.txt
+try "$ASHLAR" eval --model narrow --backend cuda --data plain --seq 64
+expect 0 "bf16 on the GPU"
+grep -q 'exact, bf16' err || fail "a model in bf16 on the GPU: $(cat err)"
+grep perplexity out | cmp ref.txt - || fail "bf16 on the GPU: $(cat ref.txt out)"
+
 for setting in lora.dropout=0.1; do
     try "$ASHLAR" sft job.yaml --out refused runtime.backend=cuda lora.rank=4 $setting
     [ "$code" != 0 ] || fail "$setting on a GPU: no error"
