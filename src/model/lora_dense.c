@@ -120,7 +120,7 @@ static struct ash_mat write_out_on_device(const struct ash_model *model, struct 
                                         .dtype = param->dtype,
                                         .cols = param->dims[1],
                                         .rows = param->dims[0],
-                                        .ids = (const int32_t *)(values + model->dense_count),
+                                        .ids = (const void *)(values + model->dense_count),
                                         .out = values};
 
     ash_assert(param->count <= model->dense_count);

@@ -31,6 +31,7 @@ struct ash_responses_memory *ash_responses_memory_open(size_t limit_bytes)
     return memory;
 }
 
+/* NULL is a no-op. */
 static void free_entry(struct entry *entry)
 {
     if (entry == NULL) return;
@@ -49,7 +50,8 @@ static void drop_oldest(struct ash_responses_memory *memory)
 {
     struct entry *entry = memory->oldest;
 
-    ash_assert(entry != NULL && memory->used_bytes >= cost_of(entry));
+    ash_assert(entry != NULL);
+    ash_assert(memory->used_bytes >= cost_of(entry));
     memory->used_bytes -= cost_of(entry);
     memory->oldest = entry->newer;
     if (entry->newer != NULL)

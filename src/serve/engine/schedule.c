@@ -293,11 +293,12 @@ static void draft_answers(struct ash_core *core)
         seq->proposed = 0;
         if (depth == 0 || left == 0 || is_prefill(seq) || count == ASH_DRAFT_TEXTS) continue;
         whose[count] = seq;
-        texts[count++] = (struct ash_draft_text){.tokens = seq->tokens,
-                                                 .count = seq->count,
-                                                 .wanted = ash_min(depth, left),
-                                                 .sampler = &seq->request->sampler,
-                                                 .state = &seq->draft};
+        texts[count] = (struct ash_draft_text){.tokens = seq->tokens,
+                                               .count = seq->count,
+                                               .wanted = ash_min(depth, left),
+                                               .sampler = &seq->request->sampler,
+                                               .state = &seq->draft};
+        count++;
     }
     if (count > 0) ash_draft_model_run(core->draft, texts, count);
     for (size_t i = 0; i < count; i++)

@@ -32,7 +32,7 @@ static struct dir *dir_of(struct ash_kv_store *store)
 static void file_name(struct ash_kv_name name, char file_out[NAME_MAX])
 {
     ash_kv_name_print(name, file_out);
-    strcat(file_out, SUFFIX);
+    snprintf(file_out + strlen(file_out), sizeof(SUFFIX), "%s", SUFFIX);
 }
 
 /* Is the entry a page file, or what a writer left? Then it is removed. */

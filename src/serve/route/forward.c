@@ -189,7 +189,9 @@ static int take_header(struct ash_route_conn *conn, const char *name, const char
     if (copy == NULL) return -ENOMEM;
     memcpy(copy, name, name_bytes);
     memcpy(copy + name_bytes, value, value_bytes);
-    call->answer_headers[call->answer_header_count++] = (struct ash_route_header){copy, copy + name_bytes};
+    call->answer_headers[call->answer_header_count].name = copy;
+    call->answer_headers[call->answer_header_count].value = copy + name_bytes;
+    call->answer_header_count++;
     return 0;
 }
 
