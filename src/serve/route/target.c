@@ -106,7 +106,7 @@ int ash_route_targets_add_lines(struct ash_route_targets *targets, const char *t
         snprintf(address, sizeof(address), "%.*s", (int)used, text);
         snprintf(where, sizeof(where), "%.200s:%zu", name, line);
         if (used > 0) rc = ash_route_targets_add(targets, address, err);
-        if (rc < 0) return ash_err_prefix(err, rc, where);
+        if (rc < 0) return ash_err_prefix(err, rc, "%s", where);
         text += length + (text[length] == '\n');
     }
     return rc;
