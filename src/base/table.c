@@ -101,9 +101,11 @@ static struct cells split(const char *text, const char *end, char mark, size_t m
 /* The next row after *at, which moves on. Returns false at the end. */
 static bool next_row(const struct ash_table *table, const char **at, size_t columns, struct cells *row_out)
 {
-    const char *begin = *at, *end = table->text.data + table->text.size_bytes, *next;
+    const char *begin = *at, *end, *next;
 
-    if (begin == NULL || begin >= end) return false;
+    if (begin == NULL) return false;
+    end = table->text.data + table->text.size_bytes;
+    if (begin >= end) return false;
     begin++; /* ROW */
     next = memchr(begin, ROW, (size_t)(end - begin));
     *at = next != NULL ? next : end;
