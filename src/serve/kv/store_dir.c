@@ -15,8 +15,8 @@
 #include "serve/kv/store.h"
 
 #define SUFFIX ".kv"
-#define TEMPORARY ".tmp-"
-#define LEFT_SECONDS 60 /* a file that was begun longer ago is of a process that died */
+#define TEMPORARY ".ashlar-kv-%ld-%u" /* process, serial */
+#define LEFT_SECONDS 60               /* a file that was begun longer ago is of a process that died */
 
 struct dir {
     struct ash_kv_store base;
@@ -35,14 +35,26 @@ static void file_name(struct ash_kv_name name, char file_out[NAME_MAX])
     snprintf(file_out + strlen(file_out), sizeof(SUFFIX), "%s", SUFFIX);
 }
 
-/* Is the entry a page file, or what a writer left? Then it is removed. */
+/* Did a writer of pages make this temporary file? Others in the folder are not touched. */
+static bool is_temporary(const char *text)
+{
+    unsigned serial;
+    long process;
+    char again[NAME_MAX];
+
+    if (sscanf(text, TEMPORARY, &process, &serial) != 2) return false;
+    snprintf(again, sizeof(again), TEMPORARY, process, serial);
+    return strcmp(text, again) == 0;
+}
+
+/* Is the entry a page file? A temporary file that a writer left is removed. */
 static bool read_entry(const struct dir *dir, const char *text, struct ash_kv_listed *file_out)
 {
     char name[ASH_KV_NAME_BYTES] = "";
     struct stat stat;
 
     if (fstatat(dir->fd, text, &stat, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(stat.st_mode)) return false;
-    if (strncmp(text, TEMPORARY, strlen(TEMPORARY)) == 0) {
+    if (is_temporary(text)) {
         if (stat.st_mtime + LEFT_SECONDS < time(NULL)) unlinkat(dir->fd, text, 0);
         return false;
     }
@@ -120,7 +132,7 @@ static int write_page(struct ash_kv_store *store, uint64_t fingerprint, struct a
 
     (void)fingerprint;
     file_name(name, file);
-    snprintf(temporary, sizeof(temporary), TEMPORARY "%ld-%u", (long)getpid(), dir->serial++);
+    snprintf(temporary, sizeof(temporary), TEMPORARY, (long)getpid(), dir->serial++);
     unlinkat(dir->fd, temporary, 0); /* of an earlier process with this number */
     fd = openat(dir->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return -errno;
