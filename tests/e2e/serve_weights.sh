@@ -65,7 +65,11 @@ PY
 start_server --model "$SCRATCH/other" --admin-key admin || exit 1
 peer=$port first=$server
 trap 'kill -KILL "$first" 2> /dev/null; stop_server KILL' EXIT
+mkdir -p "$SCRATCH/kv"
+touch -d yesterday "$SCRATCH/kv/.tmp-mine" "$SCRATCH/kv/notes.kv" "$SCRATCH/kv/.ashlar-kv-1-2.txt" "$SCRATCH/kv/.ashlar-kv-1-2"
 start_server --model "$stories" --admin-key admin --kv-dir "$SCRATCH/kv" --num-speculative-tokens 3 || exit 1
+for file in .tmp-mine notes.kv .ashlar-kv-1-2.txt; do [ -e "$SCRATCH/kv/$file" ] || fail "the cache removed $file, which is not its own"; done
+wait_for "what a dead writer left to go" [ ! -e "$SCRATCH/kv/.ashlar-kv-1-2" ]
 try python3 "$SCRATCH/ask.py" "$stories" "$SCRATCH/other" "$port" "$peer"
 expect 0 "weights in place"
 finish
