@@ -31,7 +31,7 @@ void ash_json_put_int(struct ash_str *out, const char *key, int64_t value);
 void ash_json_put_bool(struct ash_str *out, const char *key, bool value);
 /* null */
 void ash_json_put_null(struct ash_str *out, const char *key);
-/* A number with so many significant digits at most; null if it is not finite. */
+/* A number with at most `digits` significant digits; null if it is not finite. */
 void ash_json_put_number(struct ash_str *out, const char *key, double value, int digits);
 /* A tree, reals in 17 digits at most. Returns out->rc. */
 int ash_json_put_json(struct ash_str *out, const char *key, const json_t *json);

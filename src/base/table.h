@@ -7,8 +7,8 @@
  *
  * '|' in heads and formats parts cells; '|' in their arguments does not. '>' before a head aligns its column to the
  * right. Without any head no line of heads is printed. The last cell of a row that has fewer cells than there are
- * columns runs over the rest. On a terminal that is too narrow, a last column that is left-aligned goes on below
- * itself. */
+ * columns runs over the rest. On a terminal that is too narrow, a last column that is left-aligned is
+ * wrapped. */
 #ifndef ASH_BASE_TABLE_H
 #define ASH_BASE_TABLE_H
 

@@ -15,7 +15,7 @@ struct ash_engine_flags {
     int precision;
     const char *profile;
     const char *lora;   /* of a command that has --lora; else NULL */
-    size_t rank, ranks; /* of a command whose ranks share the model: this one of so many; else 0 */
+    size_t rank, ranks; /* of a command whose ranks share the model: this one, and their count; else 0 */
 };
 
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */

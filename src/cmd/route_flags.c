@@ -30,7 +30,7 @@ static const struct ash_opt opts[] = {
      "a request whose replica was lost waits so long for another one", 0, 3600, NULL},
 };
 
-const struct ash_opt_table ash_route_flags_table = {"", "replicas", opts, ASH_COUNT(opts)};
+const struct ash_opt_table ash_route_flags_table = {"", "routing", opts, ASH_COUNT(opts)};
 
 struct ash_router_opts ash_route_flags_opts(const struct ash_route_flags *flags)
 {

@@ -334,18 +334,24 @@ static int serve(const struct ash_serve_flags *flags)
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
+static int open_opts(struct ash_serve_flags *flags, struct ash_opts **opts_out, struct ash_err *err)
+{
+    struct ash_opt_binding bindings[] = {{&serve_table, flags},
+                                         {&ash_serve_ranks_table, flags},
+                                         {&ash_serve_replicas_table, &flags->replicas},
+                                         {&ash_route_flags_table, &flags->replicas.route},
+                                         {&ash_http_flags_table, &flags->http},
+                                         {&ash_serve_kv_table, &flags->kv},
+                                         {&ash_engine_table, &flags->computing}};
+
+    return ash_opts_open(bindings, ASH_COUNT(bindings), opts_out, err);
+}
+
 int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *err)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {{&serve_table, &flags},
-                                         {&ash_serve_ranks_table, &flags},
-                                         {&ash_serve_replicas_table, &flags.replicas},
-                                         {&ash_route_flags_table, &flags.replicas.route},
-                                         {&ash_http_flags_table, &flags.http},
-                                         {&ash_serve_kv_table, &flags.kv},
-                                         {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
-    int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
+    int rc = open_opts(&flags, &opts, err);
 
     for (size_t i = 0; i < count && rc == 0; i++) {
         char key[256];
@@ -361,19 +367,12 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
 static int run(int argc, char **argv)
 {
     struct ash_serve_flags flags = {0};
-    struct ash_opt_binding bindings[] = {{&serve_table, &flags},
-                                         {&ash_serve_ranks_table, &flags},
-                                         {&ash_serve_replicas_table, &flags.replicas},
-                                         {&ash_route_flags_table, &flags.replicas.route},
-                                         {&ash_http_flags_table, &flags.http},
-                                         {&ash_serve_kv_table, &flags.kv},
-                                         {&ash_engine_table, &flags.computing}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t positional_count = 0;
     int code;
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    if (open_opts(&flags, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
     if (code == ASH_CMD_GO && flags.model == NULL) code = ash_cmd_misuse("serve", "--model DIR is missing");
     if (code == ASH_CMD_GO) code = ash_serve_replicas_run(&flags, argc, argv);

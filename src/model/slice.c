@@ -123,7 +123,7 @@ int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_siz
             tp_size, config->kv_heads, config->kv_heads);
     if (config->hidden < tp_size || config->vocab < tp_size || is_narrow(config->ffn, tp_size) ||
         is_narrow(config->expert.ffn, tp_size) || is_narrow(config->expert.shared_ffn, tp_size))
-        return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into so many parts", tp_size);
+        return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into that many parts", tp_size);
     return 0;
 }
 

@@ -41,8 +41,8 @@ int ash_answers_open(struct ash_engine *engine, const struct ash_answers_opts *o
 void ash_answers_close(struct ash_answers *all);
 /* One pass for all answers that go on. Returns 0, or the first error of an answer. */
 int ash_answers_step(struct ash_answers *all, struct ash_err *err);
-/* The answers [samples] to a prompt, which the caller may change; NULL while one of them goes on, or if the prompt has
- * none. */
+/* The answers [samples] to a prompt, which the caller may change; NULL while one of them is being written, or if the
+ * prompt has none. */
 struct ash_answers_item *ash_answers_of(struct ash_answers *all, size_t prompt);
 /* Free the memory of the answers to a prompt, which are not needed any more. */
 void ash_answers_forget(struct ash_answers *all, size_t prompt);

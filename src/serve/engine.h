@@ -13,7 +13,7 @@
  * chat template and defaults. -ENOTSUP, -EINVAL: the model cannot be cut like this. */
 int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, size_t rank, size_t size,
                          struct ash_engine **engine_out, struct ash_err *err);
-/* Can the model in dir be cut for so many ranks? Reads its sizes alone. */
+/* Can the model in dir be cut for size ranks? Reads its sizes alone. */
 int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err);
 
 /* The model; borrowed until the engine is closed, as all of these. */

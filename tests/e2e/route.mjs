@@ -41,25 +41,25 @@ function drawRequest() {
 
 // ---- programs
 
-function start(args, pattern) {
-    const child = spawn(ashlar, args.map(String), { stdio: ["ignore", "ignore", "pipe"] });
-    child.log = "";
-    child.ready = new Promise((resolve, reject) => {
-        child.stderr.on("data", (data) => { child.log += data; if (pattern.test(child.log)) resolve(child); });
-        child.on("exit", (code) => { child.code = code; reject(new Error(`it ended: ${child.log.slice(-500)}`)); });
-    });
-    child.ready.catch(() => {});
-    return child;
-}
 const all = [];
-async function replica() {
-    const child = start(["serve", "--model", model, "--port", 0, "--no-access-log", "--threads", 1, "--chat-template", template, "--max-num-seqs", 64, ...keys, "--pages", ""], /ready after/);
+// The program once its log has both the address it listens on and the pattern: they come in either order.
+async function start(args, pattern) {
+    const child = spawn(ashlar, args.map(String), { stdio: ["ignore", "ignore", "pipe"] });
     all.push(child);
-    await child.ready;
-    child.port = +/port (\d+)/.exec(child.log)[1];
-    child.url = `http://127.0.0.1:${child.port}`;
+    child.log = "";
+    await new Promise((resolve, reject) => {
+        child.stderr.on("data", (data) => {
+            child.log += data;
+            const port = /listening on .* port (\d+).*\n/.exec(child.log)?.[1];
+            if (port === undefined || !pattern.test(child.log)) return;
+            child.url = `http://127.0.0.1:${port}`;
+            resolve();
+        });
+        child.on("exit", () => reject(new Error(`it ended: ${child.log.slice(-500)}`)));
+    });
     return child;
 }
+const replica = () => start(["serve", "--model", model, "--port", 0, "--no-access-log", "--threads", 1, "--chat-template", template, "--max-num-seqs", 64, ...keys, "--pages", ""], /ready after/);
 process.on("exit", () => all.forEach((child) => child.kill("SIGKILL")));
 
 const agent = new http.Agent({ keepAlive: true });
@@ -109,10 +109,8 @@ async function replace(...places) {
     await up(3);
 }
 save();
-const router = start(["route", "--to-file", list, "--port", 0, "--no-access-log", "--silence-seconds", 1, "--probe-seconds", 0.1, "--refresh-seconds", 0.1, ...keys], /port \d+/);
-all.push(router);
-await router.ready;
-const inner = `http://127.0.0.1:${/port (\d+)/.exec(router.log)[1]}`;
+const router = await start(["route", "--to-file", list, "--port", 0, "--no-access-log", "--silence-seconds", 1, "--probe-seconds", 0.1, "--refresh-seconds", 0.1, ...keys], /listening/);
+const inner = router.url;
 const url = inner;
 const admin = async (body) => JSON.parse((await ask(url, "/replicas", body, { key: "admin" })).text).replicas;
 const until = async (what, test) => {
@@ -155,13 +153,10 @@ await round("drained and added", async () => { await admin({ drain: replicas[0].
 await until("the drained one", async () => (await admin()).find((one) => one.url === replicas[0].url).state === "drained");
 await until("the list", async () => { fs.writeFileSync(list, replicas.slice(1).map((one) => one.url).join("\n")); return !(await admin()).some((one) => one.url === replicas[0].url); });
 // A router in front of the router: seed and time are the outer one's, and its streams outlive the inner one's replicas.
-const outer = start(["route", "--to", inner, "--port", 0, "--no-access-log", "--silence-seconds", 60, "--probe-seconds", 0.1, "--shutdown-timeout", 0.3, ...keys], /is up/);
-all.push(outer);
-await outer.ready;
-const outerUrl = `http://127.0.0.1:${/port (\d+)/.exec(outer.log)[1]}`;
-await round("two routers", async () => { replicas[1].kill("SIGKILL"); }, outerUrl);
+const outer = await start(["route", "--to", inner, "--port", 0, "--no-access-log", "--silence-seconds", 60, "--probe-seconds", 0.1, "--shutdown-timeout", 0.3, ...keys], /is up/);
+await round("two routers", async () => { replicas[1].kill("SIGKILL"); }, outer.url);
 let hung;
-const cut = ask(outerUrl, "/v1/completions", { prompt: "Once", max_tokens: 480, ignore_eos: true, stream: true, n: 8 }, { see: () => {
+const cut = ask(outer.url, "/v1/completions", { prompt: "Once", max_tokens: 480, ignore_eos: true, stream: true, n: 8 }, { see: () => {
     if (hung) return;
     hung = true;
     router.kill("SIGSTOP");

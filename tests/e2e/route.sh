@@ -38,5 +38,5 @@ try "$ASHLAR" serve --model "$SCRATCH/none" --replicas 2 --port 0
 expect 1 "a model that is not there"
 grep -q "there is no model folder" "$SCRATCH/err" || fail "no reason: $(cat "$SCRATCH/err")"
 
-node "$SOURCE/tests/e2e/route.mjs" "$ASHLAR" "$stories" "$SCRATCH" "$total" "$seed" || fail "seed $seed: an answer changed, or was lost"
+node "$SOURCE/tests/e2e/route.mjs" "$ASHLAR" "$stories" "$SCRATCH" "$total" "$seed" || fail "seed $seed: the reason is above"
 finish

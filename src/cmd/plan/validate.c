@@ -38,7 +38,7 @@ static double percent(double share)
 
 static void print_groups(const struct ash_validate *validate)
 {
-    struct ash_table table = {.heads = "group|>rows|>median of sizes|>90 % of sizes|>median"};
+    struct ash_table table = {.heads = "group|>rows|>median abs. error|>p90 abs. error|>median error"};
 
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
         const struct ash_validate_group *group = ash_validate_group_at(validate, i);

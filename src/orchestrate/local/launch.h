@@ -33,7 +33,7 @@ struct ash_launch {
     uint64_t (*epoch)(void *ctx);    /* how often ranks have changed; NULL: not known */
     /* newly requested number of processes, while `running` are here; 0: no request */
     size_t (*wanted)(void *ctx, size_t running);
-    bool passes_hangups;     /* SIGHUP goes on to all processes as it is, and does not end them */
+    bool passes_hangups;     /* SIGHUP is handed to all processes unchanged, and does not end them */
     int (*renew)(void *ctx); /* before all are started again; NULL: nothing to do */
     void *ctx;
     const char *program; /* a path, or a name that is found in PATH */

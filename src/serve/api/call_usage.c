@@ -87,7 +87,7 @@ void ash_call_note_failure(struct ash_api_call *call, const struct ash_api_choic
     if (end->rc >= 0)
         ash_api_err_set(&call->err, 503, "shutting_down", NULL,
                         "the server is shutting down, and the time for answers is over: try again");
-    else if (end->rc == -ECONNRESET) /* a rank is lost, and the server ends: a router goes on elsewhere */
+    else if (end->rc == -ECONNRESET) /* a rank is lost, and the server ends: a router continues elsewhere */
         ash_api_err_set(&call->err, 503, "shutting_down", NULL, "the server ends: %s", end->err.text);
     else if (end->rc == -E2BIG)
         ash_api_err_set(&call->err, 400, "invalid_grammar", NULL, "%s", end->err.text);

@@ -26,8 +26,8 @@ void ash_api_pause(void *ctx, struct ash_http_exchange *exchange)
 
     if (!can_pause(api, exchange)) return;
     if (api->engine.pause(api->engine.ctx, PAUSE_SECONDS) < 0) {
-        ash_api_err_set(&err, 503, "engine_busy", NULL, "answers are still being written after %.0f s: it goes on",
-                        PAUSE_SECONDS);
+        ash_api_err_set(&err, 503, "engine_busy", NULL,
+                        "answers are still being written after %.0f s: the server was not paused", PAUSE_SECONDS);
         ash_api_respond_err(exchange, &err);
         return;
     }
@@ -52,7 +52,7 @@ void ash_api_sleep(void *ctx, struct ash_http_exchange *exchange)
         return;
     }
     api->engine.resume(api->engine.ctx);
-    ash_api_err_set(&refused, 503, "engine_busy", NULL, "it goes on: %s",
+    ash_api_err_set(&refused, 503, "engine_busy", NULL, "the weights stay: %s",
                     err.text[0] != '\0' ? err.text : "answers are still being written");
     ash_api_respond_err(exchange, &refused);
 }

@@ -185,7 +185,7 @@ size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size
 /* Forget all prefixes that no running answer holds, and those in host memory below it. Not during a step. Returns
  * how many pages are free again. */
 size_t ash_core_reset_prefix(struct ash_core *core);
-/* Hold admissions: what runs goes on, what waits waits. false: no more. Between steps. */
+/* Hold admissions: running answers continue, the queue waits. false: no more. Between steps. */
 void ash_core_hold(struct ash_core *core, bool holds);
 /* Other weights of the same shape, between steps, while nothing runs: all pages are forgotten. Borrows model, and the
  * one before no more. Returns 0, -EINVAL (another shape), -ENOTSUP or -ENOMEM: then nothing has changed. */

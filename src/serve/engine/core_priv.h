@@ -192,7 +192,7 @@ void ash_core_release(struct ash_core *core, struct ash_seq *seq);
 /* No sequence waits for seq's pages any more. */
 void ash_core_leave_followers(struct ash_core *core, const struct ash_seq *seq);
 
-/* Have so many pages free, if need be some that only the prefix cache holds. Returns whether there are. */
+/* Have that many pages free, if need be some that only the prefix cache holds. Returns whether there are. */
 bool ash_core_make_free(struct ash_core *core, size_t pages);
 /* Pages for the sequence's first `tokens` tokens, without taking any from others. Returns whether it has them. */
 bool ash_core_grow(struct ash_core *core, struct ash_seq *seq, size_t tokens);

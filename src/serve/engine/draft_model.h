@@ -15,7 +15,7 @@ struct ash_draft_model;
 #define ASH_DRAFT_TEXTS 32 /* that it writes for in a step: with more, rows are no longer cheap */
 #define ASH_DRAFT_MOST 16  /* tokens after one text */
 
-/* What it has of one text. Zero-initialise. */
+/* One text's place in the draft's cache. Zero-initialise. */
 struct ash_draft_state {
     struct ash_block_table table;
     size_t computed; /* tokens whose keys and values it has */
@@ -52,7 +52,7 @@ void ash_draft_model_run(struct ash_draft_model *draft, struct ash_draft_text *t
 void ash_draft_model_learn(struct ash_draft_model *draft, size_t drafted, size_t accepted);
 /* A pass of the large model without parts of prompts took this long with `drafts` in its longest answer. */
 void ash_draft_model_learn_pass(struct ash_draft_model *draft, size_t drafts, double pass_s);
-/* Give back what it has of a text. */
+/* Free the text's place in the draft's cache. */
 void ash_draft_model_forget(struct ash_draft_model *draft, struct ash_draft_state *state);
 
 #endif

@@ -126,7 +126,7 @@ void ash_ranks_fail(struct ash_ranks *ranks, const struct ash_err *why)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* Room for so many words. Returns 0 or -ENOMEM. */
+/* Room for count words. Returns 0 or -ENOMEM. */
 static int reserve(struct ash_ranks *ranks, size_t count, struct ash_err *err)
 {
     size_t capacity = ash_max(count, 2 * ranks->capacity);
@@ -263,7 +263,7 @@ int ash_ranks_send_logits(struct ash_ranks *ranks, const size_t *rows, size_t co
     return send(ranks, err);
 }
 
-/* A message without words. The group may be over: then there is nobody to tell. */
+/* A message without words. The group may have ended: then it is dropped. */
 static void send_plain(struct ash_ranks *ranks, enum message kind)
 {
     struct ash_err ignored = {0};

@@ -31,8 +31,8 @@ enum ash_pause {
     ASH_PAUSE_NOW,  /* between two steps: running answers stand still */
     ASH_PAUSE_WAIT, /* when those that run are done; what comes later waits */
 };
-/* Pause, or (ASH_PAUSE_NONE) go on; waits until it is so, timeout_s at most. From any thread. Returns 0, -ETIMEDOUT
- * (then it goes on) or -ESHUTDOWN. */
+/* Pause, or (ASH_PAUSE_NONE) resume; waits until it is so, timeout_s at most. From any thread. Returns 0, -ETIMEDOUT
+ * (then it is not paused) or -ESHUTDOWN. */
 int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeout_s);
 /* Was it paused, and not resumed? Any thread. */
 bool ash_runner_is_paused(struct ash_runner *runner);

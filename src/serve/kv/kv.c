@@ -94,7 +94,7 @@ void ash_kv_arm(struct ash_kv *kv, uint64_t fingerprint)
 
 /* ---- pages that go there ----------------------------------------------------------------------------------------- */
 
-/* Put the page's file on its way to where it is not. */
+/* Queue the page's file for the tiers that lack it. */
 static void give(struct ash_kv *kv, struct ash_kv_name name, const struct ash_kv_prefix *prefix, int32_t page)
 {
     size_t bytes = ash_kv_page_file_bytes(prefix->count, kv->page_bytes);

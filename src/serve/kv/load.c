@@ -44,7 +44,7 @@ static void free_load(struct ash_kv_load *load)
     free(load);
 }
 
-/* Nobody takes its pages any more: buffers back, and out of the list. Under the lock, without a reader in it. */
+/* No sequence takes its pages any more: buffers back, and out of the list. Under the lock, without a reader in it. */
 static void remove_load(struct ash_kv_load *load)
 {
     struct ash_kv *kv = load->kv;

@@ -29,7 +29,7 @@ struct ash_kv_name {
 
 /* The name of the empty prefix. */
 struct ash_kv_name ash_kv_name_start(uint64_t fingerprint, uint64_t salt);
-/* The name of the prefix that goes on with the page_tokens of one more page. */
+/* The name of the prefix that is longer by the page_tokens of one more page. */
 struct ash_kv_name ash_kv_name_next(struct ash_kv_name name, const int32_t *tokens, size_t page_tokens);
 /* The name of a whole prefix. */
 struct ash_kv_name ash_kv_name_of(const struct ash_kv_prefix *prefix, size_t page_tokens);

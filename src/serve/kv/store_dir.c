@@ -175,7 +175,7 @@ static const struct ash_kv_store_ops dir_ops = {.size = sizeof(dir_ops),
                                                 .touch = touch_page,
                                                 .close = close_dir};
 
-/* The folder, with a mode of its own where it is new. */
+/* The folder, mode 0700 where it is new. */
 static int make_dir(const char *path, struct ash_err *err)
 {
     char parent[PATH_MAX];

@@ -8,9 +8,9 @@
 
 enum ash_route_policy { ASH_ROUTE_PREFIX, ASH_ROUTE_LEAST_LOADED, ASH_ROUTE_ROUND_ROBIN };
 
-#define ASH_ROUTE_REQUEST_BLOCKS 8 /* a request in flight weighs as much as so many blocks that are not known */
+#define ASH_ROUTE_REQUEST_BLOCKS 8 /* a request in flight weighs as much as this many unknown blocks */
 #define ASH_ROUTE_LOAD_FACTOR 1.5  /* a known prefix counts up to this much of the mean load, */
-#define ASH_ROUTE_LOAD_SLACK 4.0   /* and so many requests */
+#define ASH_ROUTE_LOAD_SLACK 4.0   /* and this many requests */
 #define ASH_ROUTE_NONE SIZE_MAX
 
 struct ash_route_candidate {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "serve/route/route_priv.h"
 
-#define MODELS_LOOKS 64 /* the list of models is read again after so many looks */
+#define MODELS_LOOKS 64 /* the list of models is read again after this many probes */
 
 static uint64_t ns_of(double seconds)
 {

@@ -176,7 +176,7 @@ struct ash_route_call {
     bool has_begun;      /* the client has got something */
     struct ash_route_seen *seen;
     size_t seen_count, seen_capacity;
-    size_t *cursors; /* while another replica repeats the stream: how many of seen are behind it, for each choice */
+    size_t *cursors; /* while another replica repeats the stream: how many of seen it has repeated, for each choice */
     size_t cursor_count;
     bool is_repeating;
     struct ash_route_usage usage;

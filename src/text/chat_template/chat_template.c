@@ -194,7 +194,7 @@ static int set_variables(struct ash_jinja_run *run, const json_t *variables)
     return 0;
 }
 
-/* Append what was rendered, after bos_token if it must begin so and does not. Spans from `first` on move behind it. */
+/* Append what was rendered, after bos_token if it must begin so and does not: spans from `first` on are shifted. */
 static int append(const struct ash_chat_template *template, const struct ash_str *out, struct ash_str *text,
                   struct ash_chat_spans *spans, size_t first)
 {

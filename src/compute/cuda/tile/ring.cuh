@@ -42,8 +42,8 @@ template <int STAGES> struct ring_cursor {
         barrier_wait(shared_address(&ring->full[stage]), turn);
     }
 
-    /* Until those who use it have left the place. The first turn waits for nobody. A whole warp: once a lane goes
-     * on, the place may be filled and left again, and a lane that still waited would wait for the turn after that. */
+    /* Until those who use it have left the place. The first turn waits for nobody. A whole warp: once a lane continues,
+     * the place may be filled and left again, and a lane that still waited would wait for the turn after that. */
     __device__ void wait_empty(struct ring_barriers<STAGES> *ring) const
     {
         barrier_wait(shared_address(&ring->empty[stage]), turn ^ 1);

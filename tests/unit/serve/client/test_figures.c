@@ -12,7 +12,7 @@ static double number(const json_t *figures, const char *object, const char *key)
     return json_number_value(json_object_get(object != NULL ? json_object_get(figures, object) : figures, key));
 }
 
-/* An answer that was due at 0 and began after so many milliseconds; a token each 10 ms. */
+/* An answer that was due at 0 and began after ttft_ms; a token each 10 ms. */
 static struct ash_load_result answer(double ttft_ms, size_t tokens)
 {
     return (struct ash_load_result){.is_sent = true,
