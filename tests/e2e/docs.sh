@@ -143,7 +143,7 @@ awk -v help="$SCRATCH/help" -v files="$SCRATCH/files" -v folders="$SCRATCH/folde
             if (code !~ /[*{}A-Z<]/ && code !~ /^\// && code !~ /^runs\// && !(code in known)) wrong("there is no file " code)
         } else if (code ~ /^(src|tools|tests|bench|docs|include)\/.*\/$/ || code ~ /^(examples|scripts)\/$/) {
             if (!(code in known)) wrong("there is no folder " code)
-        } else if (code !~ /\// && code !~ /\.([ch]|safetensors|yaml|json)$/ && match(code, /^[a-z]+\.[a-z][a-z_0-9.]*/)) {
+        } else if (code !~ /\// && code !~ /\.([ch]|safetensors|yaml|jsonl?)$/ && match(code, /^[a-z]+\.[a-z][a-z_0-9.]*/)) {
             name = substr(code, 1, RLENGTH); first = name; sub(/\..*/, "", first)
             if (first in sections && !(name in settings) && code !~ /[*{]/) wrong("there is no setting " code)
         }

@@ -81,8 +81,7 @@ void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step)
     rl->backs[rl->back_count++] = step == 0 ? 0 : ash_div_up(step, steps) + (uint64_t)rl->job->rollout.lag;
     for (size_t i = 0; i < rl->rollout_count; i++)
         rl->rollouts[i].number = UINT64_MAX; /* some are of steps that never were */
-    if (rl->curves != NULL) fclose(rl->curves);
-    rl->curves = NULL;
+    ash_rl_close_curves(rl);
     if (ash_group_rank(rl->group) != 0) return;
     write_backs(rl);
     ash_critic_forget(rl, step);

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "post/rl/rl_priv.h"
+
+#define EVENT_SCALARS_MAX 32 /* of a line */
 
 /* How many bytes of a file's lines belong to steps before `step`. */
 static size_t kept_bytes(const char *text, size_t size, uint64_t step)
@@ -48,6 +51,42 @@ static int open_curves(struct ash_policy_run *rl, uint64_t step, struct ash_err 
     return rl->curves == NULL ? ash_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
+static int open_events(struct ash_policy_run *rl, uint64_t step, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    int rc = ash_path_join(path, sizeof(path), rl->job->log.tensorboard, "rl");
+
+    return rc < 0 ? ash_err_set(err, rc, "log.tensorboard is too long a path")
+                  : ash_event_file_open(path, step, ash_clock_wall_s(), &rl->events, err);
+}
+
+/* A line's numbers for TensorBoard, if the job wants them. */
+static void add_events(struct ash_policy_run *rl, uint64_t step, json_t *line)
+{
+    struct ash_event_scalar scalars[EVENT_SCALARS_MAX];
+    struct ash_err why = {0};
+    size_t count = 0;
+    const char *key;
+    json_t *value;
+    int rc;
+
+    if (rl->job->log.tensorboard == NULL) return;
+    json_object_foreach(line, key, value)
+        if (strcmp(key, "step") != 0 && json_is_number(value) && count < EVENT_SCALARS_MAX)
+            scalars[count++] = (struct ash_event_scalar){key, (float)json_number_value(value)};
+    rc = rl->events == NULL ? open_events(rl, step, &why) : 0;
+    if (rc == 0) rc = ash_event_file_add(rl->events, step, ash_clock_wall_s(), scalars, count, &why);
+    if (rc < 0) ash_log(ASH_LOG_WARN, "TensorBoard's events of rewards cannot be written: %s", why.text);
+}
+
+void ash_rl_close_curves(struct ash_policy_run *rl)
+{
+    if (rl->curves != NULL) fclose(rl->curves);
+    rl->curves = NULL;
+    ash_event_file_close(rl->events);
+    rl->events = NULL;
+}
+
 static void add_fields(json_t *json, json_t *more)
 {
     json_object_update(json, more);
@@ -79,21 +118,28 @@ static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
     if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
 }
 
+static json_t *line_of(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)
+{
+    json_t *json = json_pack("{s:I}", "step", (json_int_t)step);
+
+    if (json == NULL) return NULL;
+    if (step > 0) add_rollout(json, rl, step);
+    if (step > 0 && has_counts) add_counts(json, rl, step);
+    if (!isnan(eval)) json_object_set_new(json, "eval", json_real(eval));
+    return json;
+}
+
 /* First rank: a line for a step. has_counts: its ranks have reduced their counts. */
 static void write_line(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)
 {
     struct ash_err why = {0};
-    json_t *json = NULL;
-    char *line;
+    json_t *json = line_of(rl, step, has_counts, eval);
+    char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
     int rc = rl->curves == NULL ? open_curves(rl, step, &why) : 0;
 
-    if (rc == 0) json = json_pack("{s:I}", "step", (json_int_t)step);
-    if (json != NULL && step > 0) add_rollout(json, rl, step);
-    if (json != NULL && step > 0 && has_counts) add_counts(json, rl, step);
-    if (json != NULL && !isnan(eval)) json_object_set_new(json, "eval", json_real(eval));
     rl->told_steps = step + 1;
-    line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-    if (line != NULL && (fprintf(rl->curves, "%s\n", line) < 0 || fflush(rl->curves) != 0))
+    if (json != NULL) add_events(rl, step, json);
+    if (rc == 0 && line != NULL && (fprintf(rl->curves, "%s\n", line) < 0 || fflush(rl->curves) != 0))
         rc = ash_err_set(&why, -errno, "%s", strerror(errno));
     if (rc < 0) ash_log(ASH_LOG_WARN, "curves.jsonl cannot be written: %s", why.text);
     free(line);

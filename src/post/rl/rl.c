@@ -262,7 +262,7 @@ void ash_rl_close(struct ash_policy_run *rl)
     for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
         close_rollout(rl, &rl->rollouts[i]);
     free(rl->rollouts);
-    if (rl->curves != NULL) fclose(rl->curves);
+    ash_rl_close_curves(rl);
     ash_rewards_close(rl->rewards);
     ash_program_close(rl->environment);
     ash_prompts_close(rl->prompts);

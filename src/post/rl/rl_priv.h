@@ -9,6 +9,7 @@
 #include "post/rl/rl.h"
 #include "model/pass/pass.h"
 #include "post/reward/program.h"
+#include "record/event_file.h"
 #include "serve/engine/core.h"
 
 /* The ids that the tokens of an answer were drawn from, where filters leave some alone. */
@@ -82,6 +83,7 @@ struct ash_policy_run {
     uint64_t checked;                /* tokens of all ranks whose log-probability was the sampler's, to the bit */
     double counts[ASH_RL_COUNTS];    /* of the step: enum ash_rl_count */
     FILE *curves;                    /* curves.jsonl; NULL: another rank's, or not open yet */
+    struct ash_event_file *events;   /* the same for TensorBoard; NULL: not wanted, or not open yet */
     double seconds[3];               /* rollout, reward, handing weights over to the sampler */
     const struct ash_model *sampled; /* the whole policy: copy, or the trainer's; of the epoch */
     uint64_t told_steps;             /* curves: the step of the last line, plus 1 */
@@ -242,6 +244,8 @@ uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
 /* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
  * The first rank writes; a full disk is a warning. */
 void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval);
+/* The next line opens them again, and drops those of its step and later ones. */
+void ash_rl_close_curves(struct ash_policy_run *rl);
 /* Before the step after `step`: if a rank was lost after that one had been made, and with it its line, write the
  * remaining figures. */
 void ash_rl_mend_curves(struct ash_policy_run *rl, uint64_t step);

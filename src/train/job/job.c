@@ -122,6 +122,13 @@ static const struct ash_opt save_opts[] = {
      1e15, NULL},
 };
 
+static const struct ash_opt log_opts[] = {
+    {"tensorboard", ASH_OPT_STRING, offsetof(struct ash_job_log, tensorboard), NULL,
+     "a folder for TensorBoard's events: loss, learning rate, gradient norm, tokens per second and times of each step, "
+     "validations; of RL also rewards, in its folder rl",
+     0, 0, NULL},
+};
+
 #define MESH(field) offsetof(struct ash_job_mesh, field)
 static const struct ash_opt mesh_opts[] = {
     {"dp", ASH_OPT_INT, MESH(dp), "0", "replicas of the model; 0: as many as the other sizes leave ranks for", 0, 1e6,
@@ -221,6 +228,8 @@ static const struct ash_opt_table train_table = {"train", "how long, in which pi
                                                  ASH_COUNT(train_opts)};
 static const struct ash_opt_table save_table = {"save", "where checkpoints go; nothing here changes a bit", save_opts,
                                                 ASH_COUNT(save_opts)};
+static const struct ash_opt_table log_table = {"log", "figures for other programs; nothing here changes a bit",
+                                               log_opts, ASH_COUNT(log_opts)};
 static const struct ash_opt_table mesh_table = {"mesh", "how ranks share the work; nothing here changes a bit",
                                                 mesh_opts, ASH_COUNT(mesh_opts)};
 static const struct ash_opt_table recover_table = {"recover", "when ranks are lost; nothing here changes a bit",
@@ -240,6 +249,7 @@ void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_S
         {&data_table, &job->data},
         {&train_table, &job->train},
         {&save_table, &job->save},
+        {&log_table, &job->log},
         {&mesh_table, &job->mesh},
         {&recover_table, &job->recover},
         {&optimizer_table, &job->optimizer},

@@ -57,6 +57,10 @@ struct ash_job_save {
     int64_t memory_bytes;     /* of a process, for copies of data being written */
 };
 
+struct ash_job_log {
+    const char *tensorboard; /* a folder for TensorBoard's events; NULL: none */
+};
+
 struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: the remaining ranks */
     int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
@@ -97,6 +101,7 @@ struct ash_job {
     struct ash_job_data data;
     struct ash_job_train train;
     struct ash_job_save save;
+    struct ash_job_log log;
     struct ash_job_mesh mesh;
     struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
@@ -113,7 +118,7 @@ struct ash_job {
     struct ash_arithmetic_opts arithmetic; /* prompts of rl.prompts=arithmetic */
 };
 
-#define ASH_JOB_SECTIONS 18
+#define ASH_JOB_SECTIONS 19
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

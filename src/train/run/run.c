@@ -261,6 +261,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     ash_helper_close(run.saves.helper);
     ash_places_fini(&run.saves.places);
     ash_runlog_close(run.files.log);
+    ash_event_file_close(run.files.events);
     ash_trainer_close(run.trainer);
     free(run.files.job_yaml);
     ash_run_release(&run);

@@ -4,6 +4,7 @@
 #define ASH_TRAIN_RUN_PRIV_H
 
 #include <limits.h>
+#include "record/event_file.h"
 #include "record/ring_file.h"
 #include "train/elastic/elastic.h"
 #include "train/run/control.h"
@@ -58,9 +59,10 @@ struct ash_run_files {
     struct ash_fence fence; /* of this epoch */
     char *job_yaml;
     struct ash_runlog *log;
-    uint64_t asked_ns;                           /* first rank: when it last looked for a request */
-    uint64_t report_ns;                          /* when the report was last written */
-    bool log_failing, report_failing, disk_full; /* reported once, not every step */
+    struct ash_event_file *events; /* NULL: none are wanted, or this is not the first rank */
+    uint64_t asked_ns;             /* first rank: when it last looked for a request */
+    uint64_t report_ns;            /* when the report was last written */
+    bool log_failing, events_failing, report_failing, disk_full; /* reported once, not every step */
 };
 
 /* Checkpoints: those that are there, and those that are under way. */
@@ -241,6 +243,13 @@ void ash_run_write_status(struct ash_run *run, const char *state);
 void ash_run_read_run(struct ash_run *run);
 /* A new first rank: read its predecessor's requests. */
 void ash_run_read_status(struct ash_run *run, struct ash_elastic_event *event);
+
+/* ---- run_events.c ------------------------------------------------------------------------------------------------ */
+
+/* First rank, once its log is open: begin a file of TensorBoard's events, if the job wants them. */
+int ash_run_open_events(struct ash_run *run, struct ash_err *err);
+/* Add a step that was logged. A failure is a warning. */
+void ash_run_add_events(struct ash_run *run, const struct ash_log_record *record);
 
 /* ---- run_step.c -------------------------------------------------------------------------------------------------- */
 

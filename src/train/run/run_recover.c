@@ -266,6 +266,7 @@ int ash_run_do_grow(struct ash_run *run, struct ash_elastic_event *event, struct
 int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, struct ash_err *err)
 {
     const struct ash_log_record *records;
+    struct ash_err refused = {0};
     size_t count;
     int rc;
 
@@ -273,6 +274,8 @@ int ash_run_do_take_over(struct ash_run *run, struct ash_elastic_event *event, s
     ash_live_init(&run->progress.live, run->opts->screen, run->opts->terminal, 0, (uint64_t)run->job->train.steps);
     rc = ash_run_take_over(run, err);
     if (rc < 0) return rc;
+    if (ash_run_open_events(run, &refused) < 0)
+        ash_run_warn(run, "TensorBoard gets no more steps of this run: %s", refused.text);
     ash_run_read_status(run, event);
     run->progress.start_ns = ash_clock_ns(); /* the time before is counted as earlier; the log lacks the last of it */
     run->progress.earlier_s = fmax(run->progress.earlier_s, ash_ledger_wall_s(&run->progress.ledger));

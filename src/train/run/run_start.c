@@ -333,6 +333,7 @@ static int open_records(struct ash_run *run, struct ash_err *err)
 
     if (rc < 0) return rc;
     rc = ash_run_open_log(run, err);
+    if (rc == 0) rc = ash_run_open_events(run, err);
     if (rc < 0) return rc;
     run->files.has_log = true;
     run->progress.lost_steps = logged > step ? logged - step : 0;

@@ -69,6 +69,7 @@ static void write_log(struct ash_run *run, const struct ash_step *step, const st
         run->files.log_failing = true;
         ash_run_warn(run, "the log cannot be written now, its lines wait in memory: %s", err.text);
     }
+    ash_run_add_events(run, &record);
 }
 
 static void show(struct ash_run *run, const struct ash_step *step, const struct ash_elastic_due *due, double step_s)

@@ -2,13 +2,11 @@
 #include "train/run/runlog.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/append_file.h"
 #include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -18,9 +16,7 @@
 #define PENDING_MAX_BYTES ((size_t)64 << 20) /* of lines that wait for disk space */
 
 struct ash_runlog {
-    int fd;
-    char *path;
-    struct ash_str pending;
+    struct ash_append_file file;
     struct ash_log_record *records;
     size_t count, capacity;
 };
@@ -103,66 +99,29 @@ int ash_runlog_open(const char *path, uint64_t step, struct ash_runlog **log_out
     struct ash_runlog *log = calloc(1, sizeof(*log));
     struct ash_map map = {0};
     size_t kept = 0;
-    int rc = -ENOMEM;
+    int rc = 0;
 
-    if (log == NULL) return ash_err_set(err, rc, "out of memory");
-    log->fd = -1;
-    log->path = strdup(path);
-    if (log->path == NULL) goto fail;
+    if (log == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     if (step > 0 && ash_path_exists(path)) {
         rc = ash_map_open(path, &map, err);
-        if (rc < 0) goto fail;
-        rc = read_back(log, (const char *)map.base, map.size_bytes, step, &kept);
+        if (rc == 0 && read_back(log, (const char *)map.base, map.size_bytes, step, &kept) < 0)
+            rc = ash_err_set(err, -ENOMEM, "out of memory");
         ash_map_close(&map);
-        if (rc < 0) goto fail;
     }
-    log->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (log->fd < 0 || ftruncate(log->fd, (off_t)kept) < 0) {
-        rc = -errno;
-        ash_err_set(err, rc, "%s: cannot write the log: %s", path, strerror(errno));
-        goto fail;
+    if (rc == 0) rc = ash_append_file_open(&log->file, path, kept, err);
+    if (rc < 0) {
+        ash_runlog_close(log);
+        return rc;
     }
     *log_out = log;
     return 0;
-
-fail:
-    ash_runlog_close(log);
-    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
-}
-
-/* Write what waits; a partial write keeps the rest. */
-static int flush(struct ash_runlog *log, struct ash_err *err)
-{
-    size_t done = 0;
-    int rc = 0;
-
-    while (done < log->pending.size_bytes) {
-        ssize_t wrote = write(log->fd, log->pending.data + done, log->pending.size_bytes - done);
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) {
-            rc = wrote < 0 ? -errno : -EIO;
-            ash_err_set(err, rc, "%s: %s", log->path, strerror(-rc));
-            break;
-        }
-        done += (size_t)wrote;
-    }
-    if (done > 0) {
-        memmove(log->pending.data, log->pending.data + done, log->pending.size_bytes - done + 1);
-        log->pending.size_bytes -= done;
-    }
-    return rc;
 }
 
 void ash_runlog_close(struct ash_runlog *log)
 {
     if (log == NULL) return;
-    if (log->fd >= 0) {
-        flush(log, NULL);
-        close(log->fd);
-    }
-    ash_str_fini(&log->pending);
+    ash_append_file_close(&log->file);
     free(log->records);
-    free(log->path);
     free(log);
 }
 
@@ -197,22 +156,23 @@ static int add_line(struct ash_str *line, const struct ash_log_record *record)
 
 int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err)
 {
-    size_t before = log->pending.size_bytes;
+    struct ash_str *pending = &log->file.pending;
+    size_t before = pending->size_bytes;
 
     if (remember(log, record) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the log");
-    if (before < PENDING_MAX_BYTES && add_line(&log->pending, record) < 0) {
-        ash_str_cut(&log->pending, before); /* no half lines */
+    if (before < PENDING_MAX_BYTES && add_line(pending, record) < 0) {
+        ash_str_cut(pending, before); /* no half lines */
         return ash_err_set(err, -ENOMEM, "out of memory for the log");
     }
-    return flush(log, err);
+    return ash_append_file_flush(&log->file, err);
 }
 
 int ash_runlog_write(struct ash_runlog *log, int *fd_out, struct ash_err *err)
 {
-    int rc = flush(log, err);
+    int rc = ash_append_file_flush(&log->file, err);
 
     if (rc < 0) return rc;
-    *fd_out = log->fd;
+    *fd_out = log->file.fd;
     return 0;
 }
 
