@@ -18,6 +18,7 @@
 #include "cmd/publish.h"
 #include "cmd/jobs_priv.h"
 #include "cmd/serve_priv.h"
+#include "model/files/find.h"
 #include "serve/engine/ranks.h"
 #include "serve/fingerprint.h"
 
@@ -26,7 +27,8 @@
 #define CUT_SECONDS 2 /* for answers that were cut to reach their clients */
 
 static const struct ash_opt serve_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
+    {"model", ASH_OPT_TEXTS, FIELD(models), NULL,
+     ASH_CMD_MODEL_HELP "; NAME=PATH, as often as needed: several models, loaded when requests name them", 0, 0, NULL},
     {"served_model_name", ASH_OPT_LIST, FIELD(served_model_name), NULL,
      "names that requests may use; default: the last part of --model", 0, 0, NULL},
     {"lora_modules", ASH_OPT_LIST, FIELD(lora_modules), NULL,
@@ -89,13 +91,15 @@ static const struct ash_opt_table serve_table = {
     .section = "", .help = "flags", .opts = serve_opts, .count = ASH_COUNT(serve_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar serve --model DIR|FILE.gguf [--port 8000] [flags]",
+    .synopsis = "ashlar serve --model DIR|FILE.gguf [--port 8000] [flags]\n"
+                "ashlar serve --models-dir DIR [--model NAME=PATH ...] [flags]",
     .about = "Serves a model over HTTP as vLLM, SGLang and llama.cpp's server do: clients of the OpenAI,\n"
              "Anthropic and Ollama APIs work as they are. An answer depends on the model, the prompt and its\n"
              "settings, never on what else runs. docs/serving.md lists routes, fields and metrics. SIGTERM\n"
              "finishes what is being answered and ends; SIGHUP reads --api-key-file again.",
     .examples = "  ashlar serve --model qwen\n"
                 "  ashlar serve --model qwen --replicas 4\n"
+                "  ashlar serve --models-dir models --model small=qwen --memory 64gi\n"
                 "  ashlar serve --model model-Q4_K_M.gguf --host 0.0.0.0 --port 8080 --api-key-file keys.txt\n"
                 "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 32}'",
 };
@@ -149,19 +153,6 @@ static void *load(void *arg)
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
-
-/* The last part of a path, without its .gguf: the model's name. */
-static char *default_name(const char *path)
-{
-    size_t bytes = strlen(path), begin;
-
-    while (bytes > 1 && path[bytes - 1] == '/')
-        bytes--;
-    for (begin = bytes; begin > 0 && path[begin - 1] != '/'; begin--)
-        ;
-    if (bytes - begin > 5 && strncmp(path + bytes - 5, ".gguf", 5) == 0) bytes -= 5;
-    return strndup(path + begin, bytes - begin);
-}
 
 static int open_api(struct server *server, const char *const *name, struct ash_err *err)
 {
@@ -299,7 +290,7 @@ static void close_server(struct server *server)
 static int serve(const struct ash_serve_flags *flags)
 {
     struct server server = {.flags = flags, .start_ns = ash_clock_ns()};
-    char *name = default_name(flags->model);
+    char *name = ash_model_default_name(flags->model);
     struct ash_recorder *recorder;
     struct ash_err err = {0};
     sigset_t signals;
@@ -339,6 +330,7 @@ static int open_opts(struct ash_serve_flags *flags, struct ash_opts **opts_out, 
     struct ash_opt_binding bindings[] = {{&serve_table, flags},
                                          {&ash_serve_ranks_table, flags},
                                          {&ash_serve_replicas_table, &flags->replicas},
+                                         {&ash_serve_models_table, &flags->several},
                                          {&ash_route_flags_table, &flags->replicas.route},
                                          {&ash_http_flags_table, &flags->http},
                                          {&ash_serve_kv_table, &flags->kv},
@@ -364,6 +356,19 @@ int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *
     return rc < 0 ? ash_err_prefix(err, rc, "serve") : 0;
 }
 
+/* An empty --model forgets those before it: so a server of several models makes one of them the only one. */
+static void take_models(struct ash_serve_flags *flags)
+{
+    struct ash_opt_list *models = &flags->models;
+
+    for (size_t i = models->count; i > 0; i--)
+        if (models->items[i - 1][0] == '\0') {
+            *models = (struct ash_opt_list){models->items + i, models->count - i};
+            break;
+        }
+    flags->model = models->count > 0 ? models->items[0] : NULL;
+}
+
 static int run(int argc, char **argv)
 {
     struct ash_serve_flags flags = {0};
@@ -374,7 +379,10 @@ static int run(int argc, char **argv)
 
     if (open_opts(&flags, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
-    if (code == ASH_CMD_GO && flags.model == NULL) code = ash_cmd_misuse("serve", "--model DIR is missing");
+    take_models(&flags);
+    if (code == ASH_CMD_GO && flags.model == NULL && !ash_serve_models_wanted(&flags))
+        code = ash_cmd_misuse("serve", "--model DIR is missing");
+    if (code == ASH_CMD_GO) code = ash_serve_models_run(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = ash_serve_replicas_run(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = ash_serve_ranks_begin(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = serve(&flags);

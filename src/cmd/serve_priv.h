@@ -25,9 +25,18 @@ struct ash_serve_replicas {
     struct ash_route_flags route;
 };
 
+/* Several models. */
+struct ash_serve_models {
+    const char *dir;
+    int64_t loaded_max, bytes_max;
+    double load_seconds, idle_seconds;
+};
+
 /* The flags. */
 struct ash_serve_flags {
-    const char *model, *chat_template, *tool_call_parser, *reasoning_parser, *pages;
+    struct ash_opt_list models; /* --model, as often as it was given */
+    const char *model;          /* the only one */
+    const char *chat_template, *tool_call_parser, *reasoning_parser, *pages;
     struct ash_opt_list served_model_name, lora_modules, verifier;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens, think_min,
         think_max, max_queued_requests, max_choices, responses_memory;
@@ -37,6 +46,7 @@ struct ash_serve_flags {
     bool enable_prefix_caching, strict, clamp_max_tokens;
     double step_ms, health_seconds;
     struct ash_serve_replicas replicas;
+    struct ash_serve_models several;
     struct ash_http_flags http;
     struct ash_engine_flags computing;
     struct ash_serve_kv_flags kv;
@@ -93,6 +103,12 @@ extern const struct ash_opt_table ash_serve_replicas_table;
 /* With --replicas: start them with the user's words, and route to them until a signal. Returns ASH_CMD_GO if this
  * process is to serve the model itself, else an exit code. */
 int ash_serve_replicas_run(const struct ash_serve_flags *flags, int argc, char **argv);
+
+extern const struct ash_opt_table ash_serve_models_table;
+/* Are there several models? */
+bool ash_serve_models_wanted(const struct ash_serve_flags *flags);
+/* With several models: route to servers of them until a signal. Returns as ash_serve_replicas_run. */
+int ash_serve_models_run(const struct ash_serve_flags *flags, int argc, char **argv);
 
 /* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);

@@ -10,6 +10,7 @@
 #include "cmd/jobs_priv.h"
 
 #define SECTION "serve"
+#define MODEL "model="
 
 void ash_cmd_serve_words_free(struct ash_cmd_serve_words *words)
 {
@@ -57,20 +58,34 @@ static int add_section(const json_t *section, struct ash_cmd_serve_words *words)
     return 0;
 }
 
+static void drop_model(struct ash_cmd_serve_words *words)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < words->count; i++)
+        if (strncmp(words->items[i], MODEL, strlen(MODEL)) == 0)
+            free(words->items[i]);
+        else
+            words->items[kept++] = words->items[i];
+    words->count = kept;
+}
+
 /* A server setting on the command line: serve.NAME=VALUE or NAME=VALUE. */
 static int add_word(const char *word, struct ash_cmd_serve_words *words)
 {
     size_t length = strlen(SECTION ".");
 
+    if (strncmp(word, SECTION ".", length) == 0) word += length;
+    if (strncmp(word, MODEL, strlen(MODEL)) == 0) drop_model(words); /* the setting replaces the file's */
     if (words->count == ASH_COUNT(words->items)) return -E2BIG;
-    words->items[words->count] = strdup(strncmp(word, SECTION ".", length) == 0 ? word + length : word);
+    words->items[words->count] = strdup(word);
     return words->items[words->count++] == NULL ? -ENOMEM : 0;
 }
 
 static bool has_model(const struct ash_cmd_serve_words *words)
 {
     for (size_t i = 0; i < words->count; i++)
-        if (strncmp(words->items[i], "model=", strlen("model=")) == 0) return true;
+        if (strncmp(words->items[i], MODEL, strlen(MODEL)) == 0) return true;
     return false;
 }
 

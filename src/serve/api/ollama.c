@@ -10,6 +10,7 @@
 #include "serve/api/chat_call.h"
 #include "serve/api/grammars.h"
 #include "serve/api/handlers.h"
+#include "serve/api/ollama_list.h"
 #include "serve/api/ollama_read.h"
 
 #define LEVEL "0.12.0" /* of Ollama's API: clients ask for one that has tools, thoughts and schemas */
@@ -34,23 +35,13 @@ static void free_state(struct ash_api_call *call)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* A time as RFC 3339 has it. */
-static const char *time_text(time_t seconds, char buf[32])
-{
-    struct tm parts;
-
-    gmtime_r(&seconds, &parts);
-    strftime(buf, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    return buf;
-}
-
 static void begin_answer(const char *model, struct ash_str *out)
 {
-    char buf[32];
+    char buf[ASH_OLLAMA_TIME_BYTES];
 
     ash_json_put_begin(out, NULL, '{');
     ash_json_put_text(out, "model", model);
-    ash_json_put_text(out, "created_at", time_text(time(NULL), buf));
+    ash_json_put_text(out, "created_at", ash_ollama_time(time(NULL), buf));
 }
 
 static void put_text(const char *key, const struct ash_str *text, struct ash_str *out)
@@ -326,33 +317,12 @@ void ash_api_ollama_generate(void *ctx, struct ash_http_exchange *exchange)
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
-static void put_details(struct ash_str *out)
-{
-    ash_json_put_begin(out, "details", '{');
-    ash_json_put_text(out, "parent_model", "");
-    ash_json_put_text(out, "format", "");
-    ash_json_put_text(out, "family", "");
-    ash_json_put_begin(out, "families", '[');
-    ash_json_put_end(out, ']');
-    ash_json_put_text(out, "parameter_size", "");
-    ash_json_put_text(out, "quantization_level", "");
-    ash_json_put_end(out, '}');
-}
-
 static void put_model(struct ash_api *api, const char *name, struct ash_str *out)
 {
-    char digest[32], buf[32];
+    struct ash_ollama_model model = {.name = name, .modified_s = (int64_t)api->created_s};
 
-    snprintf(digest, sizeof(digest), "%016llx",
-             atomic_load(&api->has_fingerprint) ? (unsigned long long)api->fingerprint : 0ull);
-    ash_json_put_begin(out, NULL, '{');
-    ash_json_put_text(out, "name", name);
-    ash_json_put_text(out, "model", name);
-    ash_json_put_text(out, "modified_at", time_text((time_t)api->created_s, buf));
-    ash_json_put_int(out, "size", 0);
-    ash_json_put_text(out, "digest", digest);
-    put_details(out);
-    ash_json_put_end(out, '}');
+    if (atomic_load(&api->has_fingerprint)) model.digest = api->fingerprint;
+    ash_ollama_put_model(&model, out);
 }
 
 struct model_list {
@@ -398,7 +368,7 @@ void ash_api_ollama_show(void *ctx, struct ash_http_exchange *exchange)
     ash_json_put_text(&body, "modelfile", "");
     ash_json_put_text(&body, "parameters", "");
     ash_json_put_text(&body, "template", api->engine.chat_source != NULL ? api->engine.chat_source : "");
-    put_details(&body);
+    ash_ollama_put_details(&body);
     ash_json_put_begin(&body, "model_info", '{');
     ash_json_put_text(&body, "general.architecture", "model");
     ash_json_put_int(&body, "model.context_length", (int64_t)api->engine.context_tokens);

@@ -8,14 +8,6 @@
 #include "serve/api/request.h"
 #include "serve/route/route_priv.h"
 
-/* Answer with JSON, and end the call. */
-static void respond(struct ash_route_call *call, json_t *json)
-{
-    call->has_begun = true;
-    ash_api_respond_json(call->exchange, 200, json);
-    ash_route_call_end(call);
-}
-
 static json_t *describe(const struct ash_replica *replica)
 {
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "url", replica->target.name, "state",
@@ -31,7 +23,7 @@ void ash_route_list_replicas(struct ash_route_call *call)
 
     for (const struct ash_replica *replica = call->router->replicas; replica != NULL; replica = replica->next)
         json_array_append_new(list, describe(replica));
-    respond(call, json_pack("{s:o}", "replicas", list));
+    ash_route_call_respond(call, json_pack("{s:o}", "replicas", list));
 }
 
 /* Add one that is not there, or take one that is being drained back. Its name is looked up: give an address, or the
@@ -120,7 +112,19 @@ void ash_route_list_models(struct ash_route_call *call)
     for (const struct ash_replica *replica = call->router->replicas; replica != NULL; replica = replica->next)
         for (size_t i = 0; ash_replica_is_usable(replica) && i < json_array_size(replica->models); i++)
             add_model(list, json_array_get(replica->models, i));
-    respond(call, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    ash_route_call_respond(call, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+static void show_model_metrics(struct ash_route_call *call)
+{
+    size_t model = ash_route_call_find_model(call);
+
+    if (model == ASH_ROUTE_NO_MODEL) return;
+    if (ash_route_models_get(call->router->opts.models, model).state == ASH_ROUTE_MODEL_LOADED)
+        ash_route_call_forward(call);
+    else
+        ash_route_call_refuse(call, 404, "model_not_loaded", "the model %s is not loaded: it has no metrics now",
+                              call->prompt.model);
 }
 
 void ash_route_show_metrics(struct ash_route_call *call)
@@ -128,8 +132,13 @@ void ash_route_show_metrics(struct ash_route_call *call)
     struct ash_str body = {0};
     char *text = NULL;
     size_t size_bytes = 0;
-    FILE *out = open_memstream(&text, &size_bytes);
+    FILE *out;
 
+    if (call->router->opts.models != NULL && call->prompt.model[0] != '\0') { /* those of its server */
+        show_model_metrics(call);
+        return;
+    }
+    out = open_memstream(&text, &size_bytes);
     if (out != NULL) {
         ash_metrics_write(out);
         ash_process_write(out);

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "serve/api/errors.h"
+#include "serve/api/request.h"
 #include "serve/route/route_priv.h"
 
 /* The server's own come first; these are the replica's. */
@@ -27,6 +28,13 @@ void ash_route_call_answer(struct ash_route_call *call)
     add_headers(call);
     call->has_begun = true;
     ash_http_respond(call->exchange, call->status, type_of(call), &call->body);
+    ash_route_call_end(call);
+}
+
+void ash_route_call_respond(struct ash_route_call *call, json_t *json)
+{
+    call->has_begun = true;
+    ash_api_respond_json(call->exchange, 200, json);
     ash_route_call_end(call);
 }
 

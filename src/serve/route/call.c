@@ -1,5 +1,6 @@
 /* A call from the client's request to its end: what the HTTP threads do with it, and its ties to the router. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,15 @@ static void read_resumable(struct ash_route_call *call)
     call->created_s = (int64_t)ash_clock_wall_s();
 }
 
+/* A request without a body names its model in the query. */
+static void read_query(struct ash_route_call *call)
+{
+    const char *model = ash_http_query(call->exchange, "model");
+
+    if (model != NULL && strlen(model) < sizeof(call->prompt.model))
+        snprintf(call->prompt.model, sizeof(call->prompt.model), "%s", model);
+}
+
 static int read_request(struct ash_route_call *call)
 {
     const char *key = call->router->opts.replica_key;
@@ -131,6 +141,7 @@ static int read_request(struct ash_route_call *call)
 
     if (rc == 0 && key != NULL) rc = ash_str_addf(&call->headers, "Authorization: Bearer %s\r\n", key);
     if (rc == 0 && size_bytes > 0) rc = ash_route_prompt_read(body, size_bytes, salt_of(call->exchange), &call->prompt);
+    if (call->prompt.model[0] == '\0') read_query(call);
     read_resumable(call);
     return rc;
 }
@@ -151,6 +162,7 @@ void ash_route_call_post(struct ash_router *router, struct ash_http_exchange *ex
     call->exchange = exchange;
     call->refs = 1;
     call->handle = handle;
+    call->model = ASH_ROUTE_NO_MODEL;
     pthread_mutex_init(&call->lock, NULL);
     ash_http_exchange_get(exchange);
     if (read_request(call) < 0) {
@@ -166,11 +178,24 @@ void ash_route_call_post(struct ash_router *router, struct ash_http_exchange *ex
 
 /* ---- the router's thread ----------------------------------------------------------------------------------------- */
 
+/* It uses its model no more. Ollama's clients say how long the model shall stay. */
+static void release_model(struct ash_route_call *call)
+{
+    struct ash_route_models *models = call->router->opts.models;
+    bool says = strncmp(ash_http_path(call->exchange), "/api/", 5) == 0;
+
+    if (call->use == ASH_ROUTE_MODEL_UNUSED) return;
+    ash_route_models_keep(models, call->model, says ? call->prompt.keep_seconds : NAN);
+    (void)ash_route_models_use(models, call->model, call->use, ASH_ROUTE_MODEL_UNUSED); /* that is always possible */
+    call->use = ASH_ROUTE_MODEL_UNUSED;
+}
+
 void ash_route_call_detach(struct ash_route_call *call)
 {
     struct ash_replica *replica = call->replica;
 
     if (call->conn != NULL) ash_route_conn_close(call->conn);
+    release_model(call);
     if (replica == NULL) return;
     ash_assert(replica->in_flight > 0);
     replica->in_flight--;

@@ -81,11 +81,17 @@ static void wait_or_refuse(struct ash_route_call *call)
     struct ash_router *router = call->router;
     uint64_t now_ns = ash_clock_ns();
 
+    if (call->model != ASH_ROUTE_NO_MODEL) {
+        ash_route_call_await(call);
+        return;
+    }
     if (call->wait_end_ns == 0 && call->tries > 0)
         call->wait_end_ns = now_ns + (uint64_t)(router->opts.wait_seconds * 1e9);
     call->try_count = 0; /* those that it has tried may be well again */
     if (call->wait_end_ns > now_ns) return;
-    if (router->replicas == NULL)
+    if (router->opts.models != NULL)
+        ash_route_call_refuse(call, 503, "no_model_loaded", "no model is loaded: name one (model=NAME) to load it");
+    else if (router->replicas == NULL)
         ash_route_call_refuse(call, 503, "no_replica", "the router has no replicas: --to names them");
     else
         ash_route_call_refuse(call, 503, "no_replica", "no replica takes requests now: GET /replicas says why");
@@ -101,6 +107,7 @@ void ash_route_call_forward(struct ash_route_call *call)
                               "this router is among its own replicas: --to must not name it");
         return;
     }
+    if (call->router->opts.models != NULL && !ash_route_call_claim(call)) return;
     replica = ash_replica_choose(call->router, call);
     if (replica == NULL) {
         wait_or_refuse(call);

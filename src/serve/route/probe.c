@@ -8,7 +8,8 @@
 #include "base/log.h"
 #include "serve/route/route_priv.h"
 
-#define MODELS_LOOKS 64 /* the list of models is read again after this many probes */
+#define LOADING_SECONDS 0.02 /* between two looks at a server that requests have started: they wait for it */
+#define MODELS_LOOKS 64      /* the list of models is read again after this many probes */
 
 static uint64_t ns_of(double seconds)
 {
@@ -147,6 +148,13 @@ static void lose_silent(struct ash_replica *replica)
     move_calls(replica);
 }
 
+static double seconds_between(const struct ash_replica *replica)
+{
+    const struct ash_router_opts *opts = &replica->router->opts;
+
+    return opts->models != NULL && replica->state != ASH_REPLICA_UP ? LOADING_SECONDS : opts->probe_seconds;
+}
+
 static void tick(struct ash_replica *replica, uint64_t now_ns)
 {
     if (replica->probe != NULL && now_ns > replica->probe_end_ns) {
@@ -154,7 +162,7 @@ static void tick(struct ash_replica *replica, uint64_t now_ns)
         return;
     }
     if (replica->probe != NULL || now_ns < replica->probe_due_ns) return;
-    replica->probe_due_ns = now_ns + ns_of(replica->router->opts.probe_seconds);
+    replica->probe_due_ns = now_ns + ns_of(seconds_between(replica));
     look(replica, replica->asks_health ? "/health" : "/ready", &look_ops);
 }
 

@@ -3,12 +3,14 @@
 #include "serve/route/prompt.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/math.h"
@@ -80,6 +82,26 @@ static int push_value(struct cutter *cutter, json_t *value)
     return rc;
 }
 
+/* Seconds, as a number or as a text with a unit. */
+static double read_keep(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    bool is_negative = text != NULL && text[0] == '-';
+    double seconds;
+
+    if (json_is_number(value)) return json_number_value(value);
+    if (text == NULL || ash_clock_parse(text + is_negative, &seconds) < 0) return NAN;
+    return is_negative ? -1 : seconds;
+}
+
+static bool is_empty(const json_t *json)
+{
+    const json_t *prompt = json_object_get(json, "prompt");
+
+    if (json_array_size(json_object_get(json, "messages")) > 0) return false;
+    return prompt == NULL || (json_is_string(prompt) && json_string_length(prompt) == 0);
+}
+
 int ash_route_prompt_read(const char *body, size_t size_bytes, uint64_t salt, struct ash_route_prompt *prompt_out)
 {
     static const char *const fields[] = {"cache_salt", "tools",    "system", "instructions", "input_prefix",
@@ -89,7 +111,9 @@ int ash_route_prompt_read(const char *body, size_t size_bytes, uint64_t salt, st
     const char *model = json_string_value(json_object_get(json, "model"));
     int rc = 0;
 
-    *prompt_out = (struct ash_route_prompt){.is_stream = json_is_true(json_object_get(json, "stream"))};
+    *prompt_out = (struct ash_route_prompt){.is_stream = json_is_true(json_object_get(json, "stream")),
+                                            .is_empty = is_empty(json),
+                                            .keep_seconds = read_keep(json_object_get(json, "keep_alive"))};
     if (model != NULL && strlen(model) < sizeof(prompt_out->model))
         snprintf(prompt_out->model, sizeof(prompt_out->model), "%s", model);
     if (model != NULL) cutter.hash = ash_hash_bytes(model, strlen(model), salt);

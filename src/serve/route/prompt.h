@@ -12,7 +12,9 @@
 struct ash_route_prompt {
     char model[ASH_ROUTE_MODEL_BYTES]; /* empty: the request names none, or one too long to compare */
     bool is_stream;
-    uint64_t *blocks; /* each is a hash of all text up to its end: equal ones mean equal beginnings */
+    bool is_empty;       /* it has neither prompt nor messages */
+    double keep_seconds; /* keep_alive of Ollama's clients; negative: for good, NaN: they do not say */
+    uint64_t *blocks;    /* each is a hash of all text up to its end: equal ones mean equal beginnings */
     size_t block_count;
 };
 

@@ -28,7 +28,13 @@ const char *ash_replica_state_name(const struct ash_replica *replica)
 static int open_metrics(struct ash_replica *replica)
 {
     struct ash_str labels = {0};
-    int rc = ash_metric_add_label(&labels, "replica", replica->target.name);
+    struct ash_route_models *models = replica->router->opts.models;
+    int rc;
+
+    if (models == NULL)
+        rc = ash_metric_add_label(&labels, "replica", replica->target.name);
+    else /* its server has another port each time: they would never end */
+        rc = ash_metric_add_label(&labels, "model", ash_route_models_get(models, replica->target.model).name);
 
     if (rc == 0) {
         replica->requests_total = ash_metric_with(&requests_family, labels.data);
@@ -110,6 +116,8 @@ void ash_replica_set_state(struct ash_replica *replica, enum ash_replica_state s
     replica->state = state;
     if (before == state) return;
     ash_metric_set(replica->up_gauge, state == ASH_REPLICA_UP);
+    if (state == ASH_REPLICA_UP && replica->router->opts.models != NULL)
+        ash_route_models_note_loaded(replica->router->opts.models, replica->target.model);
     if (state == ASH_REPLICA_UP)
         ash_log(ASH_LOG_INFO, "replica %s is up", replica->target.name);
     else
@@ -174,6 +182,7 @@ static size_t list_candidates(struct ash_router *router, const struct ash_route_
 
         *one = (struct ash_route_candidate){.in_flight = replica->in_flight, .turn = replica->turn};
         one->is_usable = ash_replica_is_usable(replica) && !was_tried(call, replica) &&
+                         (call->model == ASH_ROUTE_NO_MODEL || call->model == replica->target.model) &&
                          (!by_model || has_model(replica, prompt->model));
         usable += one->is_usable;
         if (one->is_usable && router->opts.policy == ASH_ROUTE_PREFIX)

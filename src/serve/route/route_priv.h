@@ -155,6 +155,10 @@ struct ash_route_call {
     bool is_from_router; /* which has given seed and time */
     bool has_been_here;  /* it comes back: the router is among its own replicas */
     bool goes_to_all;    /* every replica gets it, one after the other */
+    /* with several models: which one, and how it is used; the failures of its server when the call began to wait */
+    size_t model;
+    enum ash_route_model_use use;
+    uint64_t failures;
     /* the router's thread: */
     bool is_listed, is_ended;
     struct ash_route_call *prev, *next; /* of all that are not ended */
@@ -198,6 +202,8 @@ void ash_route_call_refuse(struct ash_route_call *call, unsigned status, const c
     __attribute__((format(printf, 4, 5)));
 /* answer.c: answer with the body and headers that came from the replica, and end the call. */
 void ash_route_call_answer(struct ash_route_call *call);
+/* answer.c: answer with JSON, whose reference it takes, and end the call. */
+void ash_route_call_respond(struct ash_route_call *call, json_t *json);
 /* answer.c: begin the stream, if it has not begun. */
 void ash_route_call_begin_stream(struct ash_route_call *call);
 /* answer.c: pass bytes on; is_last: nothing follows. Returns 0 or -ENOMEM. */
@@ -210,6 +216,14 @@ void ash_route_call_put(struct ash_route_call *call);
 void ash_route_call_detach(struct ash_route_call *call);
 /* call.c: forget the answer of a replica. */
 void ash_route_call_forget_answer(struct ash_route_call *call);
+
+/* call_model.c: find its model and have it loaded. Returns true if it may be sent now; else it waits, or was
+ * refused. */
+bool ash_route_call_claim(struct ash_route_call *call);
+/* call_model.c: no replica of its model takes it now: it waits for one, or has waited long enough. */
+void ash_route_call_await(struct ash_route_call *call);
+/* call_model.c: the model that it names; else it was refused, and ASH_ROUTE_NO_MODEL. */
+size_t ash_route_call_find_model(struct ash_route_call *call);
 
 /* ---- the router (router.c, state.c, admin.c) -------------------------------------------------------------------- */
 
@@ -231,7 +245,8 @@ struct ash_router {
     uint32_t next_id;
     uint64_t turn;
     struct ash_route_call *calls;
-    bool has_news; /* calls that wait may find a replica now */
+    bool has_news;    /* calls that wait may find a replica now */
+    uint64_t changes; /* of the models that it has seen */
     struct ash_route_conn *dead;
     char *bytes; /* of ASH_ROUTE_READ_BYTES */
 };
@@ -250,6 +265,18 @@ void ash_route_change_replicas(struct ash_route_call *call);
 void ash_route_list_models(struct ash_route_call *call);
 /* admin.c: GET /metrics. */
 void ash_route_show_metrics(struct ash_route_call *call);
+/* models_list.c: GET /v1/models of several models. */
+void ash_route_list_all_models(struct ash_route_call *call);
+/* models_list.c: GET /v1/models/NAME of several models. */
+void ash_route_show_model(struct ash_route_call *call);
+/* models_list.c: GET /api/tags of several models. */
+void ash_route_list_tags(struct ash_route_call *call);
+/* models_list.c: GET /api/ps of several models. */
+void ash_route_list_running(struct ash_route_call *call);
+/* models_list.c: POST /models/load. */
+void ash_route_load_model(struct ash_route_call *call);
+/* models_list.c: POST /models/unload. */
+void ash_route_unload_model(struct ash_route_call *call);
 /* routes.c: make the table of routes. Returns 0 or -ENOMEM. */
 int ash_route_make_routes(struct ash_router *router);
 

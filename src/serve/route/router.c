@@ -28,6 +28,7 @@ struct ash_router_opts ash_router_defaults(void)
                                     .probe_seconds = 0.5,
                                     .silence_seconds = 2,
                                     .wait_seconds = 10,
+                                    .load_seconds = 300,
                                     .answer_bytes_max = (size_t)64 << 20};
 }
 
@@ -128,8 +129,10 @@ static bool take_inbox(struct ash_router *router)
 static void serve_waiting(struct ash_router *router, uint64_t now_ns)
 {
     struct ash_route_call *call = router->calls, *next;
-    bool has_news = router->has_news;
+    uint64_t changes = router->opts.models != NULL ? ash_route_models_changes(router->opts.models) : 0;
+    bool has_news = router->has_news || changes != router->changes;
 
+    router->changes = changes;
     router->has_news = false;
     for (; call != NULL; call = next) {
         next = call->next;

@@ -1,6 +1,6 @@
-/* router - one address for many servers of one model: requests go to the replica that knows their prompts, or has
- * room, and move on when a server is lost. One thread talks to the replicas and never waits for one of them;
- * clients talk to the HTTP server, whose routes and context these are. */
+/* router - one address for many servers, of one model or of several: requests go to the replica that knows their
+ * prompts, or has room, and move on when a server is lost. One thread talks to the replicas and never waits for one of
+ * them; clients talk to the HTTP server, whose routes and context these are. */
 #ifndef ASH_SERVE_ROUTE_ROUTER_H
 #define ASH_SERVE_ROUTE_ROUTER_H
 
@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include "http/http.h"
 #include "serve/route/choose.h"
+#include "serve/route/models.h"
 #include "serve/route/target.h"
 
 struct ash_router;
@@ -21,6 +22,10 @@ struct ash_router_opts {
     double wait_seconds;     /* a request whose replica was lost waits so long for another */
     const char *replica_key; /* sent to replicas instead of the client's key; NULL: that one is passed on */
     size_t answer_bytes_max; /* of an answer that is not streamed */
+    /* Several models: each target serves one of these, and requests wait for theirs to be loaded. Borrowed until close.
+     * NULL: any replica may have any model. */
+    struct ash_route_models *models;
+    double load_seconds; /* a request waits so long for its model */
 };
 
 /* The program's defaults. */

@@ -16,6 +16,7 @@ struct ash_route_target {
     struct ash_load_url url;
     struct sockaddr_storage addr;
     socklen_t addr_bytes;
+    size_t model; /* which of several models it serves (models.h) */
 };
 
 struct ash_route_targets {
