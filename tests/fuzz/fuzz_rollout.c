@@ -36,12 +36,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
                                            {.ids = ids[1], .logps = logps[1], .kept.ends = ends[1]}};
     struct ash_rollout rollout = {.answers = rows, .prompt_numbers = numbers};
     struct ash_policy_run rl = {.dir = dir,
-                                .has_kept = size_bytes % 2 == 1,
-                                .answer_count = ANSWERS,
-                                .prompt_count = 1,
-                                .max_tokens = TOKENS,
-                                .epochs = 1,
-                                .minibatches = 1};
+                                .shape = {.prompts = 1,
+                                          .answers = ANSWERS,
+                                          .max_tokens = TOKENS,
+                                          .epochs = 1,
+                                          .minibatches = 1,
+                                          .has_kept = size_bytes % 2 == 1}};
     struct ash_err err = {0};
     int rc;
 

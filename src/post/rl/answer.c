@@ -35,7 +35,7 @@ bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row 
 int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
                   struct ash_err *err)
 {
-    size_t count = row->count - row->has_ended, vocab = ash_tokenizer_vocab_size(rl->tokenizer), known = 0;
+    size_t count = row->count - row->has_ended, vocab = ash_tokenizer_vocab_size(rl->text.tokenizer), known = 0;
     int32_t *ids = calloc(count + 1, sizeof(*ids));
     int rc = ids != NULL ? ash_str_adds(text, "") : -ENOMEM;
 
@@ -46,7 +46,7 @@ int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *
     }
     for (size_t t = first; t < count; t++)
         if ((size_t)row->ids[t] < vocab) ids[known++] = row->ids[t];
-    rc = ash_tokenizer_decode(rl->tokenizer, ids, known, true, text, err);
+    rc = ash_tokenizer_decode(rl->text.tokenizer, ids, known, true, text, err);
     free(ids);
     return rc;
 }

@@ -27,18 +27,18 @@ int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err)
 
     if (rc < 0 || !ash_path_exists(path)) return 0;
     rc = ash_map_open(path, &map, err);
-    while (rc == 0 && at < map.size_bytes && rl->back_count < ASH_JOB_BACKS_MAX) {
+    while (rc == 0 && at < map.size_bytes && rl->rollbacks.count < ASH_JOB_BACKS_MAX) {
         const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
         size_t line = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
         json_t *json = NULL;
         int64_t first = 0;
 
-        rc = ash_json_parse_line(text, line, "backs.jsonl", rl->back_count + 1, &json, err);
+        rc = ash_json_parse_line(text, line, "backs.jsonl", rl->rollbacks.count + 1, &json, err);
         if (rc == 0) rc = ash_json_int(json, "rollout", 0, INT64_MAX, &first, err);
         if (rc == 0)
-            rc = ash_err_set(err, -EINVAL, "line %zu has no rollout", rl->back_count + 1);
+            rc = ash_err_set(err, -EINVAL, "line %zu has no rollout", rl->rollbacks.count + 1);
         else if (rc > 0)
-            rl->backs[rl->back_count++] = (uint64_t)first;
+            rl->rollbacks.first[rl->rollbacks.count++] = (uint64_t)first;
         if (rc > 0) rc = 0;
         json_decref(json);
         at += line + 1;
@@ -47,10 +47,10 @@ int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err)
     return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
 }
 
-uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number)
+uint64_t ash_rl_draws(const struct ash_rl_rollbacks *rollbacks, uint64_t number)
 {
-    for (size_t i = rl->back_count; i > 0; i--)
-        if (rl->backs[i - 1] <= number) return i;
+    for (size_t i = rollbacks->count; i > 0; i--)
+        if (rollbacks->first[i - 1] <= number) return i;
     return 0;
 }
 
@@ -63,8 +63,8 @@ static void write_backs(const struct ash_policy_run *rl)
     char path[PATH_MAX];
     int rc = backs_path(rl, path);
 
-    for (size_t i = 0; rc == 0 && i < rl->back_count; i++)
-        rc = ash_str_addf(&text, "{\"rollout\":%" PRIu64 "}\n", rl->backs[i]);
+    for (size_t i = 0; rc == 0 && i < rl->rollbacks.count; i++)
+        rc = ash_str_addf(&text, "{\"rollout\":%" PRIu64 "}\n", rl->rollbacks.first[i]);
     if (rc == 0) rc = ash_file_replace(path, text.data, text.size_bytes, &err);
     if (rc < 0)
         ash_log(ASH_LOG_WARN, "backs.jsonl cannot be written: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
@@ -73,12 +73,13 @@ static void write_backs(const struct ash_policy_run *rl)
 
 void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step)
 {
-    bool is_back = rl->collapsed_step > 0 && step < rl->collapsed_step;
-    uint64_t steps = ash_rl_steps_per_rollout(rl);
+    bool is_back = rl->rollbacks.collapsed_step > 0 && step < rl->rollbacks.collapsed_step;
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape);
 
-    rl->collapsed_step = 0;
-    if (!is_back || rl->back_count == ASH_JOB_BACKS_MAX) return;
-    rl->backs[rl->back_count++] = step == 0 ? 0 : ash_div_up(step, steps) + (uint64_t)rl->job->rollout.lag;
+    rl->rollbacks.collapsed_step = 0;
+    if (!is_back || rl->rollbacks.count == ASH_JOB_BACKS_MAX) return;
+    rl->rollbacks.first[rl->rollbacks.count++] =
+        step == 0 ? 0 : ash_div_up(step, steps) + (uint64_t)rl->job->rollout.lag;
     for (size_t i = 0; i < rl->rollout_count; i++)
         rl->rollouts[i].number = UINT64_MAX; /* some are of steps that never were */
     ash_rl_close_curves(rl);

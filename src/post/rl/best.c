@@ -31,10 +31,10 @@ static int write_best(const struct ash_policy_run *rl, const struct ash_trainer 
 
     if (rc < 0) return rc;
     dir = ash_commit_dir(commit);
-    rc = ash_model_save(rl->sampled, dir, ASH_F32, 0, NULL, err);
+    rc = ash_model_save(rl->sampler.model, dir, ASH_F32, 0, NULL, err);
     if (rc == 0)
         rc = ash_tokenizer_files_copy(ash_trainer_get_facts(trainer).tokenizer_dir, dir,
-                                      ash_model_get_config(rl->sampled), err);
+                                      ash_model_get_config(rl->sampler.model), err);
     if (rc == 0) return ash_commit_finish(commit, state, err);
     ash_commit_abort(commit);
     return rc;
@@ -48,14 +48,14 @@ void ash_rl_keep_best(struct ash_policy_run *rl, const struct ash_trainer *train
     int rc = ash_path_join(path, sizeof(path), rl->dir, "best");
 
     if (!rl->job->rollout.keep_best || rc < 0 || ash_group_rank(rl->group) != 0) return;
-    if (!rl->has_best) rl->best = read_best(path);
-    rl->has_best = true;
-    if (!(eval > rl->best)) return;
+    if (!rl->best.is_known) rl->best.eval = read_best(path);
+    rl->best.is_known = true;
+    if (!(eval > rl->best.eval)) return;
     state = json_pack("{s:I, s:f}", "step", (json_int_t)step, "eval", eval);
     rc = write_best(rl, trainer, path, state, &why);
     json_decref(state);
     if (rc < 0)
         ash_log(ASH_LOG_WARN, "the best model is not kept: %s", why.text);
     else
-        rl->best = eval;
+        rl->best.eval = eval;
 }

@@ -53,7 +53,7 @@ static int read_valued(const void *ctx, uint64_t step, uint64_t slot, uint64_t s
 
     (void)slots_per_step;
     (void)err;
-    ash_rl_read_bin(rl, rl->valued_step + step, (size_t)slot, sample);
+    ash_rl_read_bin(rl, rl->critic.valued_step + step, (size_t)slot, sample);
     mark_values(rl, sample);
     return 0;
 }
@@ -72,25 +72,25 @@ static const struct ash_source_ops valued_ops = {.read = read_valued, .count = c
 int ash_critic_values(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     struct ash_train_source source = rl->source;
-    size_t seq = (size_t)rl->job->data.seq_tokens, per_minibatch = rl->answer_count / rl->minibatches;
+    size_t seq = (size_t)rl->job->data.seq_tokens, per_minibatch = rl->shape.answers / rl->shape.minibatches;
     float *rows;
     int rc = 0;
 
     source.ops = &valued_ops;
     source.ctx = rl;
-    for (size_t m = 0; rc == 0 && m < rl->minibatches; m++) {
+    for (size_t m = 0; rc == 0 && m < rl->shape.minibatches; m++) {
         size_t bins = rollout->bin_counts[m];
 
-        rl->valued_step = rollout->number * ash_rl_steps_per_rollout(rl) + m;
+        rl->critic.valued_step = rollout->number * ash_rl_steps_per_rollout(&rl->shape) + m;
         rows = calloc(bins * seq, sizeof(*rows));
         if (rows == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the values of a rollout");
-        rc = ash_stages_eval_rows(ash_trainer_stages(rl->critic), &source, bins, rows, err);
+        rc = ash_stages_eval_rows(ash_trainer_stages(rl->critic.trainer), &source, bins, rows, err);
         for (size_t a = m * per_minibatch; rc == 0 && a < (m + 1) * per_minibatch; a++) {
             struct ash_answer_row *row = &rollout->answers[a];
             size_t first = rollout->bin_of[a] * seq + rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;
 
             ash_assert(rollout->bin_of[a] < bins &&
-                       row->count <= rl->max_tokens); /* with a critic all answers are placed */
+                       row->count <= rl->shape.max_tokens); /* with a critic all answers are placed */
             memcpy(row->values, rows + first, row->count * sizeof(*rows));
         }
         free(rows);
@@ -104,8 +104,8 @@ static int weigh_values(void *ctx, const struct ash_objective_rows *rows, double
 {
     struct ash_policy_run *rl = ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
-    size_t minibatch = (size_t)(rows->step % ash_rl_steps_per_rollout(rl)) % rl->minibatches;
-    size_t per_minibatch = rl->answer_count / rl->minibatches, bin = ash_rl_bin_of_slot(rl, rows->slot);
+    size_t minibatch = (size_t)(rows->step % ash_rl_steps_per_rollout(&rl->shape)) % rl->shape.minibatches;
+    size_t per_minibatch = rl->shape.answers / rl->shape.minibatches, bin = ash_rl_bin_of_slot(rl, rows->slot);
     double weight = 1.0 / rollout->weight_tokens[minibatch];
 
     (void)err;
@@ -132,23 +132,23 @@ void ash_critic_init(struct ash_policy_run *rl)
 {
     const struct ash_job *job = rl->job;
 
-    if (!rl->has_critic) return;
-    rl->critic_job = *job;
-    rl->critic_job.model.from = job->rl.critic != NULL ? job->rl.critic : job->model.from;
-    rl->critic_job.model.quant = ASH_JOB_QUANT_NONE;
-    rl->critic_job.lora = (struct ash_job_lora){0};
-    rl->critic_job.optimizer.lr = job->rl.critic_lr > 0 ? job->rl.critic_lr : job->optimizer.lr;
-    rl->critic_job.recover.copies = 0; /* lost state is recomputed */
-    rl->critic_source = rl->source;
-    rl->critic_source.ops = &learned_ops;
-    rl->critic_source.ctx = rl;
-    rl->critic_objective = (struct ash_objective){.weigh = weigh_values, .ctx = rl, .needs_losses = true};
+    if (!rl->shape.has_critic) return;
+    rl->critic.job = *job;
+    rl->critic.job.model.from = job->rl.critic != NULL ? job->rl.critic : job->model.from;
+    rl->critic.job.model.quant = ASH_JOB_QUANT_NONE;
+    rl->critic.job.lora = (struct ash_job_lora){0};
+    rl->critic.job.optimizer.lr = job->rl.critic_lr > 0 ? job->rl.critic_lr : job->optimizer.lr;
+    rl->critic.job.recover.copies = 0; /* lost state is recomputed */
+    rl->critic.source = rl->source;
+    rl->critic.source.ops = &learned_ops;
+    rl->critic.source.ctx = rl;
+    rl->critic.objective = (struct ash_objective){.weigh = weigh_values, .ctx = rl, .needs_losses = true};
 }
 
 void ash_critic_close(struct ash_policy_run *rl)
 {
-    ash_trainer_close(rl->critic);
-    rl->critic = NULL;
+    ash_trainer_close(rl->critic.trainer);
+    rl->critic.trainer = NULL;
 }
 
 static int root_path(const struct ash_policy_run *rl, char root[PATH_MAX], struct ash_err *err)
@@ -163,7 +163,7 @@ void ash_critic_forget(const struct ash_policy_run *rl, uint64_t step)
     struct ash_err err = {0};
     char root[PATH_MAX];
 
-    if (!rl->has_critic || root_path(rl, root, NULL) < 0 || !ash_path_exists(root)) return;
+    if (!rl->shape.has_critic || root_path(rl, root, NULL) < 0 || !ash_path_exists(root)) return;
     if (ash_checkpoint_clear_newer(root, step, &err) < 0) ash_log(ASH_LOG_WARN, "the critic: %s", err.text);
 }
 
@@ -173,8 +173,8 @@ static int open_trainer(struct ash_policy_run *rl, struct ash_trainer *trainer, 
 {
     const struct ash_mesh *mesh = ash_trainer_get_facts(trainer).mesh;
     struct ash_trainer_parts parts = {
-        .train = &rl->critic_source, .wants_scores = true, .objective = &rl->critic_objective};
-    struct ash_job_mesh *sizes = &rl->critic_job.mesh;
+        .train = &rl->critic.source, .wants_scores = true, .objective = &rl->critic.objective};
+    struct ash_job_mesh *sizes = &rl->critic.job.mesh;
     int rc;
 
     ash_critic_close(rl);
@@ -184,7 +184,7 @@ static int open_trainer(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     sizes->pp = (int64_t)mesh->size[ASH_MESH_PP];
     sizes->cp = (int64_t)mesh->size[ASH_MESH_CP];
     sizes->ep = (int64_t)mesh->size[ASH_MESH_EP];
-    rc = ash_trainer_open(&rl->critic_job, weights_dir, rl->group, &parts, &rl->critic, err);
+    rc = ash_trainer_open(&rl->critic.job, weights_dir, rl->group, &parts, &rl->critic.trainer, err);
     return rc < 0 ? ash_err_prefix(err, rc, "the critic") : 0;
 }
 
@@ -199,8 +199,9 @@ static int load_one(struct ash_policy_run *rl, struct ash_trainer *trainer, stru
     rc = ash_checkpoint_decode(restored->manifest, &checkpoint, err);
     if (rc == 0) rc = open_trainer(rl, trainer, restored->dir, err);
     if (rc == 0)
-        rc = ash_restore_read(restore, restored, ash_trainer_stages(rl->critic), ash_trainer_outline(rl->critic), err);
-    if (rc == 0) rc = ash_checkpoint_load(&checkpoint, ash_trainer_stages(rl->critic), err);
+        rc = ash_restore_read(restore, restored, ash_trainer_stages(rl->critic.trainer),
+                              ash_trainer_outline(rl->critic.trainer), err);
+    if (rc == 0) rc = ash_checkpoint_load(&checkpoint, ash_trainer_stages(rl->critic.trainer), err);
     ash_checkpoint_fini(&checkpoint);
     return rc == -EBADMSG ? 0 : rc < 0 ? rc : 1;
 }
@@ -229,12 +230,12 @@ static int catch_up(struct ash_policy_run *rl, uint64_t step, struct ash_err *er
 {
     int rc = 0;
 
-    while (rc == 0 && ash_trainer_state(rl->critic)->step < step) {
-        uint64_t number = ash_trainer_state(rl->critic)->step / ash_rl_steps_per_rollout(rl);
+    while (rc == 0 && ash_trainer_state(rl->critic.trainer)->step < step) {
+        uint64_t number = ash_trainer_state(rl->critic.trainer)->step / ash_rl_steps_per_rollout(&rl->shape);
         struct ash_step done;
 
         if (rl->rollouts[number % rl->rollout_count].number != number) rc = ash_rl_find_rollout(rl, number, err);
-        if (rc == 0) rc = ash_trainer_step(rl->critic, &done, err);
+        if (rc == 0) rc = ash_trainer_step(rl->critic.trainer, &done, err);
     }
     return rc;
 }
@@ -247,8 +248,8 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     char root[PATH_MAX];
     int rc = 0;
 
-    if (!rl->has_critic) return 0;
-    is_behind = rl->critic == NULL || ash_trainer_state(rl->critic)->step != step;
+    if (!rl->shape.has_critic) return 0;
+    is_behind = rl->critic.trainer == NULL || ash_trainer_state(rl->critic.trainer)->step != step;
     rc = ash_group_all_reduce(rl->group, &is_behind, &is_behind, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     if (rc < 0 || is_behind == 0) return rc;
     rc = root_path(rl, root, err);
@@ -256,7 +257,7 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     if (rc == 0) rc = open_trainer(rl, trainer, NULL, err);
     if (rc < 0) return rc;
     if (is_first && ash_path_exists(root) &&
-        ash_checkpoint_clear_newer(root, ash_trainer_state(rl->critic)->step, &newer) < 0)
+        ash_checkpoint_clear_newer(root, ash_trainer_state(rl->critic.trainer)->step, &newer) < 0)
         ash_log(ASH_LOG_WARN, "%s", newer.text); /* the next save reports it, too */
     return catch_up(rl, step, err);
 }
@@ -265,12 +266,12 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
 
 static int begin_save(struct ash_policy_run *rl, struct ash_saver *saver, const char *root, struct ash_err *err)
 {
-    struct ash_trainer_facts facts = ash_trainer_get_facts(rl->critic);
-    const struct ash_state *state = ash_trainer_state(rl->critic);
+    struct ash_trainer_facts facts = ash_trainer_get_facts(rl->critic.trainer);
+    const struct ash_state *state = ash_trainer_state(rl->critic.trainer);
     struct ash_checkpoint_facts about = {.job_yaml = "", .arithmetic = facts.arithmetic, .data_hash = facts.data_hash};
     char dir[PATH_MAX];
     struct ash_save_opts save = {.dir = dir, .number = state->step, .flush_fd = -1};
-    int rc = ash_stages_hash(ash_trainer_stages(rl->critic), &about.weights_hash, err);
+    int rc = ash_stages_hash(ash_trainer_stages(rl->critic.trainer), &about.weights_hash, err);
 
     about.state_hash = about.weights_hash;
     if (rc == 0 && ash_checkpoint_path(root, state->step, dir, sizeof(dir)) < 0)
@@ -288,8 +289,8 @@ static int save(struct ash_policy_run *rl, struct ash_err *err)
 {
     struct ash_fence fence = {0};
     char root[PATH_MAX];
-    struct ash_saver_opts opts = {.stages = ash_trainer_stages(rl->critic),
-                                  .mesh = &rl->critic_job.mesh,
+    struct ash_saver_opts opts = {.stages = ash_trainer_stages(rl->critic.trainer),
+                                  .mesh = &rl->critic.job.mesh,
                                   .group = rl->group,
                                   .root = root,
                                   .memory_bytes = SAVE_MEMORY_BYTES,
@@ -313,9 +314,9 @@ int ash_critic_learn(struct ash_policy_run *rl, uint64_t step, struct ash_err *e
     struct ash_step done;
     int rc;
 
-    if (!rl->has_critic) return 0;
-    rc = ash_trainer_step(rl->critic, &done, err);
+    if (!rl->shape.has_critic) return 0;
+    rc = ash_trainer_step(rl->critic.trainer, &done, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the critic");
-    rl->value_loss = done.loss;
+    rl->critic.value_loss = done.loss;
     return every > 0 && step % (uint64_t)every == 0 ? save(rl, err) : 0;
 }

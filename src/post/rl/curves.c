@@ -47,8 +47,8 @@ static int open_curves(struct ash_policy_run *rl, uint64_t step, struct ash_err 
         ash_map_close(&map);
     }
     if (rc < 0) return rc;
-    rl->curves = fopen(path, "ae");
-    return rl->curves == NULL ? ash_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
+    rl->curves.file = fopen(path, "ae");
+    return rl->curves.file == NULL ? ash_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
 static int open_events(struct ash_policy_run *rl, uint64_t step, struct ash_err *err)
@@ -57,7 +57,7 @@ static int open_events(struct ash_policy_run *rl, uint64_t step, struct ash_err 
     int rc = ash_path_join(path, sizeof(path), rl->job->log.tensorboard, "rl");
 
     return rc < 0 ? ash_err_set(err, rc, "log.tensorboard is too long a path")
-                  : ash_event_file_open(path, step, ash_clock_wall_s(), &rl->events, err);
+                  : ash_event_file_open(path, step, ash_clock_wall_s(), &rl->curves.events, err);
 }
 
 /* A line's numbers for TensorBoard, if the job wants them. */
@@ -74,17 +74,17 @@ static void add_events(struct ash_policy_run *rl, uint64_t step, json_t *line)
     json_object_foreach(line, key, value)
         if (strcmp(key, "step") != 0 && json_is_number(value) && count < EVENT_SCALARS_MAX)
             scalars[count++] = (struct ash_event_scalar){key, (float)json_number_value(value)};
-    rc = rl->events == NULL ? open_events(rl, step, &why) : 0;
-    if (rc == 0) rc = ash_event_file_add(rl->events, step, ash_clock_wall_s(), scalars, count, &why);
+    rc = rl->curves.events == NULL ? open_events(rl, step, &why) : 0;
+    if (rc == 0) rc = ash_event_file_add(rl->curves.events, step, ash_clock_wall_s(), scalars, count, &why);
     if (rc < 0) ash_log(ASH_LOG_WARN, "TensorBoard's events of rewards cannot be written: %s", why.text);
 }
 
 void ash_rl_close_curves(struct ash_policy_run *rl)
 {
-    if (rl->curves != NULL) fclose(rl->curves);
-    rl->curves = NULL;
-    ash_event_file_close(rl->events);
-    rl->events = NULL;
+    if (rl->curves.file != NULL) fclose(rl->curves.file);
+    rl->curves.file = NULL;
+    ash_event_file_close(rl->curves.events);
+    rl->curves.events = NULL;
 }
 
 static void add_fields(json_t *json, json_t *more)
@@ -98,7 +98,7 @@ static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
 {
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
 
-    if (rollout->number != (step - 1) / ash_rl_steps_per_rollout(rl)) return; /* this rank has not seen it */
+    if (rollout->number != (step - 1) / ash_rl_steps_per_rollout(&rl->shape)) return; /* this rank has not seen it */
     add_fields(json,
                json_pack("{s:f, s:f, s:f, s:f, s:f}", "reward", rollout->mean_reward, "length", rollout->mean_length,
                          "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl));
@@ -114,8 +114,9 @@ static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
                json_pack("{s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens,
                          "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups",
                          (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
-                         "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1], "handover_s", rl->seconds[2]));
-    if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
+                         "rollout_s", rl->seconds[ASH_RL_SAMPLING], "reward_s", rl->seconds[ASH_RL_REWARDING],
+                         "handover_s", rl->seconds[ASH_RL_HANDOVER]));
+    if (rl->shape.has_critic) json_object_set_new(json, "value_loss", json_real(rl->critic.value_loss));
 }
 
 static json_t *line_of(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)
@@ -135,11 +136,11 @@ static void write_line(struct ash_policy_run *rl, uint64_t step, bool has_counts
     struct ash_err why = {0};
     json_t *json = line_of(rl, step, has_counts, eval);
     char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-    int rc = rl->curves == NULL ? open_curves(rl, step, &why) : 0;
+    int rc = rl->curves.file == NULL ? open_curves(rl, step, &why) : 0;
 
-    rl->told_steps = step + 1;
+    rl->curves.next_step = step + 1;
     if (json != NULL) add_events(rl, step, json);
-    if (rc == 0 && line != NULL && (fprintf(rl->curves, "%s\n", line) < 0 || fflush(rl->curves) != 0))
+    if (rc == 0 && line != NULL && (fprintf(rl->curves.file, "%s\n", line) < 0 || fflush(rl->curves.file) != 0))
         rc = ash_err_set(&why, -errno, "%s", strerror(errno));
     if (rc < 0) ash_log(ASH_LOG_WARN, "curves.jsonl cannot be written: %s", why.text);
     free(line);
@@ -159,7 +160,7 @@ static uint64_t steps_told(const struct ash_policy_run *rl)
     uint64_t steps = 0;
     size_t kept;
 
-    if (rl->curves != NULL) return rl->told_steps;
+    if (rl->curves.file != NULL) return rl->curves.next_step;
     if (ash_path_join(path, sizeof(path), rl->dir, "curves.jsonl") < 0 || ash_map_open(path, &map, NULL) < 0) return 0;
     kept = kept_bytes((const char *)map.base, map.size_bytes, UINT64_MAX >> 1);
     for (size_t i = 0; i < kept; i++) {

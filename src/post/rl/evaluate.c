@@ -42,9 +42,9 @@ static int open_held_out(struct ash_policy_run *rl, struct evaluation *evaluatio
     int rc = ash_prompts_get(rl->prompts, 0, i, true, &evaluation->prompts[i], err);
 
     if (rc < 0) return rc;
-    row->ids = calloc(rl->max_tokens, sizeof(int32_t));
-    row->logps = calloc(rl->max_tokens, sizeof(float));
-    row->given = calloc(rl->max_tokens, sizeof(*row->given));
+    row->ids = calloc(rl->shape.max_tokens, sizeof(int32_t));
+    row->logps = calloc(rl->shape.max_tokens, sizeof(float));
+    row->given = calloc(rl->shape.max_tokens, sizeof(*row->given));
     return row->ids == NULL || row->logps == NULL || row->given == NULL ? -ENOMEM : 0;
 }
 

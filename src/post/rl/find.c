@@ -9,7 +9,7 @@ int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_e
     uint64_t seed = (uint64_t)rl->job->train.seed;
     int rc = ash_rl_reread(rl, number, rollout, err);
 
-    for (size_t p = 0; rc > 0 && p < rl->prompt_count; p++) {
+    for (size_t p = 0; rc > 0 && p < rl->shape.prompts; p++) {
         int got;
 
         ash_prompt_fini(&rollout->prompts[p]);

@@ -17,18 +17,20 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
     bool is_held = job->rl.reference == NULL && rl->lora != NULL && rl->lora->quant != ASH_F32; /* as the policy's */
     int rc;
 
-    if (rl->frozen != NULL) return 0;
-    rc = is_held ? ash_lora_open_base(rl->lora, &rl->frozen, err) : ash_model_open(dir, &rl->frozen, err);
+    if (rl->reference.model != NULL) return 0;
+    rc = is_held ? ash_lora_open_base(rl->lora, &rl->reference.model, err)
+                 : ash_model_open(dir, &rl->reference.model, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference");
-    ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
-    return ash_pass_open(rl->frozen, rl->exec, &opts, &rl->frozen_pass, err);
+    ash_model_round_bf16(rl->reference.model, job->train.precision == ASH_JOB_BF16);
+    return ash_pass_open(rl->reference.model, rl->exec, &opts, &rl->reference.pass, err);
 }
 
 static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
                          struct ash_err *err)
 {
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
-    size_t rows = prompt->count + row->count - 1, longest = rl->max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
+    size_t rows = prompt->count + row->count - 1,
+           longest = rl->shape.max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
     int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
     float *losses = calloc(longest, sizeof(*losses));
     struct ash_kept *kept = calloc(longest, sizeof(*kept));
@@ -50,7 +52,7 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
         targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
         if (targets[i] >= 0) kept[i] = ash_rl_kept_get(row, i + 1 - prompt->count);
     }
-    if (rc == 0) rc = ash_pass_eval(rl->frozen_pass, &batch, losses, err);
+    if (rc == 0) rc = ash_pass_eval(rl->reference.pass, &batch, losses, err);
     for (size_t t = 0; rc == 0 && t < row->count; t++)
         row->reference[t] = -(double)losses[prompt->count - 1 + t];
     free(ids);
@@ -64,23 +66,23 @@ int ash_rl_run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout,
     size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
     int rc;
 
-    if (!rl->has_reference) return 0;
+    if (!rl->shape.has_reference) return 0;
     rc = open_frozen(rl, err);
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
+        memset(rollout->answers[a].reference, 0, rl->shape.max_tokens * sizeof(double));
         if (a % size == rank && rollout->answers[a].count > 0)
             rc = reference_row(rl, rollout, &rollout->answers[a], err);
     }
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++)
         rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
-                                  rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
+                                  rl->shape.max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
     return rc;
 }
 
 void ash_rl_close_reference(struct ash_policy_run *rl)
 {
-    ash_pass_close(rl->frozen_pass);
-    rl->frozen_pass = NULL;
-    ash_model_close(rl->frozen);
-    rl->frozen = NULL;
+    ash_pass_close(rl->reference.pass);
+    rl->reference.pass = NULL;
+    ash_model_close(rl->reference.model);
+    rl->reference.model = NULL;
 }

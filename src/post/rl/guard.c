@@ -8,7 +8,7 @@
 static bool goes_back(const struct ash_policy_run *rl, const struct ash_rollout *rollout)
 {
     return rl->job->rl.on_collapse == ASH_JOB_COLLAPSE_BACK && rollout->version > 0 &&
-           ash_max(rl->tries, rl->back_count) < (size_t)rl->job->rl.max_backs;
+           ash_max(rl->rollbacks.tries, rl->rollbacks.count) < (size_t)rl->job->rl.max_backs;
 }
 
 /* A figure of a rollout that is past its bound. */
@@ -22,12 +22,12 @@ struct excess {
 static int stop(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct excess excess, struct ash_err *err)
 {
     if (goes_back(rl, rollout)) {
-        rl->tries = ash_max(rl->tries, rl->back_count) + 1;
-        rl->collapsed_step = rollout->version;
+        rl->rollbacks.tries = ash_max(rl->rollbacks.tries, rl->rollbacks.count) + 1;
+        rl->rollbacks.collapsed_step = rollout->version;
         return ash_err_set(err, -ENOTRECOVERABLE,
                            "the policy collapses: %s of rollout %llu is %.4g, and %s=%.4g (time %zu of rl.max_backs)",
                            excess.what, (unsigned long long)rollout->number, excess.value, excess.setting, excess.bound,
-                           rl->tries);
+                           rl->rollbacks.tries);
     }
     return ash_err_set(err, -ECANCELED,
                        "the policy collapses: %s of rollout %llu is %.4g, and %s=%.4g. The last checkpoint is from "

@@ -8,12 +8,12 @@
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"
 
-bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt)
+bool ash_rl_is_same_group(const struct ash_rl_shape *shape, const struct ash_rollout *rollout, size_t prompt)
 {
-    size_t samples = (size_t)rl->job->rl.samples;
+    size_t samples = shape->answers / shape->prompts;
     const struct ash_answer_row *group = &rollout->answers[prompt * samples];
 
-    ash_assert(prompt < rl->prompt_count);
+    ash_assert(prompt < shape->prompts);
     for (size_t s = 1; s < samples; s++)
         if (group[s].reward != group[0].reward) return false;
     return true;
@@ -24,7 +24,7 @@ static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_r
 {
     double sum = 0.0;
 
-    if (rl->job->rl.kl_in != ASH_RL_KL_REWARD || !rl->has_reference) return 0.0;
+    if (rl->job->rl.kl_in != ASH_RL_KL_REWARD || !rl->shape.has_reference) return 0.0;
     for (size_t t = 0; t < row->count; t++)
         if (!ash_rl_is_given(row, t)) sum += (double)row->logps[t] - row->reference[t];
     return rl->job->rl.kl_coef * sum;
@@ -33,7 +33,7 @@ static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_r
 /* A token's reward: the answer's reward for its last one, a divergence in the reward for each. */
 static double token_reward(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t t)
 {
-    bool has_kl = rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->has_reference;
+    bool has_kl = rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->shape.has_reference;
     double kl = has_kl ? (double)row->logps[t] - row->reference[t] : 0.0;
 
     return (t + 1 == row->count ? row->reward : 0.0) - rl->job->rl.kl_coef * kl;
@@ -42,11 +42,11 @@ static double token_reward(const struct ash_policy_run *rl, const struct ash_ans
 static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout *rollout, double *rewards,
                        double *values, double *mask)
 {
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    for (size_t a = 0; a < rl->shape.answers; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         for (size_t t = 0; ash_rl_counts(rl, row) && t < row->count; t++) {
-            size_t i = a * rl->max_tokens + t;
+            size_t i = a * rl->shape.max_tokens + t;
 
             if (ash_rl_is_given(row, t)) continue;
             rewards[i] = token_reward(rl, row, t);
@@ -59,9 +59,9 @@ static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout
 /* PPO: an advantage and a return for each token. */
 static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    size_t width = rl->max_tokens, count = rl->answer_count * width;
+    size_t width = rl->shape.max_tokens, count = rl->shape.answers * width;
     double *all = calloc(5 * count, sizeof(*all));
-    struct ash_advantages_table table = {.answers = rl->answer_count, .width = width};
+    struct ash_advantages_table table = {.answers = rl->shape.answers, .width = width};
 
     if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for advantages");
     table.rewards = all;
@@ -69,7 +69,7 @@ static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rol
     table.mask = all + 2 * count;
     fill_table(rl, rollout, all, all + count, all + 2 * count);
     ash_advantages_gae(&table, rl->job->rl.gamma, rl->job->rl.lambda, all + 3 * count, all + 4 * count);
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    for (size_t a = 0; a < rl->shape.answers; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
 
         memcpy(row->returns, all + 3 * count + a * width, width * sizeof(*all));
@@ -84,7 +84,7 @@ static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rol
 
 static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    size_t count = rl->answer_count, samples = (size_t)rl->job->rl.samples;
+    size_t count = rl->shape.answers, samples = (size_t)rl->job->rl.samples;
     double *rewards = calloc(count, sizeof(*rewards)), *advantages = calloc(count, sizeof(*advantages)),
            *ones = calloc(count, sizeof(*ones));
     int64_t *groups = calloc(count, sizeof(*groups));
@@ -126,14 +126,14 @@ static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *
     double count = 0.0, slope;
 
     rollout->entropy = rollout->kl = 0.0;
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    for (size_t a = 0; a < rl->shape.answers; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         count += (double)ash_rl_own_count(row);
         for (size_t t = 0; t < row->count; t++) {
             if (ash_rl_is_given(row, t)) continue;
             rollout->entropy -= (double)row->logps[t];
-            if (rl->has_reference)
+            if (rl->shape.has_reference)
                 rollout->kl += ash_policy_kl(ASH_KL_K3, (double)row->logps[t] - row->reference[t], &slope);
         }
     }
@@ -145,27 +145,27 @@ static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *
 
 static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
-    double n = (double)rl->answer_count;
+    double n = (double)rl->shape.answers;
 
     rollout->mean_reward = rollout->mean_length = rollout->ended_share = 0.0;
     rollout->same_groups = 0;
-    memset(rollout->weight_tokens, 0, rl->minibatches * sizeof(*rollout->weight_tokens));
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    memset(rollout->weight_tokens, 0, rl->shape.minibatches * sizeof(*rollout->weight_tokens));
+    for (size_t a = 0; a < rl->shape.answers; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         rollout->mean_reward += row->reward / n;
         rollout->mean_length += (double)ash_rl_own_count(row) / n;
         rollout->ended_share += row->has_ended / n;
         if (ash_rl_counts(rl, row))
-            rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)ash_rl_own_count(row);
+            rollout->weight_tokens[a / (rl->shape.answers / rl->shape.minibatches)] += (double)ash_rl_own_count(row);
     }
     measure_tokens(rl, rollout);
-    for (size_t p = 0; p < rl->prompt_count; p++)
-        rollout->same_groups += ash_rl_is_same_group(rl, rollout, p);
+    for (size_t p = 0; p < rl->shape.prompts; p++)
+        rollout->same_groups += ash_rl_is_same_group(&rl->shape, rollout, p);
 }
 
 int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     summarise(rl, rollout);
-    return rl->has_critic ? find_token_advantages(rl, rollout, err) : find_advantages(rl, rollout, err);
+    return rl->shape.has_critic ? find_token_advantages(rl, rollout, err) : find_advantages(rl, rollout, err);
 }

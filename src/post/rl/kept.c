@@ -45,18 +45,19 @@ struct ash_kept ash_rl_kept_get(const struct ash_answer_row *row, size_t token)
 /* ---- between ranks ----------------------------------------------------------------------------------------------- */
 
 /* How many ids each token of a rank's answers keeps, then all of those: what another rank has sampled is zeros. */
-static int share_counts(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err)
+static int share_counts(struct ash_group *group, const struct ash_rl_shape *shape, struct ash_rollout *rollout,
+                        const bool *is_own, struct ash_err *err)
 {
-    size_t width = rl->max_tokens, count = rl->answer_count * width;
+    size_t width = shape->max_tokens, count = shape->answers * width;
     int32_t *all = calloc(count, sizeof(*all));
     int rc;
 
     if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the ids that were kept");
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = 0; a < shape->answers; a++)
         for (size_t t = 0; is_own[a] && t < rollout->answers[a].count; t++)
             all[a * width + t] = (int32_t)ash_rl_kept_get(&rollout->answers[a], t).count;
-    rc = ash_group_all_reduce(rl->group, all, all, count, ASH_COLL_I32, ASH_COLL_SUM, err);
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+    rc = ash_group_all_reduce(group, all, all, count, ASH_COLL_I32, ASH_COLL_SUM, err);
+    for (size_t a = 0; rc == 0 && a < shape->answers; a++)
         for (size_t t = 0, end = 0; t < rollout->answers[a].count; t++) {
             end += (size_t)all[a * width + t];
             rollout->answers[a].kept.ends[t] = end;
@@ -70,23 +71,24 @@ static size_t count_all(const struct ash_answer_row *row)
     return row->count > 0 ? row->kept.ends[row->count - 1] : 0;
 }
 
-static int share_ids(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err)
+static int share_ids(struct ash_group *group, const struct ash_rl_shape *shape, struct ash_rollout *rollout,
+                     const bool *is_own, struct ash_err *err)
 {
     size_t total = 0, at = 0;
     int32_t *all;
     int rc;
 
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = 0; a < shape->answers; a++)
         total += count_all(&rollout->answers[a]);
     if (total == 0) return 0;
     all = calloc(total, sizeof(*all));
     if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the ids that were kept");
-    for (size_t a = 0; a < rl->answer_count; at += count_all(&rollout->answers[a++]))
+    for (size_t a = 0; a < shape->answers; at += count_all(&rollout->answers[a++]))
         if (is_own[a] && count_all(&rollout->answers[a]) > 0)
             memcpy(all + at, rollout->answers[a].kept.ids, count_all(&rollout->answers[a]) * sizeof(*all));
-    rc = ash_group_all_reduce(rl->group, all, all, total, ASH_COLL_I32, ASH_COLL_SUM, err);
+    rc = ash_group_all_reduce(group, all, all, total, ASH_COLL_I32, ASH_COLL_SUM, err);
     at = 0;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; at += count_all(&rollout->answers[a++])) {
+    for (size_t a = 0; rc == 0 && a < shape->answers; at += count_all(&rollout->answers[a++])) {
         struct ash_kept_ids *kept = &rollout->answers[a].kept;
         size_t count = count_all(&rollout->answers[a]);
 
@@ -98,13 +100,14 @@ static int share_ids(struct ash_policy_run *rl, struct ash_rollout *rollout, con
     return rc;
 }
 
-int ash_rl_kept_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err)
+int ash_rl_kept_share(struct ash_group *group, const struct ash_rl_shape *shape, struct ash_rollout *rollout,
+                      const bool *is_own, struct ash_err *err)
 {
     int rc;
 
-    if (rl->group == NULL || !rl->has_kept) return 0;
-    rc = share_counts(rl, rollout, is_own, err);
-    return rc < 0 ? rc : share_ids(rl, rollout, is_own, err);
+    if (group == NULL || !shape->has_kept) return 0;
+    rc = share_counts(group, shape, rollout, is_own, err);
+    return rc < 0 ? rc : share_ids(group, shape, rollout, is_own, err);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */

@@ -13,25 +13,25 @@
 
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step)
 {
-    return &rl->rollouts[step / ash_rl_steps_per_rollout(rl) % rl->rollout_count];
+    return &rl->rollouts[step / ash_rl_steps_per_rollout(&rl->shape) % rl->rollout_count];
 }
 
-uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl)
+uint64_t ash_rl_steps_per_rollout(const struct ash_rl_shape *shape)
 {
-    return (uint64_t)rl->epochs * rl->minibatches;
+    return (uint64_t)shape->epochs * shape->minibatches;
 }
 
 /* The minibatch of a step, and its answers. */
 static size_t minibatch_of(const struct ash_policy_run *rl, uint64_t step)
 {
-    return (size_t)(step % ash_rl_steps_per_rollout(rl)) % rl->minibatches;
+    return (size_t)(step % ash_rl_steps_per_rollout(&rl->shape)) % rl->shape.minibatches;
 }
 
 static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minibatch)
 {
-    size_t count = rl->answer_count / rl->minibatches;
+    size_t count = rl->shape.answers / rl->shape.minibatches;
 
-    ash_assert(minibatch < rl->minibatches && rl->answer_count % rl->minibatches == 0);
+    ash_assert(minibatch < rl->shape.minibatches && rl->shape.answers % rl->shape.minibatches == 0);
     return (struct ash_range){minibatch * count, count};
 }
 
@@ -62,7 +62,7 @@ static bool teaches(const struct ash_policy_run *rl, const struct ash_answer_row
     const struct ash_job_rl *opts = &rl->job->rl;
     bool has_more = opts->entropy > 0 || (opts->kl_coef > 0 && opts->kl_in == ASH_RL_KL_LOSS);
 
-    return rl->has_critic || (ash_rl_counts(rl, row) && (has_more || row->advantage != 0.0));
+    return rl->shape.has_critic || (ash_rl_counts(rl, row) && (has_more || row->advantage != 0.0));
 }
 
 /* Those answers of a minibatch that are learned from, and room to plan their sequences. */
@@ -160,7 +160,7 @@ int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struc
 {
     int rc = 0;
 
-    for (size_t m = 0; rc == 0 && m < rl->minibatches; m++)
+    for (size_t m = 0; rc == 0 && m < rl->shape.minibatches; m++)
         rc = arrange_minibatch(rl, rollout, m, err);
     return rc;
 }
@@ -257,7 +257,7 @@ static const struct ash_source_ops answer_ops = {.read = read_answers, .count = 
 static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
                            const struct ash_answer_row *row, size_t minibatch)
 {
-    double answers = (double)(rl->answer_count / rl->minibatches);
+    double answers = (double)(rl->shape.answers / rl->shape.minibatches);
 
     switch ((enum ash_rl_loss)rl->job->rl.loss) {
     case ASH_RL_TOKEN_MEAN:
@@ -267,7 +267,7 @@ static double token_weight(const struct ash_policy_run *rl, const struct ash_rol
     case ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM:
         break;
     }
-    return 1.0 / (answers * (double)rl->max_tokens);
+    return 1.0 / (answers * (double)rl->shape.max_tokens);
 }
 
 /* Where sampler and trainer have the same weights, they have the same bits: a ratio other than 1 ends the run. */
@@ -316,7 +316,7 @@ static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, cons
         if (ash_rl_is_given(row, t)) continue;
         all[i] = losses != NULL ? -(double)losses[t] : (double)row->logps[t];
         all[own + i] = (double)row->logps[t];
-        all[2 * own + i] = rl->has_critic ? row->returns[rl->max_tokens + t] : row->advantage;
+        all[2 * own + i] = rl->shape.has_critic ? row->returns[rl->shape.max_tokens + t] : row->advantage;
         if (row->reference != NULL) all[3 * own + i] = row->reference[t];
         i++;
     }
@@ -402,18 +402,19 @@ void ash_rl_set_parts(struct ash_policy_run *rl)
 
     rl->source = (struct ash_train_source){.ops = &answer_ops,
                                            .ctx = rl,
-                                           .tokens = rl->answer_count * rl->max_tokens,
+                                           .tokens = rl->shape.answers * rl->shape.max_tokens,
                                            .windows = (size_t)job->train.global_batch,
-                                           .vocab_size = ash_tokenizer_vocab_size(rl->tokenizer),
+                                           .vocab_size = ash_tokenizer_vocab_size(rl->text.tokenizer),
                                            .hash = ash_prompts_hash(rl->prompts),
-                                           .tokenizer_hash = ash_tokenizer_hash(rl->tokenizer),
-                                           .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1,
-                                           .has_kept = rl->has_kept};
-    rl->objective = (struct ash_objective){.weigh = weigh,
-                                           .look = look,
-                                           .ctx = rl,
-                                           .needs_losses = ash_rl_steps_per_rollout(rl) > 1 || job->rollout.lag > 0 ||
-                                                           (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
-                                           .has_entropy = job->rl.entropy > 0,
-                                           .sharpness = (float)(1.0 / job->rollout.temperature)};
+                                           .tokenizer_hash = ash_tokenizer_hash(rl->text.tokenizer),
+                                           .eos_id = rl->text.eos_count > 0 ? rl->text.eos[0] : -1,
+                                           .has_kept = rl->shape.has_kept};
+    rl->objective =
+        (struct ash_objective){.weigh = weigh,
+                               .look = look,
+                               .ctx = rl,
+                               .needs_losses = ash_rl_steps_per_rollout(&rl->shape) > 1 || job->rollout.lag > 0 ||
+                                               (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
+                               .has_entropy = job->rl.entropy > 0,
+                               .sharpness = (float)(1.0 / job->rollout.temperature)};
 }

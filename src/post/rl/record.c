@@ -16,7 +16,7 @@ int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char pa
 {
     char name[64];
 
-    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * ash_rl_steps_per_rollout(rl) + 1);
+    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * ash_rl_steps_per_rollout(&rl->shape) + 1);
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
@@ -57,9 +57,9 @@ json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      text.data != NULL ? text.data : "", "wanted", prompt->answer, "reward", row->reward, "advantage",
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
-    if (rl->has_critic && json != NULL) add_values(json, row);
+    if (rl->shape.has_critic && json != NULL) add_values(json, row);
     if (row->given != NULL && json != NULL) json_object_set_new(json, "given", ash_rl_given_json(row));
-    if (rl->has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
+    if (rl->shape.has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
     return json;
 }
 
@@ -71,7 +71,7 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
     int rc = ash_rl_record_path(rl, rollout->number, path);
 
     if (ash_group_rank(rl->group) != 0) return;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         json_t *json = ash_rl_row_json(rl, rollout, &rollout->answers[a]);
         char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
 
@@ -93,8 +93,9 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
     const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits"),
                  *values = json_object_get(json, "value_bits");
 
-    if ((rl->has_critic && json_array_size(values) != json_array_size(ids)) || json_array_size(ids) > rl->max_tokens ||
-        json_array_size(ids) != json_array_size(bits) || !json_is_number(json_object_get(json, "reward")))
+    if ((rl->shape.has_critic && json_array_size(values) != json_array_size(ids)) ||
+        json_array_size(ids) > rl->shape.max_tokens || json_array_size(ids) != json_array_size(bits) ||
+        !json_is_number(json_object_get(json, "reward")))
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged", a);
     row->count = json_array_size(ids);
     row->has_ended = json_is_true(json_object_get(json, "ended"));
@@ -106,13 +107,13 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
 
         row->ids[t] = (int32_t)json_integer_value(json_array_get(ids, t));
         memcpy(&row->logps[t], &word, sizeof(word));
-        if (!rl->has_critic) continue;
+        if (!rl->shape.has_critic) continue;
         word = (uint32_t)json_integer_value(json_array_get(values, t));
         memcpy(&row->values[t], &word, sizeof(word));
     }
     if (row->given != NULL && ash_rl_given_read(json_object_get(json, "given"), row) < 0)
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its turns do not fit its tokens", a);
-    if (rl->has_kept && ash_rl_kept_read(json_object_get(json, "kept"), row) < 0)
+    if (rl->shape.has_kept && ash_rl_kept_read(json_object_get(json, "kept"), row) < 0)
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its kept ids do not fit its tokens", a);
     return 0;
 }
@@ -140,7 +141,7 @@ bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_
                    ash_rl_record_path(rl, rollout->number, path) == 0 && ash_path_exists(path) &&
                    ash_map_open(path, &map, NULL) == 0;
 
-    for (size_t at = 0; is_same && at < map.size_bytes && a < rl->answer_count; a++) {
+    for (size_t at = 0; is_same && at < map.size_bytes && a < rl->shape.answers; a++) {
         const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
         size_t size = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
         struct ash_answer_row *row = &rollout->answers[a];
@@ -153,7 +154,7 @@ bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_
         at += size + 1;
     }
     ash_map_close(&map);
-    return is_same && a == rl->answer_count;
+    return is_same && a == rl->shape.answers;
 }
 
 int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
@@ -165,7 +166,7 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
 
     if (rc < 0 || !ash_path_exists(path)) return 0;
     rc = ash_map_open(path, &map, err);
-    for (size_t at = 0; rc == 0 && at < map.size_bytes && a < rl->answer_count; a++) {
+    for (size_t at = 0; rc == 0 && at < map.size_bytes && a < rl->shape.answers; a++) {
         const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
         size_t size = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
         json_t *json = NULL;
@@ -176,8 +177,8 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
         at += size + 1;
     }
     ash_map_close(&map);
-    if (rc == 0 && a < rl->answer_count)
-        rc = ash_err_set(err, -EBADMSG, "%s has %zu answers of %zu", path, a, rl->answer_count);
+    if (rc == 0 && a < rl->shape.answers)
+        rc = ash_err_set(err, -EBADMSG, "%s has %zu answers of %zu", path, a, rl->shape.answers);
     rollout->number = number;
     return rc < 0 ? rc : 1;
 }

@@ -18,11 +18,11 @@
  * answers are put into sequences. */
 static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    int rc = rl->has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
+    int rc = rl->shape.has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
 
-    if (rc == 0 && rl->has_critic) rc = ash_critic_values(rl, rollout, err);
+    if (rc == 0 && rl->shape.has_critic) rc = ash_critic_values(rl, rollout, err);
     if (rc < 0) return rc;
-    return rl->has_critic ? ash_rl_judge(rl, rollout, err) : ash_rl_arrange(rl, rollout, err);
+    return rl->shape.has_critic ? ash_rl_judge(rl, rollout, err) : ash_rl_arrange(rl, rollout, err);
 }
 
 /* A rollout, sampled now or by earlier weights and recorded. */
@@ -56,7 +56,7 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
  * here, or the rank has just joined), all ranks load them. */
 static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_err *err)
 {
-    uint64_t steps = ash_rl_steps_per_rollout(rl), first = step / steps;
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape), first = step / steps;
     uint64_t end = step > 0 ? first + (uint64_t)rl->job->rollout.lag + (step % steps != 0) : first;
     int32_t is_missing = 0;
     int rc = 0;
@@ -72,7 +72,7 @@ static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_er
 static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
-    uint64_t steps = ash_rl_steps_per_rollout(rl), lag = (uint64_t)rl->job->rollout.lag, number = step / steps;
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape), lag = (uint64_t)rl->job->rollout.lag, number = step / steps;
     double share = NAN;
     int rc = 0;
 
@@ -121,8 +121,8 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
                 "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, entropy %.3f, %zu of %zu groups agree; "
                 "%llu ratios exactly 1; sampling %.1f s, rewards %.1f s\n",
                 (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
-                rollout->entropy, rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked,
-                rl->seconds[0], rl->seconds[1]);
+                rollout->entropy, rollout->same_groups, rl->shape.prompts, (unsigned long long)rl->checked,
+                rl->seconds[ASH_RL_SAMPLING], rl->seconds[ASH_RL_REWARDING]);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
         rc = evaluate(rl, trainer, step, &share, err);
     if (rc == 0) ash_rl_add_curves(rl, step, share);
@@ -134,7 +134,7 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
 /* Zeros for max_tokens tokens where they are needed; *is_short: there was no memory. */
 static void *take(const struct ash_policy_run *rl, bool is_needed, size_t token_bytes, bool *is_short)
 {
-    void *memory = is_needed ? calloc(rl->max_tokens, token_bytes) : NULL;
+    void *memory = is_needed ? calloc(rl->shape.max_tokens, token_bytes) : NULL;
 
     *is_short |= is_needed && memory == NULL;
     return memory;
@@ -147,10 +147,10 @@ static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *r
     row->ids = take(rl, true, sizeof(*row->ids), &is_short);
     row->logps = take(rl, true, sizeof(*row->logps), &is_short);
     row->given = take(rl, rl->job->rl.environment != NULL, sizeof(*row->given), &is_short);
-    row->kept.ends = take(rl, rl->has_kept, sizeof(*row->kept.ends), &is_short);
-    row->reference = take(rl, rl->has_reference, sizeof(*row->reference), &is_short);
-    row->values = take(rl, rl->has_critic, sizeof(*row->values), &is_short);
-    row->returns = take(rl, rl->has_critic, 2 * sizeof(*row->returns), &is_short);
+    row->kept.ends = take(rl, rl->shape.has_kept, sizeof(*row->kept.ends), &is_short);
+    row->reference = take(rl, rl->shape.has_reference, sizeof(*row->reference), &is_short);
+    row->values = take(rl, rl->shape.has_critic, sizeof(*row->values), &is_short);
+    row->returns = take(rl, rl->shape.has_critic, 2 * sizeof(*row->returns), &is_short);
     return is_short ? -ENOMEM : 0;
 }
 
@@ -160,17 +160,17 @@ static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rol
     int rc = 0;
 
     rollout->number = UINT64_MAX;
-    rollout->prompts = calloc(rl->prompt_count, sizeof(*rollout->prompts));
-    rollout->prompt_numbers = calloc(rl->prompt_count, sizeof(*rollout->prompt_numbers));
-    rollout->bin_counts = calloc(rl->minibatches, sizeof(*rollout->bin_counts));
-    rollout->weight_tokens = calloc(rl->minibatches, sizeof(*rollout->weight_tokens));
-    rollout->answers = calloc(rl->answer_count, sizeof(*rollout->answers));
-    rollout->bin_of = calloc(rl->answer_count, sizeof(*rollout->bin_of));
-    rollout->row_of = calloc(rl->answer_count, sizeof(*rollout->row_of));
+    rollout->prompts = calloc(rl->shape.prompts, sizeof(*rollout->prompts));
+    rollout->prompt_numbers = calloc(rl->shape.prompts, sizeof(*rollout->prompt_numbers));
+    rollout->bin_counts = calloc(rl->shape.minibatches, sizeof(*rollout->bin_counts));
+    rollout->weight_tokens = calloc(rl->shape.minibatches, sizeof(*rollout->weight_tokens));
+    rollout->answers = calloc(rl->shape.answers, sizeof(*rollout->answers));
+    rollout->bin_of = calloc(rl->shape.answers, sizeof(*rollout->bin_of));
+    rollout->row_of = calloc(rl->shape.answers, sizeof(*rollout->row_of));
     if (rollout->prompts == NULL || rollout->answers == NULL || rollout->bin_of == NULL || rollout->row_of == NULL ||
         rollout->prompt_numbers == NULL || rollout->bin_counts == NULL || rollout->weight_tokens == NULL)
         return -ENOMEM;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         rollout->answers[a].prompt = a / samples;
         rc = open_answer(rl, &rollout->answers[a]);
     }
@@ -182,15 +182,15 @@ static int open_text(struct ash_policy_run *rl, struct ash_err *err)
     const struct ash_job *job = rl->job;
     const char *dir = job->data.tokenizer != NULL ? job->data.tokenizer : job->model.from;
     int32_t eos = -1;
-    int rc = ash_tokenizer_open(dir, &rl->tokenizer, err);
+    int rc = ash_tokenizer_open(dir, &rl->text.tokenizer, err);
 
     if (rc < 0) return rc;
-    rc = ash_chat_template_open(dir, &rl->template, err);
+    rc = ash_chat_template_open(dir, &rl->text.template, err);
     if (rc < 0 && rc != -ENOENT) return rc;
-    rc = ash_tokenizer_find_eos(dir, rl->tokenizer, NULL, &eos, err);
+    rc = ash_tokenizer_find_eos(dir, rl->text.tokenizer, NULL, &eos, err);
     if (rc < 0) return rc;
-    if (eos >= 0) rl->eos[rl->eos_count++] = eos;
-    rc = ash_prompts_open(job->rl.prompts, &job->arithmetic, rl->tokenizer, rl->template, &rl->prompts, err);
+    if (eos >= 0) rl->text.eos[rl->text.eos_count++] = eos;
+    rc = ash_prompts_open(job->rl.prompts, &job->arithmetic, rl->text.tokenizer, rl->text.template, &rl->prompts, err);
     if (rc < 0) return ash_err_prefix(err, rc, "rl.prompts");
     rc = ash_rewards_open((const char *const *)job->rl.rewards.items, job->rl.rewards.count, &rl->rewards, err);
     return rc < 0 ? ash_err_prefix(err, rc, "rl.rewards") : 0;
@@ -209,14 +209,14 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rl->group = group;
     rl->dir = dir;
     rl->screen = screen;
-    rl->prompt_count = (size_t)job->rl.prompts_per_step;
-    rl->answer_count = rl->prompt_count * (size_t)job->rl.samples;
-    rl->max_tokens = (size_t)job->rollout.max_tokens;
-    rl->epochs = (size_t)job->rl.epochs;
-    rl->minibatches = (size_t)job->rl.minibatches;
-    rl->has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
-    rl->has_kept = job->rollout.top_k > 0 || job->rollout.top_p < 1.0;
-    rl->has_critic = job->rl.algorithm == ASH_RL_PPO;
+    rl->shape.prompts = (size_t)job->rl.prompts_per_step;
+    rl->shape.answers = rl->shape.prompts * (size_t)job->rl.samples;
+    rl->shape.max_tokens = (size_t)job->rollout.max_tokens;
+    rl->shape.epochs = (size_t)job->rl.epochs;
+    rl->shape.minibatches = (size_t)job->rl.minibatches;
+    rl->shape.has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
+    rl->shape.has_kept = job->rollout.top_k > 0 || job->rollout.top_p < 1.0;
+    rl->shape.has_critic = job->rl.algorithm == ASH_RL_PPO;
     rl->rollout_count = (size_t)job->rollout.lag + 1;
     rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
     rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
@@ -235,9 +235,9 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
 
 static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
-    for (size_t p = 0; rollout->prompts != NULL && p < rl->prompt_count; p++)
+    for (size_t p = 0; rollout->prompts != NULL && p < rl->shape.prompts; p++)
         ash_prompt_fini(&rollout->prompts[p]);
-    for (size_t a = 0; rollout->answers != NULL && a < rl->answer_count; a++) {
+    for (size_t a = 0; rollout->answers != NULL && a < rl->shape.answers; a++) {
         free(rollout->answers[a].ids);
         free(rollout->answers[a].logps);
         free(rollout->answers[a].given);
@@ -266,8 +266,8 @@ void ash_rl_close(struct ash_policy_run *rl)
     ash_rewards_close(rl->rewards);
     ash_program_close(rl->environment);
     ash_prompts_close(rl->prompts);
-    ash_chat_template_close(rl->template);
-    ash_tokenizer_close(rl->tokenizer);
+    ash_chat_template_close(rl->text.template);
+    ash_tokenizer_close(rl->text.tokenizer);
     free(rl);
 }
 
@@ -277,11 +277,11 @@ static void end(void *ctx)
     struct ash_policy_run *rl = ctx;
 
     ash_critic_close(rl);
-    ash_core_close(rl->core);
-    rl->core = NULL;
-    rl->sampled = NULL;
-    ash_model_close(rl->copy);
-    rl->copy = NULL;
+    ash_core_close(rl->sampler.core);
+    rl->sampler.core = NULL;
+    rl->sampler.model = NULL;
+    ash_model_close(rl->sampler.copy);
+    rl->sampler.copy = NULL;
     ash_rl_close_reference(rl);
 }
 

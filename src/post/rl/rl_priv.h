@@ -34,7 +34,7 @@ struct ash_answer_row {
     double reward, advantage;
 };
 
-/* What one step (or several, with rl.epochs and rl.minibatches) learns from. */
+/* What one step (or several, with rl.shape.epochs and rl.shape.minibatches) learns from. */
 struct ash_rollout {
     uint64_t number;                /* 0 is the first; UINT64_MAX: empty */
     uint64_t version;               /* steps that the weights had done when it was sampled */
@@ -56,51 +56,92 @@ struct ash_rollout {
  * was the sampler's, to the bit. */
 enum ash_rl_count { ASH_RL_CLIPPED_LOW, ASH_RL_CLIPPED_HIGH, ASH_RL_WEIGHED, ASH_RL_CHECKED, ASH_RL_COUNTS };
 
+/* Sizes of a rollout, and what its answers have beside tokens. */
+struct ash_rl_shape {
+    size_t prompts, answers, max_tokens; /* answers: of all prompts; max_tokens: of one */
+    size_t epochs, minibatches;
+    bool has_kept;      /* filters leave some ids alone: rollout.top_k, rollout.top_p */
+    bool has_reference; /* log-probabilities of the reference are wanted */
+    bool has_critic;
+};
+
+/* Text and tokens of the policy. */
+struct ash_rl_text {
+    struct ash_tokenizer *tokenizer;
+    struct ash_chat_template *template; /* NULL: the model has none */
+    int32_t eos[16];
+    size_t eos_count;
+};
+
+/* The engine loop on the policy's weights. */
+struct ash_rl_sampler {
+    struct ash_core *core;         /* NULL: not open yet in this epoch */
+    struct ash_model *copy;        /* the whole policy, where ranks share the trainer's model; NULL: none */
+    const struct ash_model *model; /* of core: copy, or the trainer's; of the epoch */
+};
+
+/* A frozen model whose log-probabilities the policy is compared with. */
+struct ash_rl_reference {
+    struct ash_model *model; /* NULL: not open, or none is wanted */
+    struct ash_pass *pass;
+};
+
+/* PPO's second trained model. */
+struct ash_rl_critic {
+    struct ash_job job;
+    struct ash_trainer *trainer; /* NULL: not open in this epoch */
+    struct ash_train_source source;
+    struct ash_objective objective;
+    uint64_t valued_step; /* the first step that trains on the minibatch whose values are computed */
+    double value_loss;    /* of the last step */
+};
+
+/* The first rank's files of curves; NULL: not open yet, or not wanted. */
+struct ash_rl_curves {
+    FILE *file; /* curves.jsonl */
+    struct ash_event_file *events;
+    uint64_t next_step; /* the step of the last line, plus 1 */
+};
+
+/* Where the run went back after a collapse. */
+struct ash_rl_rollbacks {
+    uint64_t first[ASH_JOB_BACKS_MAX]; /* [count]: the first rollout of each rollback */
+    size_t count, tries;               /* tries: also those that came to nothing */
+    uint64_t collapsed_step;           /* the step that the guard has refused to make; 0: none */
+};
+
+/* The highest mean reward of an evaluation. */
+struct ash_rl_best {
+    bool is_known;
+    double eval; /* is_known */
+};
+
+/* Seconds of the run by part. */
+enum ash_rl_part { ASH_RL_SAMPLING, ASH_RL_REWARDING, ASH_RL_HANDOVER, ASH_RL_PARTS };
+
 struct ash_policy_run {
     const struct ash_job *job;
     struct ash_group *group; /* of the mesh that runs; NULL: alone */
     const char *dir;
     FILE *screen;
-    struct ash_tokenizer *tokenizer;
-    struct ash_chat_template *template;
+    struct ash_exec *exec;       /* the trainer's */
+    const struct ash_lora *lora; /* likewise; NULL: all weights are trained */
+    struct ash_rl_shape shape;
+    struct ash_rl_text text;
     struct ash_prompt_list *prompts;
     struct ash_rewards *rewards;
     struct ash_program *environment; /* NULL: not started yet, or there is none */
-    int32_t eos[16];
-    size_t eos_count;
-    struct ash_rollout *rollouts; /* [lag + 1]: number n in n % (lag + 1) */
+    struct ash_rollout *rollouts;    /* [lag + 1]: number n in n % (lag + 1) */
     size_t rollout_count;
-    size_t prompt_count, answer_count, max_tokens;
-    size_t epochs, minibatches;
-    bool has_kept;               /* filters leave some ids alone: rollout.top_k, rollout.top_p */
-    bool has_reference;          /* log-probabilities of the reference are wanted */
-    struct ash_core *core;       /* NULL: not open yet in this epoch */
-    struct ash_model *copy;      /* the whole policy, where ranks share the trainer's model; NULL: none */
-    struct ash_exec *exec;       /* the trainer's */
-    const struct ash_lora *lora; /* likewise; NULL: all weights are trained */
-    struct ash_model *frozen;    /* the reference; NULL: none */
-    struct ash_pass *frozen_pass;
-    uint64_t checked;                /* tokens of all ranks whose log-probability was the sampler's, to the bit */
-    double counts[ASH_RL_COUNTS];    /* of the step: enum ash_rl_count */
-    FILE *curves;                    /* curves.jsonl; NULL: another rank's, or not open yet */
-    struct ash_event_file *events;   /* the same for TensorBoard; NULL: not wanted, or not open yet */
-    double seconds[3];               /* rollout, reward, handing weights over to the sampler */
-    const struct ash_model *sampled; /* the whole policy: copy, or the trainer's; of the epoch */
-    uint64_t told_steps;             /* curves: the step of the last line, plus 1 */
-    bool has_best;
-    double best; /* has_best: the highest mean reward of an evaluation */
-    /* where the run went back after a collapse: */
-    uint64_t backs[ASH_JOB_BACKS_MAX]; /* [back_count]: the first rollout of each rollback */
-    size_t back_count, tries;          /* tries: also those that came to nothing */
-    uint64_t collapsed_step;           /* the step that the guard has refused to make; 0: none */
-    /* ppo: */
-    bool has_critic;
-    struct ash_job critic_job;
-    struct ash_trainer *critic; /* NULL: not open in this epoch */
-    struct ash_train_source critic_source;
-    struct ash_objective critic_objective;
-    uint64_t valued_step; /* the first step that trains on the minibatch whose values are computed */
-    double value_loss;    /* of the last step */
+    struct ash_rl_sampler sampler;
+    struct ash_rl_reference reference;
+    struct ash_rl_critic critic;
+    struct ash_rl_curves curves;
+    struct ash_rl_rollbacks rollbacks;
+    struct ash_rl_best best;
+    uint64_t checked;             /* tokens of all ranks whose log-probability was the sampler's, to the bit */
+    double counts[ASH_RL_COUNTS]; /* of the step */
+    double seconds[ASH_RL_PARTS];
     struct ash_train_source source;
     struct ash_objective objective;
 };
@@ -129,9 +170,10 @@ int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_
 int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                   struct ash_err *err);
 /* share.c: give all ranks all answers. is_own [answers]: this rank's, which no other's are. All ranks call it. */
-int ash_rl_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err);
+int ash_rl_share(struct ash_group *group, const struct ash_rl_shape *shape, struct ash_rollout *rollout,
+                 const bool *is_own, struct ash_err *err);
 /* judge.c: are the rewards of a prompt's group all equal? */
-bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
+bool ash_rl_is_same_group(const struct ash_rl_shape *shape, const struct ash_rollout *rollout, size_t prompt);
 /* evaluate.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
@@ -189,7 +231,8 @@ int ash_rl_kept_add(struct ash_answer_row *row, size_t token, const int32_t *ids
 struct ash_kept ash_rl_kept_get(const struct ash_answer_row *row, size_t token);
 /* Give all ranks those of all answers, after their tokens. is_own [answers]: this rank's, which no other's are. All
  * ranks call it; nothing happens without has_kept. */
-int ash_rl_kept_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err);
+int ash_rl_kept_share(struct ash_group *group, const struct ash_rl_shape *shape, struct ash_rollout *rollout,
+                      const bool *is_own, struct ash_err *err);
 /* For a record: a list for each token. The caller owns it. */
 json_t *ash_rl_kept_json(const struct ash_answer_row *row);
 /* From a record, after the answer's ids. Returns 0, -EBADMSG or -ENOMEM. */
@@ -240,7 +283,7 @@ void ash_critic_close(struct ash_policy_run *rl);
 /* The rollout that a step learns from. */
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
 /* Steps that learn from one rollout. */
-uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
+uint64_t ash_rl_steps_per_rollout(const struct ash_rl_shape *shape);
 /* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
  * The first rank writes; a full disk is a warning. */
 void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval);
@@ -258,7 +301,7 @@ int ash_rl_guard(struct ash_policy_run *rl, const struct ash_rollout *rollout, s
 /* Read backs.jsonl, if it is there. */
 int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err);
 /* The number of rollbacks of a rollout: an input of its draws. */
-uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number);
+uint64_t ash_rl_draws(const struct ash_rl_rollbacks *rollbacks, uint64_t number);
 /* Before a step: if the run has rolled back to it, have other answers drawn from here on. All ranks call it. */
 void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step);
 

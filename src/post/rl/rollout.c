@@ -15,8 +15,8 @@
 
 static bool is_end(const struct ash_policy_run *rl, int32_t id)
 {
-    for (size_t i = 0; i < rl->eos_count; i++)
-        if (rl->eos[i] == id) return true;
+    for (size_t i = 0; i < rl->text.eos_count; i++)
+        if (rl->text.eos[i] == id) return true;
     return false;
 }
 
@@ -26,7 +26,7 @@ static int take(void *ctx, const struct ash_token *token)
     struct ash_asked *asked = ctx;
     struct ash_answer_row *row = asked->row;
 
-    ash_assert(row->count < asked->rl->max_tokens);
+    ash_assert(row->count < asked->rl->shape.max_tokens);
     row->ids[row->count] = token->id;
     row->logps[row->count] = token->logprob;
     if (row->given != NULL) row->given[row->count] = 0;
@@ -45,36 +45,36 @@ static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, 
 
     *model_out = held;
     if (ash_trainer_get_facts(trainer).whole) return 0;
-    if (rl->copy == NULL) {
+    if (rl->sampler.copy == NULL) {
         const struct ash_model_config *config = ash_model_get_config(held);
 
         json_incref(config->source); /* a new model takes over one reference */
-        rc = ash_model_blank_slice(config, NULL, &rl->copy, err);
+        rc = ash_model_blank_slice(config, NULL, &rl->sampler.copy, err);
         if (rc < 0) json_decref(config->source);
-        if (rc == 0) ash_model_round_bf16(rl->copy, rl->job->train.precision == ASH_JOB_BF16);
+        if (rc == 0) ash_model_round_bf16(rl->sampler.copy, rl->job->train.precision == ASH_JOB_BF16);
     }
-    if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->copy, err);
-    *model_out = rl->copy;
+    if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->sampler.copy, err);
+    *model_out = rl->sampler.copy;
     return rc;
 }
 
 int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
-    struct ash_core_opts opts = {.max_seqs = ash_min(rl->answer_count, 256),
+    struct ash_core_opts opts = {.max_seqs = ash_min(rl->shape.answers, 256),
                                  .max_tokens = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens),
                                  .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
     struct ash_model *model = NULL;
     uint64_t start_ns = ash_clock_ns();
     int rc = find_sampled(rl, trainer, &model, err);
 
-    rl->seconds[2] += (double)(ash_clock_ns() - start_ns) * 1e-9;
-    rl->sampled = rc == 0 ? model : NULL;
-    if (rc < 0 || rl->core != NULL) return rc;
-    rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->tokenizer), opts.max_tokens,
-                         err);
+    rl->seconds[ASH_RL_HANDOVER] += (double)(ash_clock_ns() - start_ns) * 1e-9;
+    rl->sampler.model = rc == 0 ? model : NULL;
+    if (rc < 0 || rl->sampler.core != NULL) return rc;
+    rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->text.tokenizer),
+                         opts.max_tokens, err);
     if (rc < 0) return rc;
-    return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
+    return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->sampler.core, err);
 }
 
 void ash_rl_unask(struct ash_asked *asked)
@@ -88,7 +88,7 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
 {
     struct ash_asked *asked = calloc(1, sizeof(*asked));
 
-    ash_assert(row->count < rl->max_tokens); /* one without room does not go on */
+    ash_assert(row->count < rl->shape.max_tokens); /* one without room does not go on */
     if (asked == NULL) return NULL;
     asked->ids = calloc(prompt->ids.count + row->count + 1, sizeof(*asked->ids));
     if (asked->ids == NULL) {
@@ -102,7 +102,7 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
     asked->request = (struct ash_request){.prompt = asked->ids,
                                           .prompt_count = prompt->ids.count + row->count,
                                           .sampler = *sampler,
-                                          .max_tokens = rl->max_tokens - row->count,
+                                          .max_tokens = rl->shape.max_tokens - row->count,
                                           .wants_logprobs = true,
                                           .wants_kept = row->kept.ends != NULL,
                                           .salt = salt,
@@ -116,8 +116,8 @@ int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = ash_core_submit(rl->core, &asked[i]->request, err);
-    rc = ash_core_finish(rl->core, rc, err);
+        rc = ash_core_submit(rl->sampler.core, &asked[i]->request, err);
+    rc = ash_core_finish(rl->sampler.core, rc, err);
     if (rc < 0) return ash_err_prefix(err, rc, "an answer could not be sampled");
     for (size_t i = 0; rc == 0 && i < count; i++)
         if (asked[i]->rc < 0) rc = ash_err_set(err, asked[i]->rc, "out of memory for the ids that were kept");
@@ -127,7 +127,8 @@ int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_
 /* What an answer loses that ends near the limit, or there (DAPO's soft punishment). */
 static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
 {
-    double buffer = (double)rl->job->rl.overlong_buffer, beyond = (double)tokens - ((double)rl->max_tokens - buffer);
+    double buffer = (double)rl->job->rl.overlong_buffer,
+           beyond = (double)tokens - ((double)rl->shape.max_tokens - buffer);
 
     return buffer > 0 && beyond > 0 ? rl->job->rl.overlong_penalty * beyond / buffer : 0.0;
 }
@@ -161,11 +162,11 @@ static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, s
 {
     uint64_t seed = (uint64_t)rl->job->train.seed, rounds = (uint64_t)rl->job->rl.sampling_rounds;
 
-    for (size_t p = 0; p < rl->prompt_count; p++) {
+    for (size_t p = 0; p < rl->shape.prompts; p++) {
         int rc;
 
         if (!is_open[p]) continue;
-        rollout->prompt_numbers[p] = (rollout->number * rounds + round) * rl->prompt_count + p;
+        rollout->prompt_numbers[p] = (rollout->number * rounds + round) * rl->shape.prompts + p;
         ash_prompt_fini(&rollout->prompts[p]);
         rc = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
         if (rc < 0) return rc;
@@ -181,7 +182,7 @@ static struct ash_sampler_opts sampler_of(const struct ash_policy_run *rl, const
                                           size_t round, size_t a)
 {
     size_t samples = (size_t)rl->job->rl.samples;
-    uint64_t draws = ash_rl_draws(rl, rollout->number), prompt = round * rl->prompt_count + a / samples;
+    uint64_t draws = ash_rl_draws(&rl->rollbacks, rollout->number), prompt = round * rl->shape.prompts + a / samples;
     uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
     struct ash_sampler_opts sampler = ash_sampler_defaults();
 
@@ -197,11 +198,11 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
                       const bool *is_own, struct ash_err *err)
 {
     size_t samples = (size_t)rl->job->rl.samples, count = 0;
-    struct ash_asked **asked = calloc(rl->answer_count, sizeof(struct ash_asked *));
+    struct ash_asked **asked = calloc(rl->shape.answers, sizeof(struct ash_asked *));
     int rc = 0;
 
     if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
         struct ash_sampler_opts sampler = sampler_of(rl, rollout, round, a);
 
@@ -226,9 +227,9 @@ static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
 {
     size_t samples = (size_t)rl->job->rl.samples;
     size_t rank = ash_group_rank(rl->group), size = ash_group_size(rl->group);
-    bool *is_own = calloc(rl->answer_count, sizeof(*is_own));
+    bool *is_own = calloc(rl->shape.answers, sizeof(*is_own));
 
-    for (size_t a = 0; is_own != NULL && a < rl->answer_count; a++)
+    for (size_t a = 0; is_own != NULL && a < rl->shape.answers; a++)
         is_own[a] = rank == (is_open[a / samples] ? a / samples % size : 0);
     return is_own;
 }
@@ -241,7 +242,7 @@ static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, cons
     int rc = 0;
 
     if (ash_group_rank(rl->group) != 0) return 0;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
 
         if (!is_open[a / samples] || !row->has_ended) continue;
@@ -257,18 +258,18 @@ static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, cons
 static int share_heard(struct ash_policy_run *rl, struct ash_rollout *rollout, int heard, bool *goes_on_out,
                        struct ash_err *err)
 {
-    bool *is_first = calloc(rl->answer_count, sizeof(*is_first));
+    bool *is_first = calloc(rl->shape.answers, sizeof(*is_first));
     int32_t code = heard;
     int rc = is_first == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a turn") : 0;
 
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++)
         is_first[a] = ash_group_rank(rl->group) == 0;
     if (rc == 0) rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
     if (rc == 0 && code < 0)
         rc = heard < 0 ? heard : ash_err_set(err, code, "the first rank has heard nothing from the environment");
-    if (rc == 0) rc = ash_rl_share(rl, rollout, is_first, err);
+    if (rc == 0) rc = ash_rl_share(rl->group, &rl->shape, rollout, is_first, err);
     *goes_on_out = false;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++)
         *goes_on_out |= ash_rl_goes_on(&rollout->answers[a]);
     free(is_first);
     return rc;
@@ -282,11 +283,11 @@ static int sample_turns(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     bool *is_own = find_own(rl, is_open), goes_on = true;
     int rc = is_own == NULL ? ash_err_set(err, -ENOMEM, "out of memory for the answers of a step") : 0;
 
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = 0; a < rl->shape.answers; a++)
         if (is_open[a / samples]) ash_rl_clear(&rollout->answers[a]);
     for (size_t turn = 0; rc == 0 && goes_on; turn++) {
         rc = sample_own(rl, rollout, round, is_open, is_own, err);
-        if (rc == 0) rc = ash_rl_share(rl, rollout, is_own, err);
+        if (rc == 0) rc = ash_rl_share(rl->group, &rl->shape, rollout, is_own, err);
         goes_on = false;
         if (rc == 0 && turn + 1 < turns)
             rc = share_heard(rl, rollout, hear_all(rl, rollout, is_open, turn, err), &goes_on, err);
@@ -302,7 +303,7 @@ static int reward_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     int rc = 0;
 
     if (ash_rl_recall(rl, rollout, round)) return 0;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         if (!is_open[a / samples]) continue;
         rc = ash_rl_reward(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
         if (rc < 0)
@@ -317,7 +318,7 @@ static int reward_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
 static int reward_open(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
                        struct ash_err *err)
 {
-    size_t count = rl->answer_count;
+    size_t count = rl->shape.answers;
     double *all;
     int rc = 0, shared;
 
@@ -351,8 +352,8 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
     if (rc == 0) rc = sample_turns(rl, rollout, round, is_open, err);
     sampled_ns = ash_clock_ns();
     if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
-    rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
-    rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
+    rl->seconds[ASH_RL_SAMPLING] += (double)(sampled_ns - start_ns) * 1e-9;
+    rl->seconds[ASH_RL_REWARDING] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
     return rc;
 }
 
@@ -360,22 +361,22 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
                   struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    bool *is_open = calloc(rl->prompt_count, sizeof(*is_open));
-    size_t open = rl->prompt_count, rounds = (size_t)rl->job->rl.sampling_rounds;
+    bool *is_open = calloc(rl->shape.prompts, sizeof(*is_open));
+    size_t open = rl->shape.prompts, rounds = (size_t)rl->job->rl.sampling_rounds;
     int rc =
         is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : ash_rl_open_core(rl, trainer, err);
 
     rollout->number = number;
     rollout->version = version;
     rollout->replaced = 0;
-    for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++)
+    for (size_t p = 0; rc == 0 && p < rl->shape.prompts; p++)
         is_open[p] = true;
     for (size_t round = 0; rc == 0 && round < rounds && open > 0; round++) {
         rollout->replaced += round > 0 ? open : 0;
         rc = run_round(rl, rollout, round, is_open, err);
         open = 0;
-        for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++) {
-            is_open[p] = ash_rl_is_same_group(rl, rollout, p);
+        for (size_t p = 0; rc == 0 && p < rl->shape.prompts; p++) {
+            is_open[p] = ash_rl_is_same_group(&rl->shape, rollout, p);
             open += is_open[p];
         }
     }

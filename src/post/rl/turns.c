@@ -62,13 +62,13 @@ static int render(const struct ash_policy_run *rl, const struct ash_turn *turn, 
     const char *mark;
     int rc;
 
-    if (rl->template == NULL)
+    if (rl->text.template == NULL)
         return ash_err_set(err, -EINVAL, "the model has no chat template: the environment must say \"text\"");
     variables =
         json_pack("{s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}], s:b}", "messages", "role", "user", "content", "x", "role",
                   "assistant", "content", MARK, "role", turn->role, "content", turn->text, "add_generation_prompt", 1);
     if (variables == NULL) return ash_err_set(err, -EINVAL, "what the environment says is not UTF-8");
-    rc = ash_chat_template_render_json(rl->template, variables, &all, err);
+    rc = ash_chat_template_render_json(rl->text.template, variables, &all, err);
     json_decref(variables);
     mark = rc == 0 && all.data != NULL ? strstr(all.data, MARK) : NULL;
     if (rc == 0 && mark == NULL) rc = ash_err_set(err, -EINVAL, "the chat template does not write the answer");
@@ -85,7 +85,7 @@ static int encode(const struct ash_policy_run *rl, const struct ash_turn *turn, 
              : ash_str_adds(&text, turn->text) < 0 ? ash_err_set(err, -ENOMEM, "out of memory")
                                                    : 0;
 
-    if (rc == 0) rc = ash_tokenizer_encode(rl->tokenizer, text.data, text.size_bytes, false, ids, err);
+    if (rc == 0) rc = ash_tokenizer_encode(rl->text.tokenizer, text.data, text.size_bytes, false, ids, err);
     ash_str_fini(&text);
     return rc;
 }
@@ -99,7 +99,7 @@ static int append(const struct ash_policy_run *rl, struct ash_answer_row *row, c
 
     if (ids->count == skip) return 0; /* no tokens: an empty reply */
     row->has_ended = false;
-    if (row->count + ids->count - skip >= rl->max_tokens) return 0;
+    if (row->count + ids->count - skip >= rl->shape.max_tokens) return 0;
     for (size_t i = skip; rc == 0 && i < ids->count; i++) {
         if (row->kept.ends != NULL) rc = ash_rl_kept_add(row, row->count, NULL, 0);
         row->ids[row->count] = ids->data[i];

@@ -20,7 +20,7 @@
 /* Numbers of the rollouts that steps after `step` learn from, and that were sampled before. */
 static struct ash_range unused_rollouts(const struct ash_policy_run *rl, uint64_t step)
 {
-    uint64_t steps = ash_rl_steps_per_rollout(rl);
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape);
 
     if (step == 0) return (struct ash_range){0, 0};
     return (struct ash_range){(size_t)(step / steps), (size_t)rl->job->rollout.lag + (step % steps != 0)};
@@ -31,8 +31,8 @@ static uint64_t hash_rollout(const struct ash_policy_run *rl, const struct ash_r
     uint64_t words[2] = {rollout->number, rollout->version};
     uint64_t hash = ash_hash_bytes(words, sizeof(words), seed);
 
-    hash = ash_hash_bytes(rollout->prompt_numbers, rl->prompt_count * sizeof(*rollout->prompt_numbers), hash);
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    hash = ash_hash_bytes(rollout->prompt_numbers, rl->shape.prompts * sizeof(*rollout->prompt_numbers), hash);
+    for (size_t a = 0; a < rl->shape.answers; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         hash = ash_hash_bytes(row->ids, row->count * sizeof(*row->ids), hash + row->has_ended);
@@ -65,7 +65,7 @@ static size_t count_tokens(const struct ash_policy_run *rl, const struct ash_rol
 {
     size_t tokens = 0;
 
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = 0; a < rl->shape.answers; a++)
         tokens += rollout->answers[a].count;
     return tokens;
 }
@@ -74,7 +74,7 @@ static json_t *rollout_json(const struct ash_policy_run *rl, const struct ash_ro
 {
     json_t *answers = json_array();
 
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = 0; a < rl->shape.answers; a++)
         json_array_append_new(answers, ash_rl_row_json(rl, rollout, &rollout->answers[a]));
     return json_pack("{s:I, s:o}", "rollout", (json_int_t)rollout->number, "answers", answers);
 }
