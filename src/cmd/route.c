@@ -24,7 +24,7 @@
 
 struct flags {
     struct ash_opt_list to;
-    const char *to_file, *replica_key;
+    const char *to_file, *replica_key, *replica_admin_key;
     double refresh_seconds;
     struct ash_route_flags route;
     struct ash_http_flags http;
@@ -40,6 +40,8 @@ static const struct ash_opt to_opts[] = {
      0.1, 86400, NULL},
     {"replica_key", ASH_OPT_STRING, FIELD(replica_key), NULL,
      "API key that replicas get instead of the client's; @FILE: its first line", 0, 0, NULL},
+    {"replica_admin_key", ASH_OPT_STRING, FIELD(replica_admin_key), NULL,
+     "admin key of replicas that need keys: it opens the events of their caches; @FILE: its first line", 0, 0, NULL},
 };
 static const struct ash_opt_table to_table = {"", "flags", to_opts, ASH_COUNT(to_opts)};
 
@@ -116,6 +118,7 @@ static int open_route(struct route *route, struct ash_err *err)
     int rc = ash_http_flags_open_keys(&flags->http, false, &route->keys, err);
 
     opts.replica_key = flags->replica_key;
+    opts.replica_admin_key = flags->replica_admin_key;
     if (rc == 0) rc = ash_router_open(&opts, &route->router, err);
     if (rc == 0) rc = refresh(route, err);
     return rc < 0 ? rc : ash_route_serve(&flags->http, route->router, route->keys, &route->http, err);
@@ -170,7 +173,9 @@ static int run(int argc, char **argv)
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
     if (code == ASH_CMD_GO && flags.to.count == 0 && flags.to_file == NULL)
         code = ash_cmd_misuse("route", "--to http://HOST:PORT,... or --to-file is missing");
-    if (code == ASH_CMD_GO && ash_cmd_read_secret(&flags.replica_key, &err) < 0) code = ash_cmd_fail(&err);
+    if (code == ASH_CMD_GO &&
+        (ash_cmd_read_secret(&flags.replica_key, &err) < 0 || ash_cmd_read_secret(&flags.replica_admin_key, &err) < 0))
+        code = ash_cmd_fail(&err);
     if (code == ASH_CMD_GO) code = serve(&flags);
     ash_opts_close(opts);
     return code;

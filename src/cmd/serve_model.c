@@ -101,6 +101,15 @@ static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_mode
                        flags->draft_model);
 }
 
+/* Facts of the model that the API needs. */
+static void set_model_facts(struct ash_serve_model *model, const struct ash_model_config *config, size_t vocab)
+{
+    model->api.vocab = vocab;
+    model->api.hidden = config->hidden;
+    model->api.bos = config->bos;
+    model->api.trie = model->trie;
+}
+
 static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
     struct ash_model *weights = ash_engine_model(model->engine);
@@ -115,6 +124,7 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
                                  .has_no_prefix_cache = !flags->enable_prefix_caching,
                                  .step_seconds = flags->step_ms / 1e3,
                                  .speculate = (size_t)flags->num_speculative_tokens,
+                                 .publishes_pages = true,
                                  .recorder = model->recorder,
                                  .ranks = model->ranks};
     int rc;
@@ -131,16 +141,14 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
     model->kv = ash_core_kv(model->core);
+    model->api.page_events = ash_core_page_events(model->core);
     rc = ash_adapters_open(weights, ash_engine_exec(model->engine), ash_core_max_rows(model->core), &model->adapters,
                            err);
     if (rc < 0) return rc;
     rc = ash_runner_open(model->core, &model->runner, err);
     if (rc < 0) return rc;
     model->core = NULL;
-    model->api.vocab = opts.vocab;
-    model->api.hidden = config->hidden;
-    model->api.bos = config->bos;
-    model->api.trie = model->trie;
+    set_model_facts(model, config, opts.vocab);
     return 0;
 }
 

@@ -33,6 +33,7 @@ struct group {
     struct ash_serve_words words;
     struct ash_serve_child *children;
     size_t count;
+    const char *admin_key; /* of the router and of all replicas, or NULL */
     struct ash_keys *keys;
     struct ash_router *router;
     struct ash_http *http;
@@ -83,6 +84,9 @@ static int open_group(struct group *group, struct ash_err *err)
     struct ash_router_opts router = ash_route_flags_opts(&flags->replicas.route);
     int rc = ash_http_flags_open_keys(&flags->http, ash_serve_kv_lasts(flags), &group->keys, err);
 
+    group->admin_key = flags->http.admin_key;
+    if (rc == 0) rc = ash_cmd_read_secret(&group->admin_key, err);
+    router.replica_admin_key = group->admin_key;
     group->children = calloc((size_t)flags->replicas.count, sizeof(*group->children));
     if (group->children == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     for (; rc == 0 && group->count < (size_t)flags->replicas.count; group->count++) {

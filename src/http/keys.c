@@ -156,6 +156,11 @@ bool ash_key_is_admin(const struct ash_key *key)
     return key->is_admin;
 }
 
+bool ash_key_is_anonymous(const struct ash_key *key)
+{
+    return key->text[0] == '\0';
+}
+
 const char *ash_key_name(const struct ash_key *key)
 {
     return key->name;

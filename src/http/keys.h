@@ -46,6 +46,8 @@ struct ash_key *ash_keys_find(struct ash_keys *keys, const char *text);
 struct ash_key *ash_keys_anonymous(struct ash_keys *keys);
 /* Does it open admin routes? */
 bool ash_key_is_admin(const struct ash_key *key);
+/* Is it the one that all clients without a key share? */
+bool ash_key_is_anonymous(const struct ash_key *key);
 /* A name for logs: the file's name=, or a number. Never the key. */
 const char *ash_key_name(const struct ash_key *key);
 /* A number that is the same for one key in one process, and reveals nothing of it; with has_lasting_ids it is the same

@@ -70,7 +70,7 @@ function ask(url, path, body, { headers = {}, see = () => {}, key = "k" } = {}) 
             headers: { authorization: `Bearer ${key}`, "content-type": "application/json", ...headers } }, (response) => {
             let text = "";
             response.setEncoding("utf8");
-            response.on("data", (data) => { text += data; see(request); });
+            response.on("data", (data) => { text += data; see(request, text); });
             response.on("end", () => resolve({ status: response.statusCode, text }));
             response.on("error", reject);
         });
@@ -109,7 +109,7 @@ async function replace(...places) {
     await up(3);
 }
 save();
-const router = await start(["route", "--to-file", list, "--port", 0, "--no-access-log", "--silence-seconds", 1, "--probe-seconds", 0.1, "--refresh-seconds", 0.1, ...keys], /listening/);
+const router = await start(["route", "--to-file", list, "--port", 0, "--no-access-log", "--silence-seconds", 1, "--probe-seconds", 0.1, "--refresh-seconds", 0.1, "--replica-admin-key", "admin", ...keys], /listening/);
 const inner = router.url;
 const url = inner;
 const admin = async (body) => JSON.parse((await ask(url, "/replicas", body, { key: "admin" })).text).replicas;
@@ -178,6 +178,21 @@ for (let i = 0; i < 9; i++) {
     found += JSON.parse(text).usage.prompt_tokens_details.cached_tokens;
 }
 assert.ok(found >= 8 * 256, `${found} tokens of 8 known prompts were found`);
+// What the router knows is what caches hold: after a restart of the router, and after they are emptied.
+const known = async (at) => JSON.parse((await ask(at, "/replicas", undefined, { key: "admin" })).text).replicas.filter(({ state }) => state === "up").map((one) => one.kv_events ? one.known_blocks : -1).join();
+await until("events of all caches", async () => !(await known(url)).includes("-1"));
+const held = await known(url);
+assert.ok(held.split(",").some((count) => +count >= 4), `no replica holds the prefix: ${held}`);
+const live = (await admin()).filter(({ state }) => state === "up").map((one) => one.url);
+const again = await start(["route", "--to", live.join(","), "--port", 0, "--no-access-log", "--replica-admin-key", "admin", ...keys], /listening/);
+await until(`what the first router knows: ${held}`, async () => (await known(again.url)) === held);
+again.kill("SIGKILL");
+assert.equal((await ask(url, "/reset_prefix_cache", {}, { key: "admin" })).status, 200);
+await until("empty caches", async () => /^0(,0)*$/.test(await known(url)));
+assert.equal((await ask(replicas[2].url, "/kv_events")).status, 403);
+assert.equal((await ask(url, "/kv_events")).status, 404);
+const first = await new Promise((resolve, reject) => ask(replicas[2].url, "/kv_events?token_ids=1", undefined, { key: "admin", see: (request, text) => { if (/\n\n/.test(text)) { resolve(text); request.destroy(); } } }).catch(reject));
+assert.equal(JSON.parse(/^data: (.*)\n\n/.exec(first)[1]).events[0].type, "AllBlocksCleared");
 await admin({ add: inner });
 await until("itself", async () => (await admin()).find((one) => one.url === inner).state === "up");
 let looped;

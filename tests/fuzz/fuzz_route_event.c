@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     }
     if (digest_behind("{\"a\":1}", bytes, size_bytes) != digest_behind("{\"b\":[2,\"}\"]}", bytes, size_bytes)) abort();
     if (ash_route_prompt_read(bytes, size_bytes, 1, &prompt) == 0 &&
-        prompt.block_count > size_bytes / 16 + 1) /* keys and ends of strings add to a text, but not much */
+        prompt.blocks.count > size_bytes / 16 + 1) /* keys and ends of strings add to a text, but not much */
         abort();
     ash_route_prompt_fini(&prompt);
     return 0;

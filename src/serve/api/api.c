@@ -11,6 +11,7 @@
 #include "serve/api/grammars.h"
 #include "serve/api/metrics.h"
 #include "serve/api/responses_memory.h"
+#include "serve/engine/page_events.h"
 
 struct ash_api_opts ash_api_defaults(void)
 {
@@ -117,6 +118,7 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
 void ash_api_drain(struct ash_api *api)
 {
     atomic_store(&api->is_draining, true);
+    if (atomic_load(&api->is_ready)) ash_page_events_end(api->engine.page_events);
 }
 
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash)

@@ -16,6 +16,7 @@
 
 struct ash_adapters;
 struct ash_api;
+struct ash_page_events;
 struct ash_vocab_trie;
 
 /* An answer that is weighed. All borrowed during the call. */
@@ -59,7 +60,8 @@ struct ash_api_engine {
      * thread, perhaps on several at once; it may take its time. */
     int (*weigh)(void *ctx, const struct ash_api_weighed *answer, double *weight_out, struct ash_err *err);
     void *weigh_ctx;
-    struct ash_adapters *adapters; /* that requests may name instead of the model; NULL: it can have none */
+    struct ash_page_events *page_events; /* of the cache; NULL: they are not published */
+    struct ash_adapters *adapters;       /* that requests may name instead of the model; NULL: it can have none */
 };
 
 struct ash_api_opts {

@@ -14,8 +14,6 @@
 #include "serve/api/take.h"
 #include "serve/grammar/grammar.h"
 
-#define EVENT_STREAM "text/event-stream; charset=utf-8"
-
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct ash_form *form, const char *prefix)
@@ -35,6 +33,7 @@ struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct
     pthread_mutex_init(&call->lock, NULL);
     snprintf(call->id, sizeof(call->id), "%s%s", prefix, ash_http_id(request->exchange));
     snprintf(call->model, sizeof(call->model), "%s", ash_api_model_name(request));
+    ash_api_read_blocks(request, &call->blocks);
     call->adapter = ash_adapters_hold(call->api->engine.adapters, ash_api_find_adapter(request));
     ash_http_exchange_get(call->exchange);
     atomic_fetch_add(&call->api->calls, 1);
@@ -61,6 +60,7 @@ void ash_call_close(struct ash_api_call *call)
     free(call->choices);
     ash_sampling_fini(&call->sampling);
     ash_prompts_fini(&call->prompts);
+    ash_prompt_blocks_fini(&call->blocks);
     ash_grammar_put(call->grammar);
     ash_adapters_put(call->api->engine.adapters, call->adapter);
     ash_str_fini(&call->piece);
@@ -327,6 +327,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .done = done,
         .ctx = choice,
         .id = call->id};
+    if (call->prompts.count == 1 && sampling->truncate_tokens == 0) choice->request.blocks = &call->blocks;
     return ash_api_choice_open_decoder(choice, &choice->decoder, err);
 }
 
@@ -436,7 +437,8 @@ void ash_call_start(struct ash_api_call *call)
     if (has_gone) cancel_all(call); /* it left while we submitted */
     if (call->is_stream && call->frames_tokens) ash_http_add_header(call->exchange, ASH_API_FRAMES_HEADER, "token");
     if (call->is_stream)
-        ash_http_stream(call->exchange, 200, call->form->stream_type != NULL ? call->form->stream_type : EVENT_STREAM,
-                        read_stream, call);
+        ash_http_stream(call->exchange, 200,
+                        call->form->stream_type != NULL ? call->form->stream_type : ASH_API_EVENT_STREAM, read_stream,
+                        call);
     put_call(call);
 }

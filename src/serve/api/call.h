@@ -8,6 +8,7 @@
 #include "serve/api/prompt.h"
 #include "serve/api/sampling.h"
 #include "serve/api/token_list.h"
+#include "serve/engine/prompt_blocks.h"
 
 struct ash_api_call;
 struct ash_grammar;
@@ -73,6 +74,7 @@ struct ash_api_call {
     pthread_mutex_t lock;
     struct ash_sampling sampling;
     struct ash_prompts prompts;
+    struct ash_prompt_blocks blocks; /* of the request's text, as a router sees it */
     struct ash_api_choice *choices;
     size_t choice_count, done_count;
     bool frames_tokens; /* a stream has an event per token, whenever it is written: a function of the tokens alone */

@@ -112,6 +112,7 @@ static void render_prompt(struct ash_api_call *call, struct ash_api_request *req
         ash_conversation_render(&chat->conversation, request, text);
         if (request->err.status == 0) ash_prompts_add_text(&call->prompts, request, text, adds_special);
         if (request->err.status != 0 || !chat->drops_oldest || (excess = excess_of(call, request->api)) == 0) return;
+        ash_prompt_blocks_fini(&call->blocks); /* they are of all messages */
         drops = 1 + json_array_size(chat->conversation.messages) * excess / call->prompts.items[0].count / 2;
         if (!drop_oldest(&chat->conversation)) return;
         while (--drops > 0 && drop_oldest(&chat->conversation))

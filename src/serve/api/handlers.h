@@ -40,6 +40,8 @@ void ash_api_model(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_health(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /ready: 200 when the model is loaded. */
 void ash_api_ready(void *ctx, struct ash_http_exchange *exchange);
+/* kv_events.c: GET /kv_events: which pages of prefixes the cache stores and drops. */
+void ash_api_kv_events(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /load: how many requests are being answered. */
 void ash_api_load(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /version. */

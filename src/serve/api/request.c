@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json_put.h"
 #include "base/log.h"
 
@@ -17,6 +18,14 @@ struct ash_api_resumable ash_api_resumable_read(const char *text)
     if (text == NULL || sscanf(text, "%20llu %20lld%c", &seed, &created_s, &end) != 2)
         return (struct ash_api_resumable){0};
     return (struct ash_api_resumable){.is_set = true, .seed = seed, .created_s = created_s};
+}
+
+uint64_t ash_api_blocks_salt(struct ash_http_exchange *exchange)
+{
+    const char *given = ash_http_request_header(exchange, "authorization");
+
+    if (given == NULL) given = ash_http_request_header(exchange, "x-api-key");
+    return given != NULL ? ash_hash_str(given) : 0;
 }
 
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange)
@@ -55,6 +64,14 @@ void ash_api_request_fini(struct ash_api_request *request)
     if (request->err.status != ASH_API_LATER) ash_http_drop_body(request->exchange);
     json_decref(request->json);
     request->json = NULL;
+}
+
+void ash_api_read_blocks(struct ash_api_request *request, struct ash_prompt_blocks *blocks_out)
+{
+    *blocks_out = (struct ash_prompt_blocks){0};
+    if (request->api->engine.page_events == NULL) return;
+    if (ash_prompt_blocks_read(request->json, ash_api_blocks_salt(request->exchange), blocks_out) < 0)
+        ash_prompt_blocks_fini(blocks_out); /* without memory a router knows less, and that is all */
 }
 
 const char *ash_api_model_name(const struct ash_api_request *request)

@@ -5,9 +5,11 @@
 #include "serve/api/api_priv.h"
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
+#include "serve/engine/prompt_blocks.h"
 
 /* The status of a request whose handler will run again, on a thread for what takes long. No response has it. */
 #define ASH_API_LATER 1
+#define ASH_API_EVENT_STREAM "text/event-stream; charset=utf-8" /* the type of server-sent events */
 /* What a router asks for in its header, so that another server can continue a stream: an event per token, and the same
  * values where a server would draw its own. The answer's header ASH_API_FRAMES_HEADER says that it was understood. */
 #define ASH_API_RESUMABLE_HEADER "x-ashlar-resumable" /* SEED CREATED, in decimal digits */
@@ -20,6 +22,10 @@ struct ash_api_resumable {
 
 /* Read that header's value; NULL, or one that cannot be read, asks for nothing. */
 struct ash_api_resumable ash_api_resumable_read(const char *text);
+
+/* The salt of a request's prompt blocks (prompt_blocks.h), for a router and its replicas: that of the key that it came
+ * with. On the handler's call only. */
+uint64_t ash_api_blocks_salt(struct ash_http_exchange *exchange);
 
 /* A request of any form: its fields and its error. */
 struct ash_api_request {
@@ -35,6 +41,8 @@ struct ash_api_request {
 /* Parse the body of a request that needs the model. False: it was refused, and answered. Release with
  * ash_api_request_fini. */
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange);
+/* Read the blocks of its prompt's text, where a router may want to know of them. Finish them in any case. */
+void ash_api_read_blocks(struct ash_api_request *request, struct ash_prompt_blocks *blocks_out);
 /* Find the adapter that the model's name means, once. Returns request->adapter. */
 const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *request);
 /* Check the model's name (field "model"; absent: the one that is served). */

@@ -17,6 +17,7 @@ static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/metrics", .handle = ash_api_metrics_page, .is_open = true},
     {.method = "GET", .path = "/version", .handle = ash_api_version, QUICK},
     {.method = "GET", .path = "/load", .handle = ash_api_load, QUICK},
+    {.method = "GET", .path = "/kv_events", .handle = ash_api_kv_events},
     {.method = "GET", .path = "/props", .handle = ash_api_props},
     {.method = "GET", .path = "/slots", .handle = ash_api_slots},
     {.method = "GET", .path = "/v1/models", .handle = ash_api_models},

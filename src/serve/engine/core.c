@@ -12,7 +12,8 @@
 
 #define LOGITS_BYTES ((size_t)32 << 20) /* of rows whose logits exist at once */
 #define LOGITS_ROWS_MIN 16
-#define DRAFT_TOKENS 4 /* of a draft model, where nothing is said */
+#define DRAFT_TOKENS 4      /* of a draft model, where nothing is said */
+#define EVENT_RECORDS 16384 /* of page events that a reader may be behind */
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
@@ -120,6 +121,18 @@ static int open_draft(struct ash_core *core, struct ash_err *err)
     return ash_draft_model_open(core->opts.draft, core->exec, &opts, &core->draft, err);
 }
 
+static int open_events(struct ash_core *core, struct ash_err *err)
+{
+    struct ash_page_events_opts opts = {.pages = ash_cache_page_count(core->cache),
+                                        .page_tokens = ASH_CACHE_PAGE_TOKENS,
+                                        .medium = core->exec->cuda != NULL ? "GPU" : "CPU",
+                                        .records_max = EVENT_RECORDS};
+    int rc = ash_page_events_open(&opts, &core->events, err);
+
+    if (rc == 0) ash_prefix_publish(core->prefix, core->events);
+    return rc;
+}
+
 /* Everything but the pass and the pool, once those are there. */
 static int open_rest(struct ash_core *core, struct ash_err *err)
 {
@@ -137,6 +150,7 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     if (rc < 0) return rc;
     if (core->opts.has_no_prefix_cache) return 0;
     rc = ash_prefix_open(core->cache, &core->prefix, err);
+    if (rc == 0 && core->opts.publishes_pages) rc = open_events(core, err);
     return rc < 0 ? rc : ash_core_open_kv(core, err);
 }
 
@@ -216,6 +230,7 @@ void ash_core_close(struct ash_core *core)
     ash_core_forget_tiers(core);
     ash_kv_close(core->kv);
     ash_prefix_close(core->prefix);
+    ash_page_events_close(core->events);
     ash_draft_model_close(core->draft);
     ash_cache_close(core->cache);
     ash_ranks_send_close(core->opts.ranks);
@@ -241,6 +256,11 @@ void ash_core_close(struct ash_core *core)
 struct ash_kv *ash_core_kv(const struct ash_core *core)
 {
     return core->kv;
+}
+
+struct ash_page_events *ash_core_page_events(const struct ash_core *core)
+{
+    return core->events;
 }
 
 size_t ash_core_max_tokens(const struct ash_core *core)
@@ -381,5 +401,6 @@ size_t ash_core_reset_prefix(struct ash_core *core)
     ash_core_forget_tiers(core); /* first: forgotten pages do not go there */
     if (core->prefix != NULL) (void)ash_prefix_evict(core->prefix, ash_cache_page_count(core->cache));
     ash_core_resume_tiers(core);
+    ash_page_events_publish(core->events);
     return ash_cache_free_count(core->cache) - before;
 }

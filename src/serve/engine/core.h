@@ -17,6 +17,8 @@
 
 struct ash_core;
 struct ash_grammar;
+struct ash_page_events;
+struct ash_prompt_blocks;
 struct ash_ranks;
 struct ash_recorder;
 struct ash_think;
@@ -48,6 +50,7 @@ struct ash_core_opts {
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
     struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */
     struct ash_ranks *ranks; /* those that share the model, of which this is the first; borrowed; NULL: it is whole */
+    bool publishes_pages;    /* with a prefix cache: which pages it has is told to readers of ash_core_page_events */
     const struct ash_kv_opts *kv; /* tiers below the pool; with a prefix cache only; borrowed; NULL: none */
 };
 
@@ -130,7 +133,8 @@ struct ash_request {
     uint64_t salt;  /* prefixes are shared only where salts agree */
     /* Adapters for its tokens (struct ash_doc), borrowed until done(); NULL: none. The salt says which, too. */
     const struct ash_model *adapters;
-    bool skips_cache; /* neither look up its prefix nor keep it */
+    bool skips_cache;                       /* neither look up its prefix nor keep it */
+    const struct ash_prompt_blocks *blocks; /* of its text, for readers of page events; borrowed; NULL: not known */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.
      * take sees each token of the answer, not the one of stop_ids that ended it. It returns 1 to end the answer with
      * this token (ASH_FINISH_STOP), 0 to continue. NULL: no callback. */
@@ -167,6 +171,8 @@ int ash_core_open(struct ash_model *model, struct ash_exec *exec, const struct a
 void ash_core_close(struct ash_core *core);
 /* Its tiers, for ash_kv_arm; NULL: it has none. Valid until close. */
 struct ash_kv *ash_core_kv(const struct ash_core *core);
+/* Events of its pages; NULL: they are not published. Valid until close. */
+struct ash_page_events *ash_core_page_events(const struct ash_core *core);
 /* Prompt and answer together: what a request may have at most. */
 size_t ash_core_max_tokens(const struct ash_core *core);
 /* Rows of a step at most. */

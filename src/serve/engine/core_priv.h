@@ -9,6 +9,7 @@
 #include "serve/engine/core.h"
 #include "serve/engine/draft.h"
 #include "serve/engine/draft_model.h"
+#include "serve/engine/page_events.h"
 #include "serve/engine/prefix.h"
 #include "serve/engine/recorder.h"
 #include "serve/grammar/grammar.h"
@@ -48,6 +49,7 @@ struct ash_seq {
     struct ash_token_counts counts; /* with penalties */
     struct ash_drafter drafter;     /* with speculation by prompt lookup */
     struct ash_draft_state draft;   /* with a draft model */
+    size_t noted_blocks;            /* of request->blocks, which page events have got */
     size_t proposed;                /* tokens that it wrote for this step */
     struct ash_matcher *matcher;    /* with a grammar */
     size_t prompt_told; /* log-probabilities up to this token of the prompt were handed out, or were not requested */
@@ -146,9 +148,10 @@ struct ash_core {
     size_t hidden; /* of a state */
     struct ash_pass *pass;
     struct ash_cache *cache;
-    struct ash_prefix *prefix;     /* NULL: no prefix cache */
-    struct ash_kv *kv;             /* NULL: no tiers below the pool */
-    struct ash_draft_model *draft; /* NULL: none */
+    struct ash_prefix *prefix;      /* NULL: no prefix cache */
+    struct ash_page_events *events; /* NULL: what it has is not published */
+    struct ash_kv *kv;              /* NULL: no tiers below the pool */
+    struct ash_draft_model *draft;  /* NULL: none */
     struct ash_queue queue;
     struct ash_seq **running; /* [max_seqs], by priority, then in the order of admission */
     size_t running_count;

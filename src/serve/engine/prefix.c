@@ -12,12 +12,14 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "serve/engine/page_events.h"
 
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define NONE (-1)
 
 struct node {
     uint64_t salt, hash;
+    uint64_t name;  /* of a whole page: a hash of the text up to its end, whatever its pages are */
     int32_t parent; /* NONE: the root */
     int32_t child;  /* the first of its children; they are a list */
     int32_t next, prev;
@@ -38,7 +40,8 @@ struct ash_prefix {
     size_t cached;
     ash_prefix_evicted_fn evicted; /* NULL: nothing is told */
     void *ctx;
-    int32_t (*path)[PAGE]; /* [pages]: the text of a page that leaves */
+    struct ash_page_events *events; /* NULL: nothing is published */
+    int32_t (*path)[PAGE];          /* [pages]: the text of a page that leaves */
 };
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -107,6 +110,18 @@ static int32_t *first_child(struct ash_prefix *prefix, int32_t parent)
     return parent == NONE ? &prefix->root : &prefix->nodes[parent].child;
 }
 
+/* Name a whole page, and tell that it is there. */
+static void publish_node(struct ash_prefix *prefix, int32_t page)
+{
+    struct node *node = &prefix->nodes[page];
+    struct ash_page_stored stored = {.page = page, .parent = node->parent, .tokens = prefix->tokens[page]};
+
+    node->name = ash_hash_bytes(stored.tokens, sizeof(prefix->tokens[page]),
+                                node->parent != NONE ? prefix->nodes[node->parent].name : ash_hash_mix(node->salt));
+    stored.name = node->name;
+    ash_page_events_store(prefix->events, &stored);
+}
+
 /* A page becomes a node; the tree takes a reference. */
 static void add_node(struct ash_prefix *prefix, int32_t page, int32_t parent, uint64_t salt, const int32_t *tokens,
                      size_t count)
@@ -130,6 +145,7 @@ static void add_node(struct ash_prefix *prefix, int32_t page, int32_t parent, ui
         node->hash = node_hash(parent, salt, tokens);
         node->chain = prefix->buckets[node->hash & prefix->mask];
         prefix->buckets[node->hash & prefix->mask] = page;
+        publish_node(prefix, page);
     }
     ash_cache_ref(prefix->cache, page);
 }
@@ -187,6 +203,11 @@ int ash_prefix_on_evict(struct ash_prefix *prefix, ash_prefix_evicted_fn evicted
     return 0;
 }
 
+void ash_prefix_publish(struct ash_prefix *prefix, struct ash_page_events *events)
+{
+    prefix->events = events;
+}
+
 /* Tell whose page leaves: its text, gathered from its end to its beginning. */
 static void tell_evicted(struct ash_prefix *prefix, int32_t page)
 {
@@ -207,6 +228,7 @@ static void drop_node(struct ash_prefix *prefix, int32_t page)
 
     ash_assert(node->is_cached && node->child == NONE);
     if (prefix->evicted != NULL && node->count == PAGE) tell_evicted(prefix, page);
+    if (node->count == PAGE) ash_page_events_remove(prefix->events, page);
     list_remove(prefix, page);
     if (node->count == PAGE) unlink_bucket(prefix, page);
     if (node->prev != NONE)

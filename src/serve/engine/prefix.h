@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include "model/pass/cache.h"
 
+struct ash_page_events;
 struct ash_prefix;
 
 /* A text in the tree: prefixes are shared only between equal salts. */
@@ -56,6 +57,8 @@ bool ash_prefix_evict(struct ash_prefix *prefix, size_t wanted);
 typedef void (*ash_prefix_evicted_fn)(void *ctx, const struct ash_prefix_text *text, int32_t page);
 /* Call evicted for each of them from now on, or (NULL) no more. Returns 0 or -ENOMEM. */
 int ash_prefix_on_evict(struct ash_prefix *prefix, ash_prefix_evicted_fn evicted, void *ctx);
+/* Tell events, which are borrowed, of whole pages that become nodes and that leave. */
+void ash_prefix_publish(struct ash_prefix *prefix, struct ash_page_events *events);
 /* Pages that only the tree holds. */
 size_t ash_prefix_cached_count(const struct ash_prefix *prefix);
 /* Do its lists and counts agree? For tests. */

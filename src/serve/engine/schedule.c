@@ -31,6 +31,7 @@ void ash_core_release(struct ash_core *core, struct ash_seq *seq)
     if (seq->uses_cache && seq->computed > 0) ash_prefix_insert_tail(core->prefix, &text, &seq->table);
     ash_prefix_release(core->prefix, core->cache, &seq->table);
     seq->computed = 0;
+    seq->noted_blocks = 0;
     seq->leader = NULL;
 }
 

@@ -8,6 +8,7 @@
 #include "compute/backends/backends.h"
 #include "serve/engine/core_priv.h"
 #include "serve/engine/ranks.h"
+#include "serve/engine/prompt_blocks.h"
 
 #define PACK_TOKENS_MIN 16 /* of an answer: what packing the weights takes is won back after about as many */
 #define COST_KEEP 0.7      /* of the average cost of rows, at each step */
@@ -118,6 +119,21 @@ static void keep_page(struct ash_core *core, struct ash_seq *seq, const struct a
     if (core->kv != NULL) ash_kv_keep(core->kv, &page);
 }
 
+/* Blocks of the prompt that end in the first `pages` pages, which are nodes, are told with these. */
+static void note_blocks(struct ash_core *core, struct ash_seq *seq, size_t pages)
+{
+    const struct ash_prompt_blocks *blocks = seq->request->blocks;
+
+    if (core->events == NULL || blocks == NULL) return;
+    for (; seq->noted_blocks < blocks->count; seq->noted_blocks++) {
+        size_t end = ash_prompt_blocks_end(blocks, seq->noted_blocks, seq->request->prompt_count);
+        size_t page = (end - 1) / ASH_CACHE_PAGE_TOKENS;
+
+        if (page >= pages) return;
+        ash_page_events_add_block(core->events, seq->table.pages[page], blocks->hashes[seq->noted_blocks]);
+    }
+}
+
 /* Tokens of the step are in the pages; whole pages go into the prefix tree. */
 static void keep_rows(struct ash_core *core, struct ash_seq *seq)
 {
@@ -126,8 +142,11 @@ static void keep_rows(struct ash_core *core, struct ash_seq *seq)
 
     seq->computed += seq->rows - seq->drafts + seq->accepted;
     text = ash_seq_text(seq, seq->computed);
-    for (size_t page = first; seq->uses_cache && (page + 1) * ASH_CACHE_PAGE_TOKENS <= seq->computed; page++)
+    if (seq->uses_cache) note_blocks(core, seq, first);
+    for (size_t page = first; seq->uses_cache && (page + 1) * ASH_CACHE_PAGE_TOKENS <= seq->computed; page++) {
         keep_page(core, seq, &text, page);
+        note_blocks(core, seq, page + 1);
+    }
     seq->draft.computed = ash_min(seq->draft.computed, seq->computed);
     if (seq->drafts == 0) return;
     if (core->draft != NULL)
@@ -328,6 +347,7 @@ int ash_core_step(struct ash_core *core)
     ash_core_end_cancelled(core);
     if (core->running_count > 0 || core->queue.count > 0) run_step(core);
     ash_core_end_cancelled(core);
+    ash_page_events_publish(core->events);
     core->is_in_step = false;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
     ash_assert(ash_core_is_consistent(core));

@@ -99,13 +99,10 @@ static int add_header(void *ctx, const char *name, const char *value)
     return ash_str_addf(&call->headers, "%s: %s\r\n", name, value);
 }
 
-/* Prompts of different keys share nothing on a replica either. */
-static uint64_t salt_of(struct ash_http_exchange *exchange)
+/* Prompts of different keys share nothing on a replica either. As the replica computes it, of the key that it gets. */
+static uint64_t salt_of(const struct ash_route_call *call)
 {
-    const char *given = ash_http_request_header(exchange, "authorization");
-
-    if (given == NULL) given = ash_http_request_header(exchange, "x-api-key");
-    return given != NULL ? ash_hash_str(given) : 0;
+    return call->router->has_replica_salt ? call->router->replica_salt : ash_api_blocks_salt(call->exchange);
 }
 
 /* Seed and time of the answer: another router's, in front of this one, or new ones. */
@@ -140,7 +137,7 @@ static int read_request(struct ash_route_call *call)
     int rc = ash_http_each_header(call->exchange, add_header, call);
 
     if (rc == 0 && key != NULL) rc = ash_str_addf(&call->headers, "Authorization: Bearer %s\r\n", key);
-    if (rc == 0 && size_bytes > 0) rc = ash_route_prompt_read(body, size_bytes, salt_of(call->exchange), &call->prompt);
+    if (rc == 0 && size_bytes > 0) rc = ash_route_prompt_read(body, size_bytes, salt_of(call), &call->prompt);
     if (call->prompt.model[0] == '\0') read_query(call);
     read_resumable(call);
     return rc;
@@ -200,6 +197,7 @@ void ash_route_call_detach(struct ash_route_call *call)
     ash_assert(replica->in_flight > 0);
     replica->in_flight--;
     ash_metric_set(replica->in_flight_gauge, (double)replica->in_flight);
+    ash_replica_remove_prompt(replica, call);
     call->replica = NULL;
 }
 

@@ -66,6 +66,7 @@ void ash_route_conn_close(struct ash_route_conn *conn)
     *(conn->prev != NULL ? &conn->prev->next : &replica->conns) = conn->next;
     if (conn->next != NULL) conn->next->prev = conn->prev;
     if (replica->probe == conn) replica->probe = NULL;
+    if (replica->events == conn) replica->events = NULL;
     if (conn->call != NULL) conn->call->conn = NULL;
     conn->call = NULL;
     conn->ops = NULL;
@@ -102,6 +103,16 @@ struct ash_route_conn *ash_route_conn_get(struct ash_replica *replica, const str
     conn->was_idle = conn->was_used;
     conn->ops = ops;
     return conn;
+}
+
+int ash_route_conn_write_get(struct ash_route_conn *conn, const char *path, const char *key)
+{
+    const struct ash_route_target *target = &conn->replica->target;
+    int rc = ash_str_addf(&conn->out, "GET %s%s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\n", target->url.path, path,
+                          target->host);
+
+    if (rc == 0 && key != NULL) rc = ash_str_addf(&conn->out, "Authorization: Bearer %s\r\n", key);
+    return rc == 0 ? ash_str_adds(&conn->out, "\r\n") : rc;
 }
 
 void ash_route_conn_release(struct ash_route_conn *conn)

@@ -71,7 +71,7 @@ static void send_to(struct ash_route_call *call, struct ash_replica *replica)
     }
     replica->requests++;
     ash_metric_add(replica->requests_total, 1);
-    ash_route_index_add(replica->index, call->prompt.blocks, call->prompt.block_count);
+    ash_replica_add_prompt(replica, call);
     ash_route_conn_start(conn);
 }
 

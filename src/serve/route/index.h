@@ -1,6 +1,6 @@
 /* index - which prompts a replica has seen: hashes of the blocks of their beginnings, the least recently used of which
- * are forgotten. The replica may have
- * dropped some of them: the index has the prompts that it was sent. One thread. */
+ * are forgotten. The replica may have dropped some of them: the index has the prompts that it was sent, for a replica
+ * whose cache events do not come. One thread. */
 #ifndef ASH_SERVE_ROUTE_INDEX_H
 #define ASH_SERVE_ROUTE_INDEX_H
 

@@ -16,16 +16,6 @@ static uint64_t ns_of(double seconds)
     return (uint64_t)(seconds * 1e9);
 }
 
-static int write_get(struct ash_replica *replica, const char *path, struct ash_str *out)
-{
-    const char *key = replica->router->opts.replica_key;
-    int rc = ash_str_addf(out, "GET %s%s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\n", replica->target.url.path, path,
-                          replica->target.host);
-
-    if (rc == 0 && key != NULL) rc = ash_str_addf(out, "Authorization: Bearer %s\r\n", key);
-    return rc == 0 ? ash_str_adds(out, "\r\n") : rc;
-}
-
 /* Send a look. */
 static void look(struct ash_replica *replica, const char *path, const struct ash_route_conn_ops *ops)
 {
@@ -39,7 +29,7 @@ static void look(struct ash_replica *replica, const char *path, const struct ash
         return;
     }
     replica->probe = conn;
-    if (write_get(replica, path, &conn->out) < 0) {
+    if (ash_route_conn_write_get(conn, path, replica->router->opts.replica_key) < 0) {
         ash_route_conn_close(conn);
         return;
     }
@@ -161,6 +151,7 @@ static void tick(struct ash_replica *replica, uint64_t now_ns)
         lose_silent(replica);
         return;
     }
+    ash_replica_follow(replica, now_ns);
     if (replica->probe != NULL || now_ns < replica->probe_due_ns) return;
     replica->probe_due_ns = now_ns + ns_of(seconds_between(replica));
     look(replica, replica->asks_health ? "/health" : "/ready", &look_ops);

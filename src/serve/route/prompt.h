@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "serve/engine/prompt_blocks.h"
 
-#define ASH_ROUTE_BLOCK_BYTES 256 /* of a prompt's text: about 64 tokens */
 #define ASH_ROUTE_MODEL_BYTES 128
 
 struct ash_route_prompt {
@@ -14,8 +14,7 @@ struct ash_route_prompt {
     bool is_stream;
     bool is_empty;       /* it has neither prompt nor messages */
     double keep_seconds; /* keep_alive of Ollama's clients; negative: for good, NaN: they do not say */
-    uint64_t *blocks;    /* each is a hash of all text up to its end: equal ones mean equal beginnings */
-    size_t block_count;
+    struct ash_prompt_blocks blocks;
 };
 
 /* Read the body of a request in any of the forms. salt: prompts of different ones share nothing. A body that is no JSON

@@ -15,6 +15,9 @@ ASH_GAUGE(up_family, "ashlar_route_up", "1 if a replica takes requests");
 ASH_COUNTER(prompt_family, "ashlar_route_prompt_tokens_total", "tokens of prompts, as a replica counts them");
 ASH_COUNTER(cached_family, "ashlar_route_cached_tokens_total", "those of them that a replica had in its cache");
 
+ASH_GAUGE(events_family, "ashlar_route_kv_events", "1 if a replica says what its cache holds");
+ASH_GAUGE(known_family, "ashlar_route_known_blocks", "blocks of prompts that a replica holds, as the router knows");
+
 static const char *const state_names[] = {"new", "up", "busy", "lost"};
 
 const char *ash_replica_state_name(const struct ash_replica *replica)
@@ -43,7 +46,11 @@ static int open_metrics(struct ash_replica *replica)
         replica->up_gauge = ash_metric_with(&up_family, labels.data);
         replica->prompt_total = ash_metric_with(&prompt_family, labels.data);
         replica->cached_total = ash_metric_with(&cached_family, labels.data);
+        replica->events_gauge = ash_metric_with(&events_family, labels.data);
+        replica->known_gauge = ash_metric_with(&known_family, labels.data);
         ash_metric_set(replica->up_gauge, 0);
+        ash_metric_set(replica->events_gauge, 0);
+        ash_metric_set(replica->known_gauge, 0);
         ash_metric_set(replica->in_flight_gauge, 0);
     }
     ash_str_fini(&labels);
@@ -101,7 +108,12 @@ void ash_replica_free(struct ash_replica *replica)
     while (replica->conns != NULL)
         ash_route_conn_close(replica->conns);
     ash_metric_set(replica->up_gauge, 0);
+    ash_metric_set(replica->events_gauge, 0);
+    ash_metric_set(replica->known_gauge, 0);
     ash_route_index_close(replica->index);
+    ash_route_held_fini(&replica->held);
+    ash_route_held_fini(&replica->computing);
+    ash_str_fini(&replica->events_part);
     json_decref(replica->models);
     free(replica);
 }
@@ -123,7 +135,7 @@ void ash_replica_set_state(struct ash_replica *replica, enum ash_replica_state s
     else
         ash_log(before == ASH_REPLICA_UP ? ASH_LOG_WARN : ASH_LOG_INFO, "replica %s is %s: %s", replica->target.name,
                 before == ASH_REPLICA_NEW ? "not up yet" : state_names[state], replica->why);
-    if (state == ASH_REPLICA_LOST) ash_route_index_clear(replica->index); /* its cache may be empty */
+    if (state == ASH_REPLICA_LOST) ash_replica_forget(replica);
     ash_router_recount(replica->router);
 }
 
@@ -186,7 +198,7 @@ static size_t list_candidates(struct ash_router *router, const struct ash_route_
                          (!by_model || has_model(replica, prompt->model));
         usable += one->is_usable;
         if (one->is_usable && router->opts.policy == ASH_ROUTE_PREFIX)
-            one->known_blocks = ash_route_index_match(replica->index, prompt->blocks, prompt->block_count);
+            one->known_blocks = ash_replica_match(replica, &prompt->blocks);
     }
     return usable;
 }

@@ -10,6 +10,7 @@
 #include "record/metrics.h"
 #include "serve/client/response.h"
 #include "serve/route/event.h"
+#include "serve/route/held.h"
 #include "serve/route/index.h"
 #include "serve/route/prompt.h"
 #include "serve/route/router.h"
@@ -48,10 +49,17 @@ struct ash_replica {
     size_t in_flight;
     uint64_t turn;
     uint64_t requests, errors, prompt_tokens, cached_tokens; /* since it was added */
-    struct ash_route_index *index;
-    json_t *models; /* the list that it gives; NULL: it does not say */
-    char why[128];  /* why it is not up */
+    struct ash_route_index *index;                           /* prompts that it was sent */
+    struct ash_route_conn *events;                           /* the stream of its cache's events, or NULL */
+    struct ash_str events_part;                              /* the received part of an event */
+    bool has_events, refuses_events;                         /* they come; it has none, or not for this router */
+    uint64_t events_due_ns;                                  /* when it is asked for them next */
+    struct ash_route_held held;                              /* blocks of prompts that it holds, by its events */
+    struct ash_route_held computing;                         /* those of the requests that it is answering */
+    json_t *models;                                          /* the list that it gives; NULL: it does not say */
+    char why[128];                                           /* why it is not up */
     struct ash_metric *requests_total, *errors_total, *in_flight_gauge, *up_gauge, *prompt_total, *cached_total;
+    struct ash_metric *events_gauge, *known_gauge;
 };
 
 /* May it get requests? */
@@ -80,6 +88,23 @@ void ash_replicas_tick(struct ash_router *router, uint64_t now_ns);
 void ash_replica_count_error(struct ash_replica *replica);
 /* A request to it failed: no new ones until it answers a look, which is due now. */
 void ash_replica_suspect(struct ash_replica *replica, int rc);
+
+/* ---- what replicas hold (known.c, kv_events.c) ------------------------------------------------------------------- */
+
+/* How many blocks of a prompt, from its first one on, the replica has or computes. */
+size_t ash_replica_match(const struct ash_replica *replica, const struct ash_prompt_blocks *blocks);
+/* How many blocks of prompts are known of it. */
+size_t ash_replica_known_count(const struct ash_replica *replica);
+/* It gets the call's prompt. */
+void ash_replica_add_prompt(struct ash_replica *replica, struct ash_route_call *call);
+/* It is done with the prompt: from now on its events alone count. */
+void ash_replica_remove_prompt(struct ash_replica *replica, struct ash_route_call *call);
+/* Its cache events come now, or no more. */
+void ash_replica_set_known(struct ash_replica *replica, bool has_events);
+/* Its cache may be empty: forget everything, and follow its events anew. */
+void ash_replica_forget(struct ash_replica *replica);
+/* kv_events.c: ask for its cache's events, if it is time. */
+void ash_replica_follow(struct ash_replica *replica, uint64_t now_ns);
 
 /* ---- connections to replicas (conn.c) ---------------------------------------------------------------------------- */
 
@@ -114,6 +139,8 @@ struct ash_route_conn {
  * cannot be opened. */
 struct ash_route_conn *ash_route_conn_get(struct ash_replica *replica, const struct ash_route_conn_ops *ops,
                                           int *rc_out);
+/* Put a GET request into conn->out, with this key or none. Returns 0 or -ENOMEM. */
+int ash_route_conn_write_get(struct ash_route_conn *conn, const char *path, const char *key);
 /* Its response is complete: it idles, or is closed if the replica wants that. */
 void ash_route_conn_release(struct ash_route_conn *conn);
 /* Send its request, as much as the socket takes. Failures are reported like later ones. */
@@ -165,10 +192,11 @@ struct ash_route_call {
     struct ash_replica *replica;        /* that answers it */
     struct ash_route_conn *conn;
     uint32_t tried[ASH_ROUTE_TRIES_MAX];
-    size_t try_count;     /* of tried: the replicas that do not get it again */
-    size_t tries;         /* that failed */
-    uint64_t wait_end_ns; /* 0: it does not wait for a replica */
-    size_t known_blocks;  /* of its prompt, by the replica */
+    size_t try_count;        /* of tried: the replicas that do not get it again */
+    size_t tries;            /* that failed */
+    uint64_t wait_end_ns;    /* 0: it does not wait for a replica */
+    size_t known_blocks;     /* of its prompt, by the replica */
+    size_t computing_blocks; /* of its prompt, that count as the replica's */
     /* the response so far: */
     unsigned status;
     struct ash_route_header answer_headers[ASH_ROUTE_HEADERS_MAX];
@@ -229,7 +257,9 @@ size_t ash_route_call_find_model(struct ash_route_call *call);
 
 struct ash_router {
     struct ash_router_opts opts;
-    char via[32]; /* its name in Via headers */
+    char via[32];          /* its name in Via headers */
+    uint64_t replica_salt; /* of prompts, with has_replica_salt: all go to the replicas with one key */
+    bool has_replica_salt;
     struct ash_http_route *routes;
     size_t route_count;
     pthread_t thread;

@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "serve/route/route_priv.h"
@@ -195,6 +196,16 @@ static int open_loop(struct ash_router *router, struct ash_err *err)
     return 0;
 }
 
+/* As replicas compute it of the header that they get. */
+static void set_replica_salt(struct ash_router *router)
+{
+    struct ash_str value = {0};
+
+    router->has_replica_salt = ash_str_addf(&value, "Bearer %s", router->opts.replica_key) == 0;
+    if (router->has_replica_salt) router->replica_salt = ash_hash_str(value.data);
+    ash_str_fini(&value);
+}
+
 int ash_router_open(const struct ash_router_opts *opts, struct ash_router **router_out, struct ash_err *err)
 {
     struct ash_router *router = calloc(1, sizeof(*router));
@@ -206,6 +217,7 @@ int ash_router_open(const struct ash_router_opts *opts, struct ash_router **rout
     router->opts = *opts;
     if (getrandom(&name, sizeof(name), 0) < 0) name = ash_clock_ns();
     snprintf(router->via, sizeof(router->via), "ashlar-%016llx", (unsigned long long)name);
+    if (opts->replica_key != NULL) set_replica_salt(router);
     router->epoll_fd = router->wake_fd = -1;
     router->inbox_end = &router->inbox;
     pthread_mutex_init(&router->lock, NULL);

@@ -15,13 +15,14 @@ struct ash_router;
 
 struct ash_router_opts {
     enum ash_route_policy policy;
-    size_t index_blocks;     /* of prompts that are remembered, for each replica */
-    size_t tries;            /* of a request, on different replicas */
-    double probe_seconds;    /* between two looks at a replica */
-    double silence_seconds;  /* a replica that does not answer a look for so long is lost */
-    double wait_seconds;     /* a request whose replica was lost waits so long for another */
-    const char *replica_key; /* sent to replicas instead of the client's key; NULL: that one is passed on */
-    size_t answer_bytes_max; /* of an answer that is not streamed */
+    size_t index_blocks;           /* of prompts that are remembered, for each replica */
+    size_t tries;                  /* of a request, on different replicas */
+    double probe_seconds;          /* between two looks at a replica */
+    double silence_seconds;        /* a replica that does not answer a look for so long is lost */
+    double wait_seconds;           /* a request whose replica was lost waits so long for another */
+    const char *replica_key;       /* sent to replicas instead of the client's key; NULL: that one is passed on */
+    const char *replica_admin_key; /* sent with GET /kv_events; NULL: replica_key, or none */
+    size_t answer_bytes_max;       /* of an answer that is not streamed */
     /* Several models: each target serves one of these, and requests wait for theirs to be loaded. Borrowed until close.
      * NULL: any replica may have any model. */
     struct ash_route_models *models;

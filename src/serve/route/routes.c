@@ -52,6 +52,15 @@ POSTED(list_running, ash_route_list_running)
 POSTED(load_model, ash_route_load_model)
 POSTED(unload_model, ash_route_unload_model)
 
+static void kv_events(void *ctx, struct ash_http_exchange *exchange)
+{
+    static const struct ash_api_err err = {
+        .status = 404, .code = "not_published", .text = "replicas publish what their caches hold: ask one of them"};
+
+    (void)ctx;
+    ash_api_respond_err(exchange, &err);
+}
+
 #define QUICK .is_open = true, .is_quick = true
 #define INLINE .is_inline = true
 
@@ -62,6 +71,7 @@ static const struct ash_http_route own[] = {
     {.method = "POST", .path = "/ping", .handle = health, QUICK},
     {.method = "GET", .path = "/ready", .handle = health, QUICK},
     {.method = "GET", .path = "/metrics", .handle = show_metrics, INLINE, .is_open = true},
+    {.method = "GET", .path = "/kv_events", .handle = kv_events, INLINE},
     {.method = "GET", .path = "/v1/models", .handle = list_models, INLINE},
     {.method = "GET", .path = "/models", .handle = list_models, INLINE},
     {.method = "GET", .path = "/replicas", .handle = list_replicas, INLINE},

@@ -301,7 +301,7 @@ static size_t common(struct ash_route_prompt a, struct ash_route_prompt b)
 {
     size_t same = 0;
 
-    while (same < a.block_count && same < b.block_count && a.blocks[same] == b.blocks[same])
+    while (same < a.blocks.count && same < b.blocks.count && a.blocks.hashes[same] == b.blocks.hashes[same])
         same++;
     ash_route_prompt_fini(&a);
     ash_route_prompt_fini(&b);
@@ -315,7 +315,7 @@ static void test_blocks_are_equal_as_far_as_texts_are(void **state)
     (void)state;
     assert_true(prompt.is_stream);
     assert_string_equal(prompt.model, "m");
-    assert_int_equal(prompt.block_count, 1001 / ASH_ROUTE_BLOCK_BYTES);
+    assert_int_equal(prompt.blocks.count, 1001 / ASH_PROMPT_BLOCK_BYTES);
     ash_route_prompt_fini(&prompt);
     assert_int_equal(common(text_prompt("m", 1000, 'b', 0), text_prompt("m", 5000, 'c', 0)), 3);
     assert_int_equal(common(text_prompt("m", 768, 'b', 0), text_prompt("m", 5000, 'c', 0)), 2);
@@ -338,7 +338,7 @@ static void test_turns_of_a_chat_extend_each_other(void **state)
              "\"type\":\"text\",\"text\":\"%s\"}]}]}",
              filler, filler);
     a = read_prompt(first, 0);
-    blocks = a.block_count;
+    blocks = a.blocks.count;
     assert_int_equal(blocks, 2);
     assert_int_equal(common(a, read_prompt(second, 0)), blocks);
 }
@@ -351,7 +351,7 @@ static void test_other_bodies_have_no_blocks(void **state)
     for (size_t i = 0; i < ASH_COUNT(bodies); i++) {
         struct ash_route_prompt prompt = read_prompt(bodies[i], 0);
 
-        assert_int_equal(prompt.block_count, 0);
+        assert_int_equal(prompt.blocks.count, 0);
         assert_string_equal(prompt.model, "");
         ash_route_prompt_fini(&prompt);
     }
