@@ -20,6 +20,7 @@
 #include "model/files/open.h"
 #include "model/model.h"
 #include "model/pass/cache.h"
+#include "model/quantised/quantised.h"
 #include "serve/defaults.h"
 #include "storage/gguf/gguf.h"
 #include "text/chat_template/chat_template.h"
@@ -103,6 +104,20 @@ static void add_architecture(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "shared_expert_ffn", size_json(config->expert.shared_ffn));
 }
 
+/* Weights that are published quantised are computed with as floats: what that takes. */
+static void add_quantised(json_t *facts, const struct ash_model *model)
+{
+    const struct ash_quantised *quantised = ash_model_quantised(model);
+
+    if (quantised == NULL) return;
+    json_object_set_new(facts, "quantised",
+                        json_pack("{s:s, s:s, s:o, s:o, s:o}", "method", ash_quantised_method(quantised), "dtype",
+                                  ash_dtype_name(ash_quantised_dtype(quantised)), "tensors",
+                                  size_json(ash_quantised_count(quantised)), "stored_bytes",
+                                  size_json(ash_quantised_stored_bytes(quantised)), "memory_bytes",
+                                  size_json(ash_quantised_float_bytes(quantised))));
+}
+
 static void add_weights(json_t *facts, struct ash_model *model)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
@@ -114,6 +129,7 @@ static void add_weights(json_t *facts, struct ash_model *model)
     json_object_set_new(facts, "parameters", size_json(ash_model_weight_count(model)));
     json_object_set_new(facts, "active_parameters", size_json(active_weights(model)));
     json_object_set_new(facts, "dtypes", dtype_facts(model));
+    add_quantised(facts, model);
     json_object_set_new(facts, "cache_bytes_per_token", size_json(ash_cache_token_bytes(model)));
     ash_model_round_bf16(model, true);
     json_object_set_new(facts, "cache_bytes_per_token_bf16", size_json(ash_cache_token_bytes(model)));
@@ -230,7 +246,7 @@ static int gather(const char *path, bool tensors, json_t **facts_out, struct ash
 {
     struct ash_model *model = NULL;
     json_t *facts;
-    int rc = ash_model_open(path, &model, err);
+    int rc = ash_model_open_lazy(path, &model, err);
 
     if (rc < 0) return rc;
     facts = json_object();
@@ -289,6 +305,18 @@ static void print_weights(const json_t *facts)
         comma = ", ";
     }
     printf("\n");
+}
+
+static void print_quantised(const json_t *quantised)
+{
+    char stored[ASH_UNITS_BYTES], memory[ASH_UNITS_BYTES];
+
+    if (quantised == NULL) return;
+    printf("  %-14s %s, %zu tensors: %s in the files, %s in memory as %s\n", "quantised",
+           json_string_value(json_object_get(quantised, "method")), fact(quantised, "tensors"),
+           ash_units_bytes(fact(quantised, "stored_bytes"), stored, sizeof(stored)),
+           ash_units_bytes(fact(quantised, "memory_bytes"), memory, sizeof(memory)),
+           json_string_value(json_object_get(quantised, "dtype")));
 }
 
 static void print_files(const json_t *facts)
@@ -358,6 +386,7 @@ static void print_facts(const char *path, const json_t *facts)
 {
     printf("%s: %s\n", path, json_string_value(json_object_get(facts, "family")));
     print_weights(facts);
+    print_quantised(json_object_get(facts, "quantised"));
     print_count("layers", fact(facts, "layers"), "");
     print_count("hidden size", fact(facts, "hidden"), "");
     printf("  %-14s %zu, %zu for keys and values, %zu wide\n", "heads", fact(facts, "heads"), fact(facts, "kv_heads"),

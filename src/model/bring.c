@@ -1,10 +1,11 @@
-/* bring: weights whose files are remote, read into the memory that stands for their mapping. */
+/* bring: weights whose files are remote, or that are quantised, read into the memory that stands for their mapping. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/math.h"
 #include "base/assert.h"
 #include "model/model_priv.h"
+#include "model/quantised/quantised.h"
 #include "storage/io/remote_file.h"
 
 #define HELD_BYTES ((size_t)64 << 20) /* of parameters that are brought together, about, and how many */
@@ -12,11 +13,14 @@
 
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data)
 {
+    const struct ash_map *map = model->quantised != NULL ? ash_quantised_holds(model->quantised, data) : NULL;
+
+    if (map != NULL) return map;
     if (model->gguf != NULL) return ash_gguf_map(model->gguf, data);
     return model->files != NULL ? ash_safetensors_map(model->files, data) : NULL;
 }
 
-static bool is_param_remote(const struct ash_model *model, size_t index)
+bool ash_model_param_is_remote(const struct ash_model *model, size_t index)
 {
     const struct ash_param *param = &model->params[index];
     const struct ash_map *map = param->data != NULL ? ash_model_map(model, param->data) : NULL;
@@ -30,7 +34,7 @@ bool ash_model_is_remote(const struct ash_model *model)
     bool is_remote = false;
 
     for (size_t i = 0; !is_remote && i < model->param_count; i++)
-        is_remote = is_param_remote(model, i);
+        is_remote = ash_model_param_is_remote(model, i);
     return is_remote && !model->is_brought;
 }
 
@@ -45,7 +49,7 @@ static int bring_params(const struct ash_model *model, bool wants_matrices, stru
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
 
-        if ((param->is_matrix && !wants_matrices) || !is_param_remote(model, i)) continue;
+        if ((param->is_matrix && !wants_matrices) || !ash_model_param_is_remote(model, i)) continue;
         ranges[count++] = (struct ash_direct_range){ash_model_map(model, param->data), param->data,
                                                     ash_dtype_size(param->dtype, ash_param_full_count(param))};
     }
@@ -72,7 +76,8 @@ int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err)
 static struct ash_direct_range find_held(const struct ash_model *model, size_t index)
 {
     const struct ash_param *param = &model->params[index];
-    size_t pieces = is_param_remote(model, index) ? ash_param_piece_count(param) : 0, first = SIZE_MAX, end = 0;
+    size_t pieces = ash_model_param_is_remote(model, index) ? ash_param_piece_count(param) : 0, first = SIZE_MAX,
+           end = 0;
 
     ash_assert(index < model->param_count);
     for (size_t i = 0; i < pieces; i++) {

@@ -89,7 +89,7 @@ static bool is_loaded(const struct ash_load *load, int32_t index)
     ash_assert(index >= 0);
     ash_assert((size_t)index < load->model->param_count);
     if (ash_model_packed_bytes(load->model, &load->exec, index) > 0) return true;
-    return load->is_remote && param->is_matrix && param->data != NULL;
+    return param->is_matrix && ash_model_param_is_remote(load->model, (size_t)index);
 }
 
 /* Parameters are listed in the order of use, but for an embedding that is the output matrix too: that comes last. A
@@ -121,7 +121,8 @@ static void pack_chunk(void *ctx, size_t index, const void *bytes)
     struct ash_weight w;
 
     ash_assert(rows->param < (int32_t)load->model->param_count);
-    if (load->is_remote && (param->packed == NULL || rows->param == load->model->top.param[ASH_ROLE_EMBED]))
+    if (ash_model_param_is_remote(load->model, (size_t)rows->param) &&
+        (param->packed == NULL || rows->param == load->model->top.param[ASH_ROLE_EMBED]))
         memcpy((char *)(uintptr_t)param->data + rows->first * row_bytes, bytes, rows->count * row_bytes);
     if (param->packed == NULL) return;
     w = ash_weight_stored(load->model, rows->param, &in);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "model/lora_priv.h"
+#include "model/quantised/quantised.h"
 #include "model/weight.h"
 
 int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
@@ -88,6 +89,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     ash_model_bind_owned(model);
     ash_prefetcher_stop(model->prefetcher);
     model->prefetcher = NULL;
+    ash_quantised_close(model->quantised);
+    model->quantised = NULL;
     ash_safetensors_close(model->files);
     model->files = NULL;
     return 0;
@@ -108,6 +111,7 @@ void ash_model_close(struct ash_model *model)
     free(model->base_parts);
     ash_model_close(model->base);
     free(model->adapters);
+    ash_quantised_close(model->quantised);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);

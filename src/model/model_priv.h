@@ -11,6 +11,7 @@
 
 struct ash_adapter;
 struct ash_load;
+struct ash_quantised;
 
 #define ASH_PARAM_ALIGN 16 /* elements; each parameter starts on a cache line of the flat buffers */
 #define ASH_NO_PARAM (-1)
@@ -31,18 +32,19 @@ struct ash_model {
     struct ash_param *params;
     size_t param_count, param_capacity;
     size_t size, weight_count, dense_size, expert_size;
-    size_t tied_grad_offset;       /* of a tied output matrix's own sum in a buffer of gradients */
-    struct ash_layer top;          /* roles that exist once */
-    struct ash_layer *layers;      /* [config.layers] */
-    struct ash_safetensors *files; /* what the weights are mapped from; NULL once owned */
-    json_t *generation;            /* generation_config.json, or NULL */
-    struct ash_buffer values;      /* owned float32 weights; empty while mapped */
-    struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
-    struct ash_exec *exec;         /* in whose memory all of them are; NULL: the host's */
-    struct ash_buffer placed;      /* mapped weights, copied there: see place.c */
-    size_t *vector_offset;         /* [param_count] element offset in vectors */
-    size_t ones_offset;            /* in vectors: of ones, as many as the widest norm whose weight has_one */
-    size_t zero_offset;            /* in vectors: of a 0, as a float and as the number of a row */
+    size_t tied_grad_offset;         /* of a tied output matrix's own sum in a buffer of gradients */
+    struct ash_layer top;            /* roles that exist once */
+    struct ash_layer *layers;        /* [config.layers] */
+    struct ash_safetensors *files;   /* what the weights are mapped from; NULL once owned */
+    struct ash_quantised *quantised; /* those of its tensors that are quantised, or NULL */
+    json_t *generation;              /* generation_config.json, or NULL */
+    struct ash_buffer values;        /* owned float32 weights; empty while mapped */
+    struct ash_buffer vectors;       /* float32 copies of 1-D parameters whose values are narrower */
+    struct ash_exec *exec;           /* in whose memory all of them are; NULL: the host's */
+    struct ash_buffer placed;        /* mapped weights, copied there: see place.c */
+    size_t *vector_offset;           /* [param_count] element offset in vectors */
+    size_t ones_offset;              /* in vectors: of ones, as many as the widest norm whose weight has_one */
+    size_t zero_offset;              /* in vectors: of a 0, as a float and as the number of a row */
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
@@ -77,6 +79,8 @@ int ash_model_unplace(struct ash_model *model, struct ash_err *err);
 
 /* bring.c: is any weight in a file that is remote (storage/io/remote_file.h)? */
 bool ash_model_is_remote(const struct ash_model *model);
+/* Is parameter index (< param_count)? Of a folder with quantised weights others are in its files. */
+bool ash_model_param_is_remote(const struct ash_model *model, size_t index);
 /* The mapping that a mapped weight lies in, or NULL if it is a copy. */
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);
 /* Have the bytes of all parameters in memory. A no-op but for remote ones, and the second time. Returns 0 or why they

@@ -11,6 +11,14 @@
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: bytes in memory twice */
 
+/* The memory of remote and quantised weights would be empty afterwards: no file is behind it. */
+static void release(const struct ash_model *model, const void *data, size_t size_bytes)
+{
+    const struct ash_map *map = ash_model_map(model, data);
+
+    if (map == NULL || map->remote == NULL) ash_map_drop(data, size_bytes);
+}
+
 static void pack_param(const struct ash_model *model, struct ash_exec *exec, int32_t index, void *packed)
 {
     size_t in, row_bytes = ash_dtype_size(model->params[index].dtype, model->params[index].dims[1]);
@@ -21,7 +29,7 @@ static void pack_param(const struct ash_model *model, struct ash_exec *exec, int
         size_t count = ash_min(w.N - first, rows);
 
         exec->ops->matrix->pack(exec, &w, in, first, count, packed);
-        ash_map_drop((const char *)w.mat.data + first * row_bytes, count * row_bytes);
+        release(model, (const char *)w.mat.data + first * row_bytes, count * row_bytes);
     }
 }
 

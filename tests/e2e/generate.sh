@@ -62,10 +62,9 @@ try "$ASHLAR" generate --model Qwen/Qwen3-0.6B --prompt x
 expect_error 1 "a name of Hugging Face" "hf download Qwen/Qwen3-0.6B"
 cp -r "$stories" "$SCRATCH/quantised"
 chmod -R u+w "$SCRATCH/quantised"
-sed -i '0,/{/s//{"quantization_config": {"quant_method": "awq"},/' "$SCRATCH/quantised/config.json"
-LC_ALL=C sed -i 's/q_proj/q_pack/g' "$SCRATCH/quantised/model.safetensors"
+sed -i '0,/{/s//{"quantization_config": {"quant_method": "hqq"},/' "$SCRATCH/quantised/config.json"
 try "$ASHLAR" generate --model "$SCRATCH/quantised" --prompt x
-expect_error 1 "quantised weights" "quantised with 'awq'"
+expect_error 1 "quantised weights" "quantised with 'hqq'"
 
 # ---- sampling: a seed decides, on any number of threads
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --temperature 1 --top-p 0.9 --seed 7 --threads 1

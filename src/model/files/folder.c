@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "model/files/lora_folder.h"
 #include "model/files/save.h"
+#include "model/quantised/quantised.h"
 #include "model/weight.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -38,26 +39,6 @@ static void format_shape(const size_t *dims, int count, char *buf, size_t buf_by
     if (used < buf_bytes) snprintf(buf + used, buf_bytes - used, "]");
 }
 
-/* A tensor is not as a model has it: are the weights quantised in a way that is not read? Then err says so instead. */
-static int explain_quantised(const char *dir, struct ash_err *err)
-{
-    const char *method;
-    char path[PATH_MAX];
-    json_t *config = NULL;
-    int rc = -EINVAL;
-
-    if (ash_path_join(path, sizeof(path), dir, "config.json") < 0 || ash_json_load(path, &config, NULL) < 0) return rc;
-    method = json_string_value(json_object_get(json_object_get(config, "quantization_config"), "quant_method"));
-    if (method != NULL)
-        rc = ash_err_set(
-            err, -ENOTSUP,
-            "%s: the weights are quantised with '%.40s', which is not read: take the folder of the original "
-            "weights (F32, BF16 or F16), or a GGUF file",
-            dir, method);
-    json_decref(config);
-    return rc;
-}
-
 /* A parameter as files have it: with those that share its tensor. */
 struct stored {
     char name[96];
@@ -79,33 +60,98 @@ static struct stored stored_of(const struct ash_param *param, const size_t dims[
     return stored;
 }
 
-static int bind_param(struct ash_model *model, struct ash_param *param, const char *dir, struct ash_err *err)
+/* A tensor of the files. Returns 0 or why it cannot be the parameter's. */
+static int bind_plain(struct ash_model *model, struct ash_param *param, const struct stored *stored, const char *dir,
+                      struct ash_err *err)
 {
-    struct stored stored = stored_of(param, param->full);
-    const struct ash_tensor_view *view = find_tensor(model, stored.name);
+    const struct ash_tensor_view *view = find_tensor(model, stored->name);
 
     if (view == NULL && model->config.labels > 0 && strcmp(param->name, "score.weight") == 0) {
         model->lacks_score = true;
         return 0;
     }
-    if ((view == NULL || (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)) &&
-        explain_quantised(dir, err) == -ENOTSUP)
-        return -ENOTSUP;
-    if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, stored.name);
+    if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, stored->name);
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
-        return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, stored.name,
-                           ash_dtype_name(view->dtype));
-    if (view->dim_count != stored.dim_count ||
-        memcmp(view->dims, stored.dims, (size_t)stored.dim_count * sizeof(size_t)) != 0) {
+        return ash_err_set(err, -ENOTSUP,
+                           "%s: tensor '%s' is %s, and config.json's quantization_config does not say how to read it; "
+                           "F32, BF16 and F16 can be used",
+                           dir, stored->name, ash_dtype_name(view->dtype));
+    if (view->dim_count != stored->dim_count ||
+        memcmp(view->dims, stored->dims, (size_t)stored->dim_count * sizeof(size_t)) != 0) {
         char found[128], wanted[128];
         format_shape(view->dims, view->dim_count, found, sizeof(found));
-        format_shape(stored.dims, stored.dim_count, wanted, sizeof(wanted));
-        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, stored.name, found,
+        format_shape(stored->dims, stored->dim_count, wanted, sizeof(wanted));
+        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, stored->name, found,
                            wanted);
     }
     param->data = (const char *)view->data + ash_dtype_size(view->dtype, param->part * ash_param_full_count(param));
     param->dtype = view->dtype;
     return 0;
+}
+
+/* As find_tensor, among the quantised ones. */
+static int find_quantised(struct ash_model *model, const struct stored *stored, size_t *index_out, struct ash_err *err)
+{
+    const char *prefix = model->config.family->base_prefix;
+    size_t length = strlen(prefix);
+    int rc = ash_quantised_find(model->quantised, stored->name, stored->dims, stored->dim_count, index_out, err);
+
+    if (rc != 0 || strncmp(stored->name, prefix, length) != 0) return rc;
+    return ash_quantised_find(model->quantised, stored->name + length, stored->dims, stored->dim_count, index_out, err);
+}
+
+/* Are they parts of one tensor? */
+static bool share_tensor(const struct ash_param *a, const struct ash_param *b)
+{
+    size_t length = strcspn(a->name, "[");
+
+    return a->parts > 0 && b->parts > 0 && length == strcspn(b->name, "[") && strncmp(a->name, b->name, length) == 0;
+}
+
+#define PLAIN SIZE_MAX /* a parameter that is not quantised */
+
+/* Bind the plain parameters, and number the quantised ones: their floats have no address before all are known. The
+ * parameters that share a tensor follow each other. */
+static int bind_params(struct ash_model *model, const char *dir, size_t *numbers, struct ash_err *err)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        struct ash_param *param = &model->params[i];
+        struct stored stored = stored_of(param, param->full);
+        bool is_same = i > 0 && numbers[i - 1] != PLAIN && share_tensor(param - 1, param);
+        int rc = 0;
+
+        numbers[i] = is_same ? numbers[i - 1] : PLAIN;
+        if (!is_same && model->quantised != NULL) rc = find_quantised(model, &stored, &numbers[i], err);
+        if (rc < 0) return ash_err_prefix(err, rc, "%s", dir);
+        if (numbers[i] == PLAIN) rc = bind_plain(model, param, &stored, dir, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int bind_quantised(struct ash_model *model, const size_t *numbers, struct ash_err *err)
+{
+    int rc = ash_quantised_map(model->quantised, err);
+
+    for (size_t i = 0; rc == 0 && i < model->param_count; i++) {
+        struct ash_param *param = &model->params[i];
+        const char *data = numbers[i] != PLAIN ? ash_quantised_data(model->quantised, numbers[i]) : NULL;
+
+        if (data == NULL) continue;
+        param->dtype = ash_quantised_dtype(model->quantised);
+        param->data = data + ash_dtype_size(param->dtype, param->part * ash_param_full_count(param));
+    }
+    return rc;
+}
+
+static int bind_all(struct ash_model *model, const char *dir, struct ash_err *err)
+{
+    size_t *numbers = calloc(model->param_count, sizeof(*numbers));
+    int rc = numbers != NULL ? bind_params(model, dir, numbers, err) : ash_err_set(err, -ENOMEM, "out of memory");
+
+    if (rc == 0 && model->quantised != NULL) rc = bind_quantised(model, numbers, err);
+    free(numbers);
+    return rc;
 }
 
 int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err)
@@ -115,10 +161,10 @@ int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err
 
     rc = ash_safetensors_open_lazy(dir, &model->files, err);
     if (rc < 0) return rc;
-    for (size_t i = 0; i < model->param_count; i++) {
-        rc = bind_param(model, &model->params[i], dir, err);
-        if (rc < 0) return rc;
-    }
+    rc = ash_quantised_open(model->config.source, model->files, &model->quantised, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "%s", dir);
+    rc = bind_all(model, dir, err);
+    if (rc < 0) return rc;
     if (ash_path_join(path, sizeof(path), dir, "generation_config.json") == 0 && ash_path_exists(path))
         return ash_json_load(path, &model->generation, err);
     return 0;
@@ -207,6 +253,7 @@ static int save_config_json(const struct ash_model *model, const char *dir, enum
     const char *key = json_object_get(json, "torch_dtype") != NULL ? "torch_dtype" : "dtype";
     int rc;
 
+    json_object_del(json, "quantization_config"); /* the new weights are floats */
     if (json == NULL || json_object_set_new(json, key, json_string(torch_dtype_name(dtype))) < 0) {
         json_decref(json);
         return ash_err_set(err, -ENOMEM, "out of memory for config.json");

@@ -94,3 +94,8 @@ int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint6
     *model_out = model;
     return 0;
 }
+
+const struct ash_quantised *ash_model_quantised(const struct ash_model *model)
+{
+    return model->quantised;
+}

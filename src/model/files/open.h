@@ -38,4 +38,9 @@ int ash_model_blank_slice(const struct ash_model_config *config, const struct as
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
+struct ash_quantised;
+/* The weights of its folder that are quantised as others publish them (model/quantised/quantised.h), or NULL. Borrowed;
+ * gone when the weights are owned. */
+const struct ash_quantised *ash_model_quantised(const struct ash_model *model);
+
 #endif

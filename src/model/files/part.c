@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "model/quantised/quantised.h"
 
 size_t ash_part_bytes(const struct ash_param *param, enum ash_dtype dtype)
 {
@@ -32,12 +33,38 @@ void ash_part_bind(struct ash_param *param, const void *whole, enum ash_dtype dt
     *at += bytes;
 }
 
+/* Has a file of the weights yet to be fetched? Quantised weights only look so: they are decoded here. */
+static bool has_remote_file(const struct ash_model *model)
+{
+    for (size_t i = 0; ash_model_is_remote(model) && i < model->param_count; i++) {
+        const void *data = model->params[i].data;
+        const struct ash_map *map = ash_model_map(model, data);
+
+        if (map != NULL && map->remote != NULL &&
+            (model->quantised == NULL || ash_quantised_holds(model->quantised, data) == NULL))
+            return true;
+    }
+    return false;
+}
+
+/* Bind one parameter. Of a quantised one that is copied, the floats of the whole tensor are released. */
+static void bind_one(const struct ash_model *model, struct ash_param *param, char **at)
+{
+    const void *whole = param->data;
+    bool is_copied = ash_part_bytes(param, param->dtype) > 0;
+
+    ash_part_bind(param, whole, param->dtype, at);
+    if (is_copied && model->quantised != NULL && ash_quantised_holds(model->quantised, whole) != NULL)
+        ash_map_drop(whole, ash_dtype_size(param->dtype, ash_param_full_count(param)));
+}
+
 int ash_part_bind_all(struct ash_model *model, struct ash_err *err)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, brought = 0;
     char *at;
+    int rc = 0;
 
-    if (ash_model_is_remote(model))
+    if (has_remote_file(model))
         return ash_err_set(err, -ENOTSUP,
                            "several ranks read a model from files of their machine: copy it there first");
     for (size_t i = 0; i < model->param_count; i++)
@@ -46,7 +73,10 @@ int ash_part_bind_all(struct ash_model *model, struct ash_err *err)
     if (bytes > 0 && model->base_parts == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for a rank's %zu bytes of the weights", bytes);
     at = model->base_parts;
-    for (size_t i = 0; i < model->param_count; i++)
-        ash_part_bind(&model->params[i], model->params[i].data, model->params[i].dtype, &at);
-    return 0;
+    for (size_t i = 0; rc == 0 && i < model->param_count; i++) {
+        if (i == brought) rc = ash_model_bring_held(model, i, &brought, err);
+        if (rc == 0) bind_one(model, &model->params[i], &at);
+    }
+    model->is_brought = rc == 0;
+    return rc;
 }

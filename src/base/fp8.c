@@ -1,0 +1,41 @@
+/* Floats of 8 and 4 bits: rounding to them. */
+#include "base/fp8.h"
+
+#include <math.h>
+
+#define E4M3_NAN 0x7f
+#define E4M3_MAX_CODE 0x7e
+#define E4M3_SUBNORMAL_STEP 0x1p-9f
+#define E4M3_SMALLEST_NORMAL 0x1p-6f
+
+uint8_t ash_f32_to_e4m3(float f)
+{
+    uint32_t bits = ash_f32_bits(f), size = bits & 0x7fffffffu;
+    uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
+
+    if (size > ASH_F32_INFINITY_BITS) return (uint8_t)(sign | E4M3_NAN);
+    if (fabsf(f) < E4M3_SMALLEST_NORMAL) return (uint8_t)(sign | (unsigned)rintf(fabsf(f) / E4M3_SUBNORMAL_STEP));
+    if (fabsf(f) >= ASH_E4M3_MAX) return (uint8_t)(sign | E4M3_MAX_CODE);
+    size += 0x7ffffu + (size >> 20 & 1u); /* a mantissa of 3 bits; a carry goes to the exponent */
+    return (uint8_t)(sign | (size - (120u << 23)) >> 20);
+}
+
+float ash_e2m1_to_f32(unsigned code)
+{
+    static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+    return values[code & 15u];
+}
+
+uint8_t ash_f32_to_e2m1(float f)
+{
+    /* Half way between neighbours; a tie goes to the one whose last bit is 0. */
+    static const float ties[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+    uint8_t sign = (uint8_t)(ash_f32_bits(f) >> 28 & 8), code = 0;
+    float size = fabsf(f);
+
+    while (code < 7 && !(size < ties[code] || (size == ties[code] && code % 2 == 0)))
+        code++;
+    return (uint8_t)(sign | code);
+}
