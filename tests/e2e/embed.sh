@@ -14,7 +14,7 @@ for example in "$SOURCE"/examples/*.c; do
 done
 # The header is C++ too.
 if command -v c++ > /dev/null; then
-    echo '#include <ashlar/ashlar.h>' | c++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only -I"$prefix/include" - ||
+    printf '#include <ashlar/%s.h>\n' ashlar transfer | c++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only -I"$prefix/include" - ||
         fail "the header is not C++"
 fi
 
@@ -40,6 +40,26 @@ cp "$SCRATCH/out" "$SCRATCH/sampled"
 grep -q '^\[seed 1: .*, \(stop\|length\)\]$' "$SCRATCH/out" || fail "sample says: $(cat "$SCRATCH/out")"
 try "$SCRATCH/sample" "$stories" "Once upon a time" 2
 cmp -s "$SCRATCH/out" "$SCRATCH/sampled" || fail "the same seeds gave other answers"
+
+# One process publishes, another takes: the newest version, whole.
+coproc PUBLISHER { exec "$SCRATCH/transfer" publish "$SCRATCH/description"; }
+for line in "a first text" "a second, longer text" "a third"; do
+    echo "$line" >&"${PUBLISHER[1]}"
+    read -r -t 60 published <&"${PUBLISHER[0]}" || fail "transfer publishes nothing"
+    leak_free "$SCRATCH/transfer" take "$SCRATCH/description"
+    expect 0 "transfer take"
+    same "what transfer takes" "${published#version }: $line" "$(cat "$SCRATCH/out")"
+done
+publisher=$PUBLISHER_PID
+eval "exec ${PUBLISHER[1]}>&-"
+wait "$publisher" || fail "transfer publish ends with $?"
+try "$SCRATCH/transfer" take "$SCRATCH/description"
+expect 1 "transfer from a process that is gone"
+grep -q gone "$SCRATCH/err" || fail "transfer does not say that the process is gone: $(cat "$SCRATCH/err")"
+head -c 700 "$SCRATCH/description" > "$SCRATCH/torn"
+try "$SCRATCH/transfer" take "$SCRATCH/torn"
+expect 1 "transfer with half a description"
+grep -q 'is no description' "$SCRATCH/err" || fail "transfer does not say what is wrong: $(cat "$SCRATCH/err")"
 
 cp -r "$stories" "$SCRATCH/chatty"
 echo '{"chat_template": "{% for m in messages %}{{ m.content }}\n{% endfor %}"}' > "$SCRATCH/chatty/tokenizer_config.json"
