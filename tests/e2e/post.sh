@@ -204,6 +204,39 @@ grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/curves.jsonl" || fail "no group 
 same "lines of curves.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/curves.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/curves.jsonl")"
 post rl uneven rl.yaml rl.minibatches=3
 expect_error 2 "minibatches" "rl.minibatches=3" "multiple"
+# a teacher: the policy comes near it, on its own answers; nothing is to be learned from itself
+post train teacher job.yaml model.from="$SCRATCH/base/model" train.steps=60
+expect 0 "a teacher that has seen more"
+taught="rl.algorithm=distill rl.reference=$SCRATCH/teacher/model"
+alike rl rl.yaml $taught rl.samples=1 rl.prompts_per_step=16 rl.epochs=2 rollout.lag=1 rl.policy_loss=cispo
+rm -rf "$SCRATCH/one"
+post rl one rl.yaml $taught train.steps=80 optimizer.lr=3e-3 train.save_every=0
+expect 0 "a teacher"
+kls=$(sed -n 's/.*"step":\([0-9]*\),.*"kl":\([-0-9.e]*\).*/\1 \2/p' "$SCRATCH/one/curves.jsonl")
+awk '$1 <= 10 { first += $2 } $1 > 70 { last += $2 } END { exit !(first > 0 && last < first / 2) }' <<< "$kls" ||
+    fail "the policy does not come near its teacher: $kls"
+post rl own rl.yaml rl.algorithm=distill rl.reference="$SCRATCH/base/model" train.steps=1
+expect 0 "its own teacher"
+grep -q '"kl":0.0,' "$SCRATCH/own/curves.jsonl" || fail "a model differs from itself: $(cat "$SCRATCH/own/curves.jsonl")"
+post rl wrong rl.yaml rl.algorithm=distill
+expect_error 2 "no teacher of answers" "rl.reference is missing"
+post rl wrong rl.yaml $taught rl.kl_coef=0.1
+expect_error 2 "a teacher and a divergence" "rl.kl_coef" "leave it out"
+post rl wrong rl.yaml $taught rl.sampling_rounds=2
+expect_error 2 "a teacher and rewards that agree" "rl.sampling_rounds"
+post rl wrong rl.yaml rl.algorithm=distill rl.reference="$SCRATCH/start"
+expect_error 1 "a teacher with other tokens" "the reference $SCRATCH/start" "tokenizer"
+# other bounds of ratios
+alike rl rl.yaml rl.epochs=3 rl.clip=0.01 rl.delta=1.02 rl.dual_clip=1.01 optimizer.lr=0.02
+grep -q '"clipped_low":0.0*[1-9]' "$SCRATCH/one/curves.jsonl" || fail "no ratio was out of bounds: $(cat "$SCRATCH/one/curves.jsonl")"
+post rl wrong rl.yaml rl.policy_loss=cispo rl.delta=2
+expect_error 2 "a bound of the other loss" "rl.delta" "rl.clip_high alone"
+post rl wrong rl.yaml rl.policy_loss=cispo rl.ratio=sequence
+expect_error 2 "one ratio for all" "rl.ratio=sequence"
+post rl wrong rl.yaml rl.delta=1.1
+expect_error 2 "a bound within the other" "rl.delta=1.1" "1 + 0.2"
+post rl wrong rl.yaml rl.dual_clip=1
+expect_error 2 "a multiple below" "rl.dual_clip=1"
 # rewards by a program, a schema and a reward model; nobody is asked twice
 cat > "$SCRATCH/reward.sh" << 'SH'
 while read -r line; do

@@ -58,17 +58,19 @@ draw_job() {
     [ "$rank" -eq 0 ] || job+=(lora.rank=$rank model.quant=$quant lora.bias=$bias)
     case $method in
         rl)
-            local lag epochs minibatches kl algorithm top_k top_p
-            draw algorithm grpo grpo rloo ppo
+            local lag epochs minibatches kl algorithm top_k top_p policy_loss
+            draw algorithm grpo grpo rloo ppo distill
+            draw policy_loss clip clip cispo
             draw lag 0 0 1 2
             draw epochs 1 1 2
             draw minibatches 1 1 2
             draw kl 0 0 0.01
             draw top_k 0 0 9
             draw top_p 1 1 0.8
+            [ "$algorithm" != distill ] || { kl=0 && job+=(rl.reference="$SCRATCH/base/model"); }
             job+=(rl.prompts_per_step=4 rl.samples=4 rl.rewards=arithmetic,ended:0.5 rollout.max_tokens=5 rollout.max_prompt_tokens=8
                 rollout.lag=$lag rl.epochs=$epochs rl.minibatches=$minibatches rl.kl_coef=$kl
-                rl.algorithm=$algorithm rollout.top_k=$top_k rollout.top_p=$top_p)
+                rl.algorithm=$algorithm rl.policy_loss=$policy_loss rollout.top_k=$top_k rollout.top_p=$top_p)
             ;;
         sft)
             job+=(data.train="$SCRATCH/rows" train.global_batch=4)

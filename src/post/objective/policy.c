@@ -54,10 +54,11 @@ static double ratio_loss(const struct ash_policy_opts *opts, double ratio, doubl
 
 /* CISPO: a ratio without a gradient weighs the log-probability. */
 static double cispo_loss(const struct ash_policy_opts *opts, double ratio, double logp, double advantage,
-                         double *slope_out)
+                         double *slope_out, int *clipped_out)
 {
     double weight = ratio < opts->clip_high ? ratio : opts->clip_high;
 
+    *clipped_out = ratio > opts->clip_high && advantage > 0;
     *slope_out = -weight * advantage;
     return -weight * advantage * logp;
 }
@@ -76,7 +77,7 @@ struct ash_policy_value ash_policy_loss(const struct ash_policy_opts *opts, cons
         int clipped = 0;
 
         if (opts->is_cispo)
-            loss = cispo_loss(opts, ratio, answer->logps[t], answer->advantages[t], &slope);
+            loss = cispo_loss(opts, ratio, answer->logps[t], answer->advantages[t], &slope, &clipped);
         else
             loss = ratio_loss(opts, ratio, answer->advantages[t], &slope, &clipped);
         value.clipped_low += clipped < 0;

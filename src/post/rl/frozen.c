@@ -9,6 +9,30 @@
 #include "model/lora.h"
 #include "post/rl/rl_priv.h"
 
+/* It says what the policy's tokens are worth, so it has to know them all, by the same ids. A padded vocabulary may be
+ * larger. */
+static int check_vocabulary(const struct ash_policy_run *rl, const char *dir, struct ash_err *err)
+{
+    size_t theirs = ash_model_get_config(rl->reference.model)->vocab,
+           ours = ash_tokenizer_vocab_size(rl->text.tokenizer);
+    struct ash_tokenizer *tokenizer = NULL;
+    bool is_same;
+
+    if (theirs < ours)
+        return ash_err_set(err, -EINVAL,
+                           "the reference %s has %zu ids and the policy's tokenizer %zu: both must have "
+                           "one vocabulary",
+                           dir, theirs, ours);
+    if (rl->job->rl.reference == NULL || ash_tokenizer_open(dir, &tokenizer, NULL) < 0) return 0; /* it has none */
+    is_same = ash_tokenizer_hash(tokenizer) == ash_tokenizer_hash(rl->text.tokenizer);
+    ash_tokenizer_close(tokenizer);
+    return is_same ? 0
+                   : ash_err_set(err, -EINVAL,
+                                 "the reference %s has another tokenizer than the policy: its ids mean "
+                                 "other texts",
+                                 dir);
+}
+
 static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
@@ -21,6 +45,8 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
     rc = is_held ? ash_lora_open_base(rl->lora, &rl->reference.model, err)
                  : ash_model_open(dir, &rl->reference.model, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference");
+    rc = check_vocabulary(rl, dir, err);
+    if (rc < 0) return rc;
     ash_model_round_bf16(rl->reference.model, job->train.precision == ASH_JOB_BF16);
     return ash_pass_open(rl->reference.model, rl->exec, &opts, &rl->reference.pass, err);
 }

@@ -56,6 +56,17 @@ static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout
     }
 }
 
+/* Of the policy's own tokens. */
+static double mean_advantage(const struct ash_answer_row *row)
+{
+    double sum = 0.0;
+
+    ash_assert(row->advantages != NULL);
+    for (size_t t = 0; t < row->count; t++)
+        if (!ash_rl_is_given(row, t)) sum += row->advantages[t] / (double)ash_rl_own_count(row);
+    return sum;
+}
+
 /* PPO: an advantage and a return for each token. */
 static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
@@ -73,13 +84,23 @@ static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rol
         struct ash_answer_row *row = &rollout->answers[a];
 
         memcpy(row->returns, all + 3 * count + a * width, width * sizeof(*all));
-        memcpy(row->returns + width, all + 4 * count + a * width, width * sizeof(*all));
-        row->advantage = 0.0; /* their mean, for the record */
-        for (size_t t = 0; t < row->count; t++)
-            if (!ash_rl_is_given(row, t)) row->advantage += row->returns[width + t] / (double)ash_rl_own_count(row);
+        memcpy(row->advantages, all + 4 * count + a * width, width * sizeof(*all));
+        row->advantage = mean_advantage(row);
     }
     free(all);
     return 0;
+}
+
+/* The reverse divergence of tokens that the policy drew: one that the teacher finds likelier gains. */
+static void compare_with_teacher(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    for (size_t a = 0; a < rl->shape.answers; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        for (size_t t = 0; t < row->count; t++)
+            row->advantages[t] = row->reference[t] - (double)row->logps[t];
+        row->advantage = mean_advantage(row);
+    }
 }
 
 static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
@@ -167,5 +188,9 @@ static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollo
 int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     summarise(rl, rollout);
+    if (rl->shape.has_teacher) {
+        compare_with_teacher(rl, rollout);
+        return 0;
+    }
     return rl->shape.has_critic ? find_token_advantages(rl, rollout, err) : find_advantages(rl, rollout, err);
 }

@@ -62,7 +62,8 @@ static bool teaches(const struct ash_policy_run *rl, const struct ash_answer_row
     const struct ash_job_rl *opts = &rl->job->rl;
     bool has_more = opts->entropy > 0 || (opts->kl_coef > 0 && opts->kl_in == ASH_RL_KL_LOSS);
 
-    return rl->shape.has_critic || (ash_rl_counts(rl, row) && (has_more || row->advantage != 0.0));
+    return rl->shape.has_critic ||
+           (ash_rl_counts(rl, row) && (has_more || rl->shape.has_teacher || row->advantage != 0.0));
 }
 
 /* Those answers of a minibatch that are learned from, and room to plan their sequences. */
@@ -290,12 +291,20 @@ static int check_bits(struct ash_policy_run *rl, const struct ash_rollout *rollo
     return 0;
 }
 
+#define CISPO_RATIO_MAX 5.0 /* where the job names none: what published runs take */
+
 static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
 {
     const struct ash_job_rl *opts = &rl->job->rl;
+    bool is_cispo = opts->policy_loss == ASH_RL_CISPO;
 
     return (struct ash_policy_opts){.clip_low = opts->clip,
-                                    .clip_high = opts->clip_high > 0 ? opts->clip_high : opts->clip,
+                                    .clip_high = opts->clip_high > 0 ? opts->clip_high
+                                                 : is_cispo          ? CISPO_RATIO_MAX
+                                                                     : opts->clip,
+                                    .most = opts->delta,
+                                    .dual = opts->dual_clip,
+                                    .is_cispo = is_cispo,
                                     .is_sequence = opts->ratio == ASH_RL_RATIO_SEQUENCE,
                                     .kl_coef = opts->kl_in == ASH_RL_KL_LOSS ? opts->kl_coef : 0.0,
                                     .kl_estimator = (enum ash_kl_estimator)opts->kl_estimator};
@@ -303,8 +312,8 @@ static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
 
 /* Values of the policy's own tokens, one after the other: log-probabilities now and at sampling, advantages, the
  * reference's, and memory for slopes. all: [5 * own]. */
-static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, const struct ash_answer_row *row,
-                                           const float *losses, size_t own, double *all)
+static struct ash_policy_answer gather_own(const struct ash_answer_row *row, const float *losses, size_t own,
+                                           double *all)
 {
     struct ash_policy_answer answer = {.count = own,
                                        .logps = all,
@@ -316,7 +325,7 @@ static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, cons
         if (ash_rl_is_given(row, t)) continue;
         all[i] = losses != NULL ? -(double)losses[t] : (double)row->logps[t];
         all[own + i] = (double)row->logps[t];
-        all[2 * own + i] = rl->shape.has_critic ? row->returns[rl->shape.max_tokens + t] : row->advantage;
+        all[2 * own + i] = row->advantages != NULL ? row->advantages[t] : row->advantage;
         if (row->reference != NULL) all[3 * own + i] = row->reference[t];
         i++;
     }
@@ -339,7 +348,7 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
 
     if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
     slopes = wide + 4 * own;
-    answer = gather_own(rl, row, losses, own, wide);
+    answer = gather_own(row, losses, own, wide);
     answer.weight = token_weight(rl, rollout, row, minibatch);
     if (losses != NULL && rollout->version == rows->step) rc = check_bits(rl, rollout, a, losses, err);
     value = ash_policy_loss(&opts, &answer, slopes);

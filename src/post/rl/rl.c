@@ -150,7 +150,8 @@ static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *r
     row->kept.ends = take(rl, rl->shape.has_kept, sizeof(*row->kept.ends), &is_short);
     row->reference = take(rl, rl->shape.has_reference, sizeof(*row->reference), &is_short);
     row->values = take(rl, rl->shape.has_critic, sizeof(*row->values), &is_short);
-    row->returns = take(rl, rl->shape.has_critic, 2 * sizeof(*row->returns), &is_short);
+    row->returns = take(rl, rl->shape.has_critic, sizeof(*row->returns), &is_short);
+    row->advantages = take(rl, rl->shape.has_token_advantages, sizeof(*row->advantages), &is_short);
     return is_short ? -ENOMEM : 0;
 }
 
@@ -214,9 +215,11 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rl->shape.max_tokens = (size_t)job->rollout.max_tokens;
     rl->shape.epochs = (size_t)job->rl.epochs;
     rl->shape.minibatches = (size_t)job->rl.minibatches;
-    rl->shape.has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
+    rl->shape.has_teacher = job->rl.algorithm == ASH_RL_DISTILL;
+    rl->shape.has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0 || rl->shape.has_teacher;
     rl->shape.has_kept = job->rollout.top_k > 0 || job->rollout.top_p < 1.0;
     rl->shape.has_critic = job->rl.algorithm == ASH_RL_PPO;
+    rl->shape.has_token_advantages = rl->shape.has_critic || rl->shape.has_teacher;
     rl->rollout_count = (size_t)job->rollout.lag + 1;
     rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
     rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
@@ -246,6 +249,7 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
         free(rollout->answers[a].reference);
         free(rollout->answers[a].values);
         free(rollout->answers[a].returns);
+        free(rollout->answers[a].advantages);
     }
     free(rollout->prompts);
     free(rollout->answers);

@@ -26,12 +26,13 @@ struct ash_answer_row {
     float *logps;   /* [max_tokens]: the sampler's; 0 where the environment spoke */
     uint8_t *given; /* [max_tokens]: 1 where the environment spoke; NULL: there is none */
     struct ash_kept_ids kept;
-    double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
-    float *values;     /* ppo, [max_tokens]: the critic's, when it was sampled; else NULL */
-    double *returns;   /* ppo, [2 * max_tokens]: what values should have been, then advantages of tokens; else NULL */
-    size_t count;      /* tokens, with the end */
+    double *reference;  /* [max_tokens]: of the frozen reference; NULL: none */
+    float *values;      /* ppo, [max_tokens]: the critic's, when it was sampled; else NULL */
+    double *returns;    /* ppo, [max_tokens]: what values should have been; else NULL */
+    double *advantages; /* [max_tokens], of each token; NULL: advantage is that of all */
+    size_t count;       /* tokens, with the end */
     bool has_ended;
-    double reward, advantage;
+    double reward, advantage; /* advantage: with advantages, their mean */
 };
 
 /* What one step (or several, with rl.shape.epochs and rl.shape.minibatches) learns from. */
@@ -63,6 +64,8 @@ struct ash_rl_shape {
     bool has_kept;      /* filters leave some ids alone: rollout.top_k, rollout.top_p */
     bool has_reference; /* log-probabilities of the reference are wanted */
     bool has_critic;
+    bool has_teacher;          /* the reference is one: it says what tokens are worth */
+    bool has_token_advantages; /* each token has its own */
 };
 
 /* Text and tokens of the policy. */

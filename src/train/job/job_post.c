@@ -13,8 +13,9 @@ static const char *const truncate_names[] = {"never", "end", "start", "skip", NU
 static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
 static const char *const dpo_names[] = {"sigmoid",      "robust",   "hinge", "ipo", "orpo", "simpo",
                                         "sigmoid_norm", "apo_zero", "nca",   "kto", NULL};
-static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", NULL};
+static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", "distill", NULL};
 static const char *const rl_loss_names[] = {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL};
+static const char *const policy_loss_names[] = {"clip", "cispo", NULL};
 static const char *const ratio_names[] = {"token", "sequence", NULL};
 static const char *const estimator_names[] = {"k1", "k2", "k3", NULL};
 static const char *const kl_in_names[] = {"loss", "reward", NULL};
@@ -92,7 +93,9 @@ static const char *const on_collapse_names[] = {"stop", "back", NULL};
 
 #define RL(field) offsetof(struct ash_job_rl, field)
 static const struct ash_opt rl_opts[] = {
-    {"algorithm", ASH_OPT_CHOICE, RL(algorithm), "grpo", "how rewards become advantages", 0, 0, algorithm_names},
+    {"algorithm", ASH_OPT_CHOICE, RL(algorithm), "grpo",
+     "how rewards become advantages; distill: what rl.reference, a teacher, says of each token does", 0, 0,
+     algorithm_names},
     {"prompts", ASH_OPT_STRING, RL(prompts), "arithmetic",
      "JSON lines with prompt and answer; or arithmetic: generated sums", 0, 0, NULL},
     {"rewards", ASH_OPT_LIST, RL(rewards), "arithmetic", "KIND or KIND:WEIGHT: arithmetic, exact, length, regex=...", 0,
@@ -102,8 +105,15 @@ static const struct ash_opt rl_opts[] = {
     {"environment", ASH_OPT_STRING, RL(environment), NULL,
      "a program that answers the policy, which continues: COMMAND; default: none", 0, 0, NULL},
     {"turns", ASH_OPT_INT, RL(turns), "1", "turns of the policy in one answer, at most", 1, 1e6, NULL},
+    {"policy_loss", ASH_OPT_CHOICE, RL(policy_loss), "clip",
+     "clip: the worse of ratio and clipped ratio; cispo: the ratio, cut above, weighs the log-probability", 0, 0,
+     policy_loss_names},
     {"clip", ASH_OPT_DOUBLE, RL(clip), "0.2", "ratios below 1 - clip (above 1 + clip) get no gradient", 0, 1e6, NULL},
-    {"clip_high", ASH_OPT_DOUBLE, RL(clip_high), "0", "the bound above; 0: the same as clip", 0, 1e6, NULL},
+    {"clip_high", ASH_OPT_DOUBLE, RL(clip_high), "0",
+     "the bound above; 0: the same as clip. cispo: the largest ratio; 0: 5", 0, 1e6, NULL},
+    {"delta", ASH_OPT_DOUBLE, RL(delta), "0", "ratios are cut at this, whatever the advantage; 0: not", 0, 1e6, NULL},
+    {"dual_clip", ASH_OPT_DOUBLE, RL(dual_clip), "0",
+     "a token loses at most this multiple of a negative advantage; 0: no limit", 0, 1e6, NULL},
     {"loss", ASH_OPT_CHOICE, RL(loss), "seq-mean-token-mean", "what the loss is a mean of", 0, 0, rl_loss_names},
     {"ratio", ASH_OPT_CHOICE, RL(ratio), "token", "ratios of tokens, or of whole answers", 0, 0, ratio_names},
     {"scale_rewards", ASH_OPT_BOOL, RL(scale_rewards), "true", "divide by the deviation in the group", 0, 0, NULL},
@@ -137,7 +147,7 @@ static const struct ash_opt rl_opts[] = {
     {"max_backs", ASH_OPT_INT, RL(max_backs), "3", "how often a run goes back before it stops", 0, ASH_JOB_BACKS_MAX,
      NULL},
     {"reference", ASH_OPT_STRING, RL(reference), NULL,
-     "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
+     "model folder of the frozen reference, or of the teacher; default: what training starts from", 0, 0, NULL},
     {"critic", ASH_OPT_STRING, RL(critic), NULL,
      "ppo: model folder that the critic starts from, perhaps a reward model; default: what training starts from", 0, 0,
      NULL},

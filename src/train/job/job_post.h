@@ -64,8 +64,9 @@ struct ash_job_lora {
     const char *adapter; /* a PEFT folder to start from */
 };
 
-enum ash_rl_algorithm { ASH_RL_GRPO, ASH_RL_RLOO, ASH_RL_REINFORCE, ASH_RL_PPO };
+enum ash_rl_algorithm { ASH_RL_GRPO, ASH_RL_RLOO, ASH_RL_REINFORCE, ASH_RL_PPO, ASH_RL_DISTILL };
 enum ash_rl_loss { ASH_RL_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM };
+enum ash_rl_policy_loss { ASH_RL_CLIP, ASH_RL_CISPO };
 enum ash_rl_ratio { ASH_RL_RATIO_TOKEN, ASH_RL_RATIO_SEQUENCE };
 enum ash_rl_estimator { ASH_RL_K1, ASH_RL_K2, ASH_RL_K3 };
 enum ash_rl_kl_in { ASH_RL_KL_LOSS, ASH_RL_KL_REWARD };
@@ -79,10 +80,11 @@ struct ash_job_rl {
     const char *prompts;
     struct ash_opt_list rewards;
     int64_t prompts_per_step, samples;
-    const char *environment; /* a program's command; NULL: none */
-    int64_t turns;           /* of the policy in one answer, at most */
-    double clip, clip_high;
-    int loss, ratio; /* enum ash_rl_loss, enum ash_rl_ratio */
+    const char *environment;                  /* a program's command; NULL: none */
+    int64_t turns;                            /* of the policy in one answer, at most */
+    int policy_loss;                          /* enum ash_rl_policy_loss */
+    double clip, clip_high, delta, dual_clip; /* but for clip, 0: none */
+    int loss, ratio;                          /* enum ash_rl_loss, enum ash_rl_ratio */
     bool scale_rewards;
     double kl_coef;
     int kl_in, kl_estimator; /* enum ash_rl_kl_in, enum ash_rl_estimator */

@@ -126,6 +126,42 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* The ratio's bounds: those of the other loss, and those that would never hold or always. */
+static int check_policy_loss(const struct ash_job_rl *rl, struct ash_err *err)
+{
+    double high = rl->clip_high > 0 ? rl->clip_high : rl->clip;
+    bool is_cispo = rl->policy_loss == ASH_RL_CISPO;
+
+    if (is_cispo && (rl->delta > 0 || rl->dual_clip > 0))
+        return ash_err_set(err, -EINVAL, "%s is a bound of rl.policy_loss=clip; cispo has rl.clip_high alone",
+                           rl->delta > 0 ? "rl.delta" : "rl.dual_clip");
+    if (is_cispo && rl->ratio == ASH_RL_RATIO_SEQUENCE)
+        return ash_err_set(err, -EINVAL, "rl.policy_loss=cispo takes ratios of tokens: leave out rl.ratio=sequence");
+    if (rl->delta > 0 && rl->delta <= 1 + high)
+        return ash_err_set(err, -EINVAL, "rl.delta=%g is not above the clipped ratio, 1 + %g", rl->delta, high);
+    if (rl->dual_clip > 0 && rl->dual_clip <= 1)
+        return ash_err_set(err, -EINVAL, "rl.dual_clip=%g must be above 1 (3, for example)", rl->dual_clip);
+    return 0;
+}
+
+/* A teacher takes the place of rewards: settings that make something of those do not go with it. */
+static int check_teacher(const struct ash_job_rl *rl, struct ash_err *err)
+{
+    if (rl->algorithm != ASH_RL_DISTILL) return 0;
+    if (rl->reference == NULL)
+        return ash_err_set(err, -EINVAL,
+                           "rl.reference is missing: rl.algorithm=distill learns from a teacher, this model folder");
+    if (rl->kl_coef > 0)
+        return ash_err_set(err, -EINVAL,
+                           "rl.kl_coef: the divergence from the teacher is all that rl.algorithm=distill learns from: "
+                           "leave it out");
+    if (rl->sampling_rounds > 1)
+        return ash_err_set(err, -EINVAL,
+                           "rl.sampling_rounds replaces groups whose rewards agree; rl.algorithm=distill learns from "
+                           "those, too: leave it out");
+    return 0;
+}
+
 /* A step of answers fills as many sequences as its prompts and answers need at most. */
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
@@ -146,6 +182,7 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     if (job->rl.samples < 2 && (job->rl.algorithm == ASH_RL_GRPO || job->rl.algorithm == ASH_RL_RLOO))
         return ash_err_set(
             err, -EINVAL, "rl.samples=1: rl.algorithm=grpo and rloo compare the answers to one prompt: give 2 or more");
+    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0) return -EINVAL;
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
                            "rl.environment and rl.turns=%lld: several turns have an environment between them",
