@@ -26,11 +26,13 @@ static const struct kind {
     const char *function;
     size_t scale, scales;
 } kinds[] = {
-    {ASH_Q8_0, "dequantize_row_q8_0", 0, 1},   {ASH_Q4_0, "dequantize_row_q4_0", 0, 1},
-    {ASH_Q4_1, "dequantize_row_q4_1", 0, 2},   {ASH_Q5_0, "dequantize_row_q5_0", 0, 1},
-    {ASH_Q5_1, "dequantize_row_q5_1", 0, 2},   {ASH_Q2_K, "dequantize_row_q2_K", 80, 2},
-    {ASH_Q3_K, "dequantize_row_q3_K", 108, 1}, {ASH_Q4_K, "dequantize_row_q4_K", 0, 2},
-    {ASH_Q5_K, "dequantize_row_q5_K", 0, 2},   {ASH_Q6_K, "dequantize_row_q6_K", 208, 1},
+    {ASH_Q8_0, "dequantize_row_q8_0", 0, 1},     {ASH_Q4_0, "dequantize_row_q4_0", 0, 1},
+    {ASH_Q4_1, "dequantize_row_q4_1", 0, 2},     {ASH_Q5_0, "dequantize_row_q5_0", 0, 1},
+    {ASH_Q5_1, "dequantize_row_q5_1", 0, 2},     {ASH_Q2_K, "dequantize_row_q2_K", 80, 2},
+    {ASH_Q3_K, "dequantize_row_q3_K", 108, 1},   {ASH_Q4_K, "dequantize_row_q4_K", 0, 2},
+    {ASH_Q5_K, "dequantize_row_q5_K", 0, 2},     {ASH_Q6_K, "dequantize_row_q6_K", 208, 1},
+    {ASH_IQ4_NL, "dequantize_row_iq4_nl", 0, 1}, {ASH_IQ4_XS, "dequantize_row_iq4_xs", 0, 1},
+    {ASH_MXFP4, "dequantize_row_mxfp4", 0, 0}, /* every exponent is finite */
 };
 
 /* The options of the quantiser; versions add more at the end. */

@@ -34,6 +34,10 @@ enum ash_dtype {
     ASH_Q4_K, /* 144 bytes, sub-blocks of 32, minimums */
     ASH_Q5_K, /* 176 bytes, sub-blocks of 32, minimums */
     ASH_Q6_K, /* 210 bytes, sub-blocks of 16 */
+    /* Nibbles that stand for integers of a table, in blocks of 32 or 256 (compute/quant_open.h). */
+    ASH_IQ4_NL, /* 18 bytes */
+    ASH_IQ4_XS, /* 136 bytes, sub-blocks of 32 */
+    ASH_MXFP4,  /* 17 bytes; the scale is a power of two */
     ASH_DTYPE_COUNT
 };
 

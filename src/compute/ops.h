@@ -12,7 +12,7 @@
  *     the fma chain. Sums over tokens (weight gradients) cut k at the ends of sequences, and inside one at multiples of
  *     ASH_K_GROUP.
  *   - Product with a quantised matrix: goes by groups of k. A group is ASH_QUANT_BLOCK (ASH_Q8_0, ASH_Q4_1, ASH_Q5_0,
- *     ASH_Q5_1), or ASH_QUANT_GROUP, of which a row's last one may be shorter (ASH_Q4_0, ASH_Q8_W).
+ *     ASH_Q5_1, ASH_IQ4_NL, ASH_MXFP4), or ASH_QUANT_GROUP, of which a row's last may be short (ASH_Q4_0, ASH_Q8_W).
  *       x: each group of a row is quantised. amax is the largest |x|, d = amax / 127, quant = x * (1 / d) rounded to
  *          nearest even. Where 1 / d is not finite (zeros, or nearly), quants and d are 0. Where x has an infinity or
  *          NaN, quants are 0 and d is NaN.

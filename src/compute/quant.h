@@ -16,7 +16,7 @@ static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
 {
     bool is_one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1;
 
-    return is_one ? 1 : ASH_QUANT_GROUP_BLOCKS;
+    return is_one || dtype == ASH_IQ4_NL || dtype == ASH_MXFP4 ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }
 
 /* k of a group. */

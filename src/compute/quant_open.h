@@ -3,8 +3,9 @@
  *   w[i] = scale * subscales[s] * q[i] + min * submins[s]          s = i / ASH_QUANT_SUB
  *
  * Types whose sub-blocks are larger than ASH_QUANT_SUB repeat their sub-scales; those without have ones. Products of
- * three are exact in float32: a scale has 11 bits, a sub-scale at most 7, a quant at most 5, and powers of two. So a
- * weight is rounded once, where a minimum is added. Q4_0's sub-scales approximate its scales (ops.h). */
+ * three are exact in float32: a scale has 11 bits, a sub-scale and a quant at most 12, and powers of two. So a weight
+ * is rounded once, where a minimum is added. Nibbles of IQ4_NL, IQ4_XS and MXFP4 number the integers of a table. Q4_0's
+ * sub-scales approximate its scales (ops.h). */
 #ifndef ASH_COMPUTE_QUANT_OPEN_H
 #define ASH_COMPUTE_QUANT_OPEN_H
 
@@ -34,12 +35,25 @@ static inline size_t ash_quant_sub(enum ash_dtype dtype)
     return dtype == ASH_Q2_K || dtype == ASH_Q3_K || dtype == ASH_Q6_K ? ASH_QUANT_SUB : ASH_QUANT_BLOCK;
 }
 
+/* The 16 integers that the nibbles of this type stand for; NULL: nibbles are integers themselves. Those of MXFP4 are
+ * twice its values. */
+static inline const int8_t *ash_quant_table(enum ash_dtype dtype)
+{
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t mxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+    if (dtype == ASH_MXFP4) return mxfp4;
+    return dtype == ASH_IQ4_NL || dtype == ASH_IQ4_XS ? iq4 : NULL;
+}
+
 /* What its quants are too large by where they are stored as unsigned numbers. */
 static inline int ash_quant_offset(enum ash_dtype dtype)
 {
     switch (dtype) {
     case ASH_Q3_K:
         return 4;
+    case ASH_MXFP4:
+        return 12;
     case ASH_Q4_0:
         return 8;
     case ASH_Q5_0:
@@ -48,6 +62,8 @@ static inline int ash_quant_offset(enum ash_dtype dtype)
         return 32;
     case ASH_Q8_0:
     case ASH_Q8_W:
+    case ASH_IQ4_NL:
+    case ASH_IQ4_XS:
         return 128;
     default:
         return 0;
@@ -75,6 +91,38 @@ static inline void ash_quant_open_block(const uint8_t *block, enum ash_dtype dty
     }
     for (size_t s = 0; s < ASH_QUANT_BLOCK / ASH_QUANT_SUB; s++)
         out->subscales[s] = out->submins[s] = 1;
+}
+
+/* The 16 bytes of nibbles of block b of a group of a type with a table: low ones are elements 0 to 15, high ones 16 to
+ * 31. */
+static inline const uint8_t *ash_quant_nibbles(const uint8_t *group, enum ash_dtype dtype, size_t b)
+{
+    size_t bytes = ash_quant_group_blocks(dtype) * ASH_QUANT_BLOCK / 2;
+
+    return group + ash_dtype_bytes(dtype) - bytes + b * ASH_QUANT_BLOCK / 2;
+}
+
+/* The quants of such a block. */
+static inline void ash_quant_open_nibbles(const uint8_t *nibbles, const int8_t *table, int8_t *q)
+{
+    for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++) {
+        q[i] = table[nibbles[i] & 15];
+        q[i + ASH_QUANT_BLOCK / 2] = table[nibbles[i] >> 4];
+    }
+}
+
+/* Half of 2^(code - 127), for a table of doubled values. */
+static inline float ash_quant_mx_scale(uint8_t code)
+{
+    return ash_f32_from_bits(code < 2 ? 0x00200000u << code : (uint32_t)(code - 1) << 23);
+}
+
+/* IQ4_NL: scale, nibbles. MXFP4: the exponent of the scale, nibbles. */
+static inline void ash_quant_open_table(const uint8_t *block, enum ash_dtype dtype, struct ash_quant_opened *out)
+{
+    out->scale = dtype == ASH_MXFP4 ? ash_quant_mx_scale(block[0]) : ash_quant_scale(block);
+    ash_quant_open_nibbles(ash_quant_nibbles(block, dtype, 0), ash_quant_table(dtype), out->q);
+    out->subscales[0] = out->subscales[1] = 1;
 }
 
 /* ---- blocks of 256 ----------------------------------------------------------------------------------------------- */
@@ -166,6 +214,20 @@ static inline void ash_quant_open_q3_k(const uint8_t *block, struct ash_quant_op
             out->q[b * ASH_QUANT_BLOCK + i] = (int8_t)(out->q[b * ASH_QUANT_BLOCK + i] - 4 + (block[i] >> b & 1) * 4);
 }
 
+/* IQ4_XS: d, two high bits of eight sub-scales, their low nibbles, nibbles. */
+static inline void ash_quant_open_iq4_xs(const uint8_t *block, struct ash_quant_opened *out)
+{
+    const int8_t *table = ash_quant_table(ASH_IQ4_XS);
+
+    out->scale = ash_quant_scale(block);
+    for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS; b++) {
+        int low = block[4 + b / 2] >> b % 2 * 4 & 15, high = block[2 + b / 4] >> b % 4 * 2 & 3;
+
+        out->subscales[2 * b] = out->subscales[2 * b + 1] = (int8_t)((low | high << 4) - 32);
+        ash_quant_open_nibbles(ash_quant_nibbles(block, ASH_IQ4_XS, b), table, out->q + b * ASH_QUANT_BLOCK);
+    }
+}
+
 /* ---- all types --------------------------------------------------------------------------------------------------- */
 
 /* Blocks of 32 as quant.h reads them: Q8_0, Q8_W and Q4_0. */
@@ -204,6 +266,13 @@ static inline void ash_quant_open(const uint8_t *group, enum ash_dtype dtype, si
         break;
     case ASH_Q6_K:
         ash_quant_open_q6_k(group, out);
+        break;
+    case ASH_IQ4_NL:
+    case ASH_MXFP4:
+        ash_quant_open_table(group, dtype, out);
+        break;
+    case ASH_IQ4_XS:
+        ash_quant_open_iq4_xs(group, out);
         break;
     default:
         ash_quant_open_plain(group, count / ASH_QUANT_BLOCK, dtype, out);

@@ -8,8 +8,8 @@
 
 #include "compute/quant_open.h"
 
-static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W, ASH_Q4_1, ASH_Q5_0, ASH_Q5_1,
-                                       ASH_Q2_K, ASH_Q3_K, ASH_Q4_K, ASH_Q5_K, ASH_Q6_K};
+static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W, ASH_Q4_1, ASH_Q5_0,   ASH_Q5_1,   ASH_Q2_K,
+                                       ASH_Q3_K, ASH_Q4_K, ASH_Q5_K, ASH_Q6_K, ASH_IQ4_NL, ASH_IQ4_XS, ASH_MXFP4};
 
 static enum ash_dtype draw_kind(struct tape *tape)
 {
@@ -30,6 +30,16 @@ static size_t scale_at(enum ash_dtype dtype)
     return dtype == ASH_Q2_K ? 80 : dtype == ASH_Q3_K ? 108 : dtype == ASH_Q6_K ? 208 : 0;
 }
 
+#define MX_ONE 127 /* the exponent that is a scale of 1 */
+
+/* A power of two of the half's size; the largest and the smallest if it is none. */
+static uint8_t mx_scale(uint16_t half)
+{
+    int exponent = half >> 10 & 31;
+
+    return exponent == 31 ? 0xff : exponent == 0 ? (uint8_t)(half & 1) : (uint8_t)(MX_ONE + exponent - 15);
+}
+
 /* Give the blocks of rows of cols their scales: each its own, or one to the blocks of a group. */
 static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t block, uint16_t half)
 {
@@ -37,7 +47,10 @@ static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t b
 
     if (dtype == ASH_Q8_W && in_row % group != 0)
         memcpy(&half, data + (block - in_row % group) * ash_dtype_bytes(dtype), sizeof(half));
-    memcpy(data + block * ash_dtype_bytes(dtype) + scale_at(dtype), &half, sizeof(half));
+    if (dtype == ASH_MXFP4)
+        data[block * ash_dtype_bytes(dtype)] = mx_scale(half);
+    else
+        memcpy(data + block * ash_dtype_bytes(dtype) + scale_at(dtype), &half, sizeof(half));
 }
 
 static void set_min(uint8_t *data, enum ash_dtype dtype, size_t block, uint16_t half)

@@ -176,7 +176,7 @@ for (const { name, folder, config, tokenizer, nfc, types = ["f32", "f16"] } of C
 
 // Kinds of files by llama.cpp's number. Its products round x elsewhere than ours, so logits differ by a few hundredths: where two tokens
 // are almost equally likely the answers may part, and from there on differ. NEAR is how much less likely the second may be.
-const KINDS = { Q4_1: 3, Q5_0: 8, Q5_1: 9, Q2_K: 10, Q3_K_M: 12, Q4_K_M: 15, Q5_K_M: 17, Q6_K: 18 };
+const KINDS = { Q4_1: 3, Q5_0: 8, Q5_1: 9, Q2_K: 10, Q3_K_M: 12, Q4_K_M: 15, Q5_K_M: 17, Q6_K: 18, IQ4_NL: 25, IQ4_XS: 30 };
 const NEAR = 0.2;
 const wide = { hidden_size: 256, intermediate_size: 512, head_dim: 64 };
 const QUANTISED = [
@@ -185,7 +185,7 @@ const QUANTISED = [
         kinds: ["Q4_K_M", "Q6_K"] },
     // rows of 96: types of blocks of 32 take the place of others
     { name: "qwen3 of odd sizes", config: { model_type: "qwen3", hidden_size: 96, head_dim: 64, intermediate_size: 256, tie_word_embeddings: true },
-        tokenizer: `${golden}/tokenizers/gpt2-bytelevel`, kinds: ["Q3_K_M", "Q4_K_M", "Q5_K_M"] },
+        tokenizer: `${golden}/tokenizers/gpt2-bytelevel`, kinds: ["Q3_K_M", "Q4_K_M", "Q5_K_M", "IQ4_XS"] },
 ];
 
 function ourTypes(file) {

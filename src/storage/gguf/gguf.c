@@ -24,13 +24,15 @@
 #define TENSOR_DIMS_MAX 4
 #define ARENA_BLOCK_BYTES 16384
 
+/* Q8_W is written like Q8_0; it is read as Q8_0 unless metadata override it. */
 static const struct {
     uint32_t number;
     enum ash_dtype dtype;
-} tensor_types[] = {{0, ASH_F32},   {1, ASH_F16},   {2, ASH_Q4_0},  {3, ASH_Q4_1},  {6, ASH_Q5_0},
-                    {7, ASH_Q5_1},  {8, ASH_Q8_0},  {10, ASH_Q2_K}, {11, ASH_Q3_K}, {12, ASH_Q4_K},
-                    {13, ASH_Q5_K}, {14, ASH_Q6_K}, {30, ASH_BF16}, /* Q8_W is written like Q8_0; it is read as Q8_0 */
-                    {8, ASH_Q8_W}};                                 /* unless metadata override it */
+} tensor_types[] = {
+    {0, ASH_F32},     {1, ASH_F16},     {2, ASH_Q4_0},   {3, ASH_Q4_1},  {6, ASH_Q5_0},  {7, ASH_Q5_1},
+    {8, ASH_Q8_0},    {10, ASH_Q2_K},   {11, ASH_Q3_K},  {12, ASH_Q4_K}, {13, ASH_Q5_K}, {14, ASH_Q6_K},
+    {20, ASH_IQ4_NL}, {23, ASH_IQ4_XS}, {39, ASH_MXFP4}, {30, ASH_BF16}, {8, ASH_Q8_W},
+};
 
 /* The names of all of GGML's types by their numbers, for messages; NULL: the number is not, or no longer, used. */
 static const char *const ggml_names[] = {
@@ -58,11 +60,12 @@ static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err 
         snprintf(name, sizeof(name), "%s", ggml_names[number]);
     else
         snprintf(name, sizeof(name), "GGML's number %" PRIu64, number);
-    return ash_err_set(err, -ENOTSUP,
-                       "its type, %s, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are: "
-                       "take a file of these (Q4_K_M, say), or make one of the Hugging Face folder (`ashlar model "
-                       "convert --quant`)",
-                       name);
+    return ash_err_set(
+        err, -ENOTSUP,
+        "its type, %s, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, "
+        "IQ4_XS and MXFP4 are: take a file of these (Q4_K_M, say), or make one of the Hugging Face folder (`ashlar "
+        "model convert --quant`)",
+        name);
 }
 
 int ash_gguf_tensor_type(enum ash_dtype dtype)

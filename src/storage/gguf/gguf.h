@@ -45,7 +45,7 @@ struct ash_gguf_value {
 struct ash_gguf;
 
 /* Map and check a file. Tensors of a type that Ashlar cannot use refuse it: anything but F32, F16, BF16, Q8_0, Q4_0,
- * Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K. */
+ * Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4. */
 int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *err);
 /* The same over a copy of bytes in memory: for tests and fuzzing. */
 int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct ash_gguf **file_out,

@@ -48,7 +48,7 @@ static void test_values(void **state)
         check_type(golden, (enum ash_dtype)i);
         checked++;
     }
-    assert_int_equal(checked, 10);
+    assert_int_equal(checked, 13);
     ash_safetensors_close(golden);
 }
 
@@ -64,18 +64,43 @@ static void test_opened(void **state)
         if (ash_dtype_block(dtype) == 1) continue;
         memset(&group, 1, sizeof(group));
         ash_quant_open(block, dtype, ash_dtype_block(dtype), &group);
-        assert_true(group.scale == 0.0f && group.min == 0.0f);
+        assert_true(group.scale == (dtype == ASH_MXFP4 ? 0x1p-128f : 0.0f) && group.min == 0.0f);
         for (size_t k = 0; k < ash_dtype_block(dtype); k++) { /* quants of 0 bits are minus the offset */
             bool is_signed = dtype == ASH_Q8_0 || dtype == ASH_Q8_W;
+            const int8_t *table = ash_quant_table(dtype);
 
-            assert_int_equal(group.q[k], is_signed ? 0 : -ash_quant_offset(dtype));
+            assert_int_equal(group.q[k], table != NULL ? table[0] : is_signed ? 0 : -ash_quant_offset(dtype));
         }
     }
 }
 
+/* Blocks by hand: e2m1 times a power of two; a table times sub-scales of 6 bits. */
+static void test_blocks_by_hand(void **state)
+{
+    static const float e2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    uint8_t mxfp4[17] = {125}, nl[18] = {0, 0x3c}, xs[136] = {0, 0x38, 0x1b}; /* 1/4; 1; 1/2 */
+    float got[ASH_QUANT_GROUP];
+
+    (void)state;
+    for (uint8_t i = 0; i < 16; i++) /* elements i and 16 + i: codes i and 15 - i */
+        mxfp4[1 + i] = nl[2 + i] = (uint8_t)(i | (15 - i) << 4);
+    for (size_t b = 0; b < 8; b++)
+        memcpy(xs + 8 + 16 * b, nl + 2, 16);
+    xs[4] = 0x21; /* low nibbles of the sub-scales of blocks 0 and 1; their high bits are 3 and 2 */
+    ash_quant_to_f32(mxfp4, ASH_MXFP4, 32, got);
+    for (size_t i = 0; i < 16; i++)
+        assert_true(got[i] == e2m1[i] / 4 && got[16 + i] == e2m1[15 - i] / 4);
+    ash_quant_to_f32(nl, ASH_IQ4_NL, 32, got);
+    assert_true(got[0] == -127 && got[8] == 1 && got[15] == 113 && got[16] == 113 && got[31] == -127);
+    ash_quant_to_f32(xs, ASH_IQ4_XS, 256, got);
+    assert_true(got[0] == -127 * 17 / 2.0f && got[32] == -127 * 2 / 2.0f && got[64] == -127 * -16 / 2.0f);
+    assert_true(got[255] == -127 * -32 / 2.0f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_opened)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_opened),
+                                       cmocka_unit_test(test_blocks_by_hand)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,9 +127,11 @@ static void test_quantised(void **state)
         uint32_t number;
         enum ash_dtype dtype;
         size_t block, bytes;
-    } types[] = {{2, ASH_Q4_0, 32, 18},    {3, ASH_Q4_1, 32, 20},   {6, ASH_Q5_0, 32, 22},    {7, ASH_Q5_1, 32, 24},
-                 {8, ASH_Q8_0, 32, 34},    {10, ASH_Q2_K, 256, 84}, {11, ASH_Q3_K, 256, 110}, {12, ASH_Q4_K, 256, 144},
-                 {13, ASH_Q5_K, 256, 176}, {14, ASH_Q6_K, 256, 210}};
+    } types[] = {{2, ASH_Q4_0, 32, 18},    {3, ASH_Q4_1, 32, 20},    {6, ASH_Q5_0, 32, 22},
+                 {7, ASH_Q5_1, 32, 24},    {8, ASH_Q8_0, 32, 34},    {10, ASH_Q2_K, 256, 84},
+                 {11, ASH_Q3_K, 256, 110}, {12, ASH_Q4_K, 256, 144}, {13, ASH_Q5_K, 256, 176},
+                 {14, ASH_Q6_K, 256, 210}, {20, ASH_IQ4_NL, 32, 18}, {23, ASH_IQ4_XS, 256, 136},
+                 {39, ASH_MXFP4, 32, 17}};
 
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(types); i++) {
@@ -244,11 +246,12 @@ static void test_bad_tensors(void **state)
 
     (void)state;
     maker_init(&maker, 3);
-    maker_tensor(&maker, "t", 23, 1, (uint64_t[]){256}, 136);
-    refuse(&maker, "its type, IQ4_XS, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are");
+    maker_tensor(&maker, "t", 21, 1, (uint64_t[]){256}, 110);
+    refuse(&maker, "its type, IQ3_S, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, "
+                   "IQ4_XS and MXFP4 are");
     maker_init(&maker, 3);
-    maker_tensor(&maker, "t", 39, 1, (uint64_t[]){32}, 17);
-    refuse(&maker, "its type, MXFP4, is not read");
+    maker_tensor(&maker, "t", 40, 1, (uint64_t[]){64}, 36);
+    refuse(&maker, "its type, NVFP4, is not read");
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 12, 1, (uint64_t[]){128}, 144);
     refuse(&maker, "rows of 128 elements are not whole blocks of Q4_K (256 elements)");

@@ -198,7 +198,7 @@ void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *ar
 const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, enum ash_dtype dtype)
 {
     (void)ops;
-    if (!ash_cpu_get()->i8mm) return NULL;
+    if (!ash_cpu_get()->i8mm || ash_quant_table(dtype) != NULL) return NULL;
     if (ash_quant_is_open(dtype))
         return ash_quant_group_blocks(dtype) > 1 ? &ash_quant_open_wide_i8mm : &ash_quant_open_block_i8mm;
     if (dtype == ASH_Q8_0) return &ash_quant_q8_i8mm;

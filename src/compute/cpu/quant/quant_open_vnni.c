@@ -101,9 +101,26 @@ INLINE __m512 panel_scales(const uint8_t *group, size_t part)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)group + part));
 }
 
+INLINE __m512 panel_group_scales(enum ash_dtype dtype, const uint8_t *group)
+{
+    return ash_quant_packed_scale_bytes(dtype) == sizeof(float) ? _mm512_loadu_ps(group) : panel_scales(group, 0);
+}
+
 INLINE const uint8_t *panel_subscales(enum ash_dtype dtype, const uint8_t *group)
 {
-    return group + VNNI_ROWS * sizeof(uint16_t) * (ash_quant_has_min(dtype) ? 2 : 1);
+    return group + VNNI_ROWS * ash_quant_packed_scale_bytes(dtype) * (ash_quant_has_min(dtype) ? 2 : 1);
+}
+
+/* Nibbles as the integers they stand for, without sign. */
+INLINE __m512i look_up(enum ash_dtype dtype, __m512i nibbles)
+{
+    const int8_t *table = ash_quant_table(dtype);
+    __m128i values;
+
+    if (table == NULL) return nibbles;
+    values = _mm_add_epi8(_mm_loadu_si128((const __m128i *)(const void *)table),
+                          _mm_set1_epi8((char)ash_quant_offset(dtype)));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
 }
 
 /* The k of a sub-block of 16 of a panel, four at a time, as unsigned bytes. */
@@ -117,7 +134,7 @@ INLINE void open_sub(enum ash_dtype dtype, const uint8_t *block, size_t sub, __m
         for (size_t i = 0; i < SUB_K4; i++) {
             __m512i bytes = _mm512_loadu_si512(block + i * VNNI_LINE);
 
-            k4[i] = _mm512_and_si512(sub == 0 ? bytes : _mm512_srli_epi16(bytes, 4), low);
+            k4[i] = look_up(dtype, _mm512_and_si512(sub == 0 ? bytes : _mm512_srli_epi16(bytes, 4), low));
         }
         return;
     }
@@ -241,7 +258,7 @@ INLINE __m512 add_floats(enum ash_dtype dtype, __m512 acc, __m512i dots, const u
 {
     const __m512 scale = _mm512_set1_ps(x_scales(rows->tile, rows->first)[row]);
 
-    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scale, panel_scales(group, 0)), acc);
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scale, panel_group_scales(dtype, group)), acc);
     if (!ash_quant_has_min(dtype)) return acc;
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(group_low(dtype, group, row_sums(dtype, rows, row))),
                            _mm512_mul_ps(scale, panel_scales(group, 1)), acc);

@@ -84,9 +84,11 @@ static void place_open_head(const struct packing *op, const struct ash_quant_ope
     size_t rows = ash_quant_panel_rows(op->layout), subs = ash_quant_packed_subs(op->dtype);
     size_t repeats = ash_quant_sub(op->dtype) / ASH_QUANT_SUB, piece = op->layout == ASH_QUANT_LAYOUT_I8MM ? 8 : 4;
     uint16_t scale = ash_f32_to_f16(opened->scale), min = ash_f32_to_f16(opened->min);
+    bool is_half = ash_quant_packed_scale_bytes(op->dtype) == sizeof(scale);
+    const void *stored = is_half ? (const void *)&scale : &opened->scale;
 
-    memcpy(group + row * sizeof(scale), &scale, sizeof(scale));
-    group += rows * sizeof(scale);
+    memcpy(group + row * ash_quant_packed_scale_bytes(op->dtype), stored, ash_quant_packed_scale_bytes(op->dtype));
+    group += rows * ash_quant_packed_scale_bytes(op->dtype);
     if (ash_quant_has_min(op->dtype)) {
         memcpy(group + row * sizeof(min), &min, sizeof(min));
         group += rows * sizeof(min);
@@ -132,8 +134,11 @@ static void pack_open_group(const struct packing *op, const uint8_t *blocks, siz
     for (size_t b = 0; b < count; b++, group += rows * bytes) {
         uint8_t squeezed[ASH_QUANT_BLOCK];
 
-        squeeze(opened.q + b * ASH_QUANT_BLOCK, ash_quant_packed_bits(op->dtype), piece, ash_quant_offset(op->dtype),
-                squeezed);
+        if (ash_quant_table(op->dtype) != NULL)
+            memcpy(squeezed, ash_quant_nibbles(blocks, op->dtype, b), bytes);
+        else
+            squeeze(opened.q + b * ASH_QUANT_BLOCK, ash_quant_packed_bits(op->dtype), piece,
+                    ash_quant_offset(op->dtype), squeezed);
         place(squeezed, bytes, piece, 0, group + piece * row, piece * rows);
     }
 }

@@ -7,8 +7,10 @@
  *     ASH_QUANT_GROUP_BLOCKS blocks, zeros where there are fewer;
  *   - quants, block by block, in the order in which the instruction takes them. A row's last group has only its own
  *     blocks, padded with zeros (but for Q8_0) to whole ASH_QUANT_PANEL_STEPs; padding has sub-scales of 0.
- * The types of quant_open.h have group scales, and perhaps minimums, as they are in the file (float16), then sub-scales
- * and sub-minimums (but for groups of one block), a byte each, and quants of 4 or 6 bits, too large by their offset.
+ * The types of quant_open.h have group scales, and perhaps minimums, as they are in the file (float16; those of MXFP4
+ * become float32), then sub-scales
+ * and sub-minimums (but for groups of one block), a byte each, and quants of 4 or 6 bits, too large by their offset, or
+ * nibbles that number integers of a table (vnni only: i8mm leaves these types as they are in the file).
  * So one panel is one stream of memory, read in order. Everything in it is aligned to 16 bytes (with 16 rows to 64, but
  * for Q8_0).
  *
@@ -69,10 +71,18 @@ static inline size_t ash_quant_packed_subs(enum ash_dtype dtype)
     return ash_quant_is_open(dtype) && ash_quant_group_blocks(dtype) > 1 ? ASH_QUANT_GROUP / ash_quant_sub(dtype) : 0;
 }
 
+/* Bytes of a group scale of one row. */
+static inline size_t ash_quant_packed_scale_bytes(enum ash_dtype dtype)
+{
+    bool is_half = dtype == ASH_Q8_0 || (ash_quant_is_open(dtype) && dtype != ASH_MXFP4);
+
+    return is_half ? sizeof(uint16_t) : sizeof(float);
+}
+
 /* Bytes of a group of a panel before its quants: group scales and sub-scales. */
 static inline size_t ash_quant_panel_head(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    size_t scale = dtype == ASH_Q8_0 || ash_quant_is_open(dtype) ? sizeof(uint16_t) : sizeof(float);
+    size_t scale = ash_quant_packed_scale_bytes(dtype);
     size_t parts = ash_quant_has_min(dtype) ? 2 : 1;
 
     return ash_quant_panel_rows(layout) * parts * (scale + ash_quant_packed_subs(dtype));

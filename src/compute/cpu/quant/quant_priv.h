@@ -63,6 +63,9 @@ static inline bool ash_quant_is_open(enum ash_dtype dtype)
         ASH_QUANT_OPEN_CASE(ASH_Q4_K, function, __VA_ARGS__)                                                           \
         ASH_QUANT_OPEN_CASE(ASH_Q5_K, function, __VA_ARGS__)                                                           \
         ASH_QUANT_OPEN_CASE(ASH_Q6_K, function, __VA_ARGS__)                                                           \
+        ASH_QUANT_OPEN_CASE(ASH_IQ4_NL, function, __VA_ARGS__)                                                         \
+        ASH_QUANT_OPEN_CASE(ASH_IQ4_XS, function, __VA_ARGS__)                                                         \
+        ASH_QUANT_OPEN_CASE(ASH_MXFP4, function, __VA_ARGS__)                                                          \
     default:                                                                                                           \
         break;                                                                                                         \
     }

@@ -8,7 +8,8 @@
 
 static __device__ inline size_t group_blocks(int dtype)
 {
-    bool one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1;
+    bool one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1 ||
+               dtype == ASH_IQ4_NL || dtype == ASH_MXFP4;
 
     return one ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }

@@ -9,20 +9,25 @@
 /* Is it one of these types? */
 static __device__ inline bool is_open(int dtype)
 {
-    return dtype >= ASH_Q4_1 && dtype <= ASH_Q6_K;
+    return dtype >= ASH_Q4_1 && dtype <= ASH_MXFP4;
 }
 
 /* Elements of a block in the file. */
 static __device__ inline size_t file_block(int dtype)
 {
-    return dtype >= ASH_Q2_K && dtype <= ASH_Q6_K ? ASH_QUANT_GROUP : ASH_QUANT_BLOCK;
+    return dtype >= ASH_Q2_K && dtype <= ASH_IQ4_XS && dtype != ASH_IQ4_NL ? ASH_QUANT_GROUP : ASH_QUANT_BLOCK;
 }
 
 static __device__ inline size_t file_block_bytes(int dtype)
 {
     switch (dtype) {
     case ASH_Q4_0:
+    case ASH_IQ4_NL:
         return 18;
+    case ASH_MXFP4:
+        return 17;
+    case ASH_IQ4_XS:
+        return 136;
     case ASH_Q4_1:
         return 20;
     case ASH_Q5_0:
@@ -57,6 +62,8 @@ static __device__ inline float half_at(const uint8_t *at)
 /* The scale of a block. */
 static __device__ inline float open_scale(const uint8_t *block, int dtype)
 {
+    if (dtype == ASH_MXFP4)
+        return __uint_as_float(block[0] < 2 ? 0x00200000u << block[0] : (unsigned)(block[0] - 1) << 23);
     return half_at(block + (dtype == ASH_Q2_K ? 80 : dtype == ASH_Q3_K ? 108 : dtype == ASH_Q6_K ? 208 : 0));
 }
 
@@ -67,6 +74,16 @@ static __device__ inline float open_min(const uint8_t *block, int dtype)
     return -half_at(block + (dtype == ASH_Q2_K ? 82 : 2));
 }
 
+/* What a nibble stands for in the types with a table. */
+static __device__ inline int open_table(int dtype, int nibble)
+{
+    const signed char iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    const signed char mxfp4[8] = {0, 1, 2, 3, 4, 6, 8, 12};
+
+    if (dtype != ASH_MXFP4) return iq4[nibble];
+    return nibble < 8 ? mxfp4[nibble] : -mxfp4[nibble - 8];
+}
+
 /* Element i of a block of 32: nibbles, with a fifth bit in Q5_0 and Q5_1. */
 static __device__ inline int open_nibble(const uint8_t *block, int dtype, int i)
 {
@@ -74,6 +91,7 @@ static __device__ inline int open_nibble(const uint8_t *block, int dtype, int i)
     int q = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
 
     if (dtype == ASH_Q4_1) return q;
+    if (dtype == ASH_IQ4_NL || dtype == ASH_MXFP4) return open_table(dtype, q);
     q |= (nibbles[i / 8 - 4] >> i % 8 & 1) << 4;
     return dtype == ASH_Q5_0 ? q - 16 : q;
 }
@@ -83,6 +101,7 @@ static __device__ inline int open_wide(const uint8_t *block, int dtype, int i)
 {
     int b = i / 32, at = i % 32, half = i / 128, q;
 
+    if (dtype == ASH_IQ4_XS) return open_table(dtype, block[8 + b * 16 + at % 16] >> at / 16 * 4 & 15);
     if (dtype == ASH_Q4_K || dtype == ASH_Q5_K) {
         q = block[(dtype == ASH_Q4_K ? 16 : 48) + b / 2 * 32 + at] >> b % 2 * 4 & 15;
         return dtype == ASH_Q4_K ? q : q | (block[16 + at] >> b & 1) << 4;
@@ -114,6 +133,8 @@ static __device__ inline void open_sub(const uint8_t *block, int dtype, int s, i
         *scale = ((s < 8 ? sixes[s] & 15 : sixes[s - 8] >> 4) | (sixes[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;
     } else if (dtype == ASH_Q6_K) {
         *scale = (int8_t)block[192 + s];
+    } else if (dtype == ASH_IQ4_XS) {
+        *scale = ((block[4 + b / 2] >> b % 2 * 4 & 15) | (block[2 + b / 4] >> b % 4 * 2 & 3) << 4) - 32;
     } else if (dtype == ASH_Q4_K || dtype == ASH_Q5_K) {
         *scale = b < 4 ? sixes[b] & 63 : (sixes[b + 4] & 15) | sixes[b - 4] >> 6 << 4;
         *min = b < 4 ? sixes[b + 4] & 63 : sixes[b + 4] >> 4 | sixes[b] >> 6 << 4;
