@@ -21,14 +21,20 @@
 #include "cmd/remote.h"
 #include "cmd/units.h"
 #include "model/files/convert.h"
+#include "model/files/open.h"
 #include "model/files/save.h"
+#include "model/pass/compare.h"
 #include "storage/commit/commit.h"
 #include "storage/tier/tier.h"
+#include "text/tokenizer/tokenizer.h"
+
+#define EVAL_BYTES_MAX ((size_t)64 << 20) /* of --eval's text */
 
 struct convert {
     int dtype; /* index into dtypes */
     int quant; /* index into quants, or -1: not quantised */
-    bool gguf; /* one file instead of a folder of safetensors; always when quantised */
+    bool gguf; /* one file instead of a folder of safetensors; always when quantised as GGUF files are */
+    const char *eval;
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
@@ -37,14 +43,28 @@ struct convert {
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
 static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
-static const char *const quant_names[] = {"q8", "q4", "q8w", NULL};
-static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
+static const char *const quant_names[] = {"q8", "q4", "q8w", "fp8", "mxfp4", "nvfp4", NULL};
+
+/* What each is: a type of GGUF files, or an encoding of folders. */
+static const struct {
+    enum ash_dtype dtype;
+    const struct ash_encoding *encoding;
+} quants[] = {{ASH_Q8_0, NULL},
+              {ASH_Q4_0, NULL},
+              {ASH_Q8_W, NULL},
+              {ASH_BF16, &ash_encoding_fp8},
+              {ASH_BF16, &ash_encoding_mxfp4},
+              {ASH_BF16, &ash_encoding_nvfp4}};
 
 #define FIELD(name) offsetof(struct convert, name)
 
 static const struct ash_opt convert_opts[] = {
     {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
-    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf", 0, 0, quant_names},
+    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL,
+     "quantise instead: q8, q4 and q8w into DST/model.gguf, fp8, mxfp4 and nvfp4 into safetensors", 0, 0, quant_names},
+    {"eval", ASH_OPT_STRING, FIELD(eval), NULL,
+     "with --quant fp8, mxfp4 or nvfp4: a text on which SRC and DST are compared: perplexities and divergence", 0, 0,
+     NULL},
     {"gguf", ASH_OPT_BOOL, FIELD(gguf), "false",
      "write DST/model.gguf, which llama.cpp reads too, instead of safetensors", 0, 0, NULL},
     {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
@@ -55,15 +75,18 @@ static const struct ash_opt_table convert_table = {
     .section = "", .help = "flags", .opts = convert_opts, .count = ASH_COUNT(convert_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] | --quant q8|q4|q8w [flags]",
+    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] [flags]\n"
+                "ashlar model convert SRC DST --quant q8|q4|q8w|fp8|mxfp4|nvfp4 [--eval TEXT] [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
              "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q4 looks\n"
              "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
-             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly. SRC and DST\n"
-             "may be s3://bucket/prefix.",
+             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly. fp8, mxfp4 and\n"
+             "nvfp4 quantise linear layers as vLLM and transformers read them, and print what that cost. SRC and\n"
+             "DST may be s3://bucket/prefix.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
-                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8",
+                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8\n"
+                "  ashlar model convert models/qwen3 qwen3-fp8 --quant fp8 --eval book.txt",
 };
 
 /* ---- the child: writes the folder -------------------------------------------------------------------------------- */
@@ -88,27 +111,90 @@ static void show_saved(void *ctx, size_t count, size_t total)
                          (double)count / ash_progress_bar_seconds(progress) / 1e6, left);
 }
 
+/* Does --quant name an encoding of folders? */
+static const struct ash_encoding *encoding_of(const struct convert *convert)
+{
+    return convert->quant >= 0 ? quants[convert->quant].encoding : NULL;
+}
+
+static void print_cost(const struct convert *convert, size_t weights, const struct ash_publish_cost *cost)
+{
+    char count[ASH_UNITS_BYTES], all[ASH_UNITS_BYTES];
+
+    printf("%s: %s of %s parameters, %zu tensors, as %s: %.2f bits a weight, %.2f %% of the weights' size lost\n",
+           convert->target, ash_units_count(cost->weights, count, sizeof(count)),
+           ash_units_count(weights, all, sizeof(all)), cost->tensors, encoding_of(convert)->name, cost->bits,
+           100.0 * cost->error);
+}
+
+/* The text's tokens. */
+static int read_text(const struct convert *convert, struct ash_ids *ids, struct ash_err *err)
+{
+    struct ash_tokenizer *tokenizer = NULL;
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int rc = ash_tokenizer_open(convert->source, &tokenizer, err);
+
+    if (rc == 0) rc = ash_file_read(convert->eval, EVAL_BYTES_MAX, &text, &size_bytes, err);
+    if (rc == 0) rc = ash_tokenizer_encode(tokenizer, text, size_bytes, true, ids, err);
+    if (rc == -EILSEQ) ash_err_prefix(err, rc, "%s", convert->eval);
+    free(text);
+    ash_tokenizer_close(tokenizer);
+    return rc;
+}
+
+static int compare_folders(const struct convert *convert, const struct ash_ids *ids, struct ash_pass_distance *distance,
+                           struct ash_err *err)
+{
+    struct ash_model *before = NULL, *after = NULL;
+    int rc = ash_model_open(convert->source, &before, err);
+
+    if (rc == 0) rc = ash_model_open(ash_commit_dir(convert->commit), &after, err);
+    if (rc == 0) rc = ash_pass_compare_text(before, after, ids->data, ids->count, distance, err);
+    ash_model_close(after);
+    ash_model_close(before);
+    return rc;
+}
+
+/* --eval, over the new folder before it has its name. */
+static int evaluate(const struct convert *convert, struct ash_err *err)
+{
+    struct ash_pass_distance distance;
+    struct ash_ids ids = {0};
+    int rc = read_text(convert, &ids, err);
+
+    if (rc == 0) rc = compare_folders(convert, &ids, &distance, err);
+    if (rc == 0)
+        printf("%s: %zu tokens, perplexity %.4f before, %.4f after, divergence %.6f nats a token\n", convert->eval,
+               distance.tokens, exp(distance.loss_a), exp(distance.loss_b), distance.divergence);
+    ash_ids_fini(&ids);
+    return rc;
+}
+
 static int write_folder(struct convert *convert, struct ash_err *err)
 {
     struct ash_save_watch watch = {show_saved, &convert->progress};
     const struct ash_convert_opts opts = {.source = convert->source,
                                           .dir = ash_commit_dir(convert->commit),
-                                          .dtype =
-                                              convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype],
+                                          .dtype = convert->quant >= 0 ? quants[convert->quant].dtype
+                                                                       : dtypes[convert->dtype],
+                                          .encoding = encoding_of(convert),
                                           .is_gguf = convert->gguf,
                                           .max_shard_bytes = (size_t)convert->max_shard_size,
                                           .watch = &watch};
     struct ash_str notes = {0};
     char count[ASH_UNITS_BYTES];
+    struct ash_publish_cost cost = {0};
     size_t weights = 0;
-    int rc = ash_convert_folder(&opts, &notes, &weights, err);
+    int rc = ash_convert_folder(&opts, &notes, &weights, &cost, err);
 
     ash_progress_bar_clear(&convert->progress);
-    if (rc == 0) {
-        print_notes(notes.data);
+    if (rc == 0) print_notes(notes.data);
+    if (rc == 0 && opts.encoding != NULL) print_cost(convert, weights, &cost);
+    if (rc == 0 && opts.encoding == NULL)
         printf("%s%s: %s parameters as %s\n", convert->target, convert->gguf ? "/model.gguf" : "",
                ash_units_count(weights, count, sizeof(count)), ash_dtype_name(opts.dtype));
-    }
+    if (rc == 0 && convert->eval != NULL) rc = evaluate(convert, err);
     ash_str_fini(&notes);
     return rc;
 }
@@ -236,6 +322,24 @@ static int convert_remote(struct convert *convert)
     return rc < 0 ? ash_cmd_fail(&err) : code;
 }
 
+/* Do the flags go together? Fills what follows from them. */
+static int settle_flags(struct convert *convert, const struct ash_opts *opts)
+{
+    bool has_quant = ash_opts_is_set(opts, "quant");
+
+    if (ash_opts_is_set(opts, "dtype") && has_quant)
+        return ash_cmd_misuse("model convert", "--dtype or --quant, not both");
+    if (!ash_opts_is_set(opts, "dtype") && !has_quant)
+        return ash_cmd_misuse("model convert", "which precision? Give --dtype or --quant");
+    if (!has_quant) convert->quant = -1;
+    if (encoding_of(convert) != NULL && convert->gguf)
+        return ash_cmd_misuse("model convert", "--quant fp8, mxfp4 and nvfp4 write safetensors, not --gguf");
+    if (encoding_of(convert) == NULL && convert->eval != NULL)
+        return ash_cmd_misuse("model convert", "--eval goes with --quant fp8, mxfp4 or nvfp4");
+    convert->gguf |= convert->quant >= 0 && encoding_of(convert) == NULL;
+    return ASH_CMD_GO;
+}
+
 int ash_model_convert(int argc, char **argv)
 {
     struct convert convert = {0};
@@ -249,13 +353,8 @@ int ash_model_convert(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
     if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
-    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") && ash_opts_is_set(opts, "quant"))
-        code = ash_cmd_misuse("model convert", "--dtype or --quant, not both");
-    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype") && !ash_opts_is_set(opts, "quant"))
-        code = ash_cmd_misuse("model convert", "which precision? Give --dtype or --quant");
+    if (code == ASH_CMD_GO) code = settle_flags(&convert, opts);
     if (code == ASH_CMD_GO) {
-        if (!ash_opts_is_set(opts, "quant")) convert.quant = -1;
-        convert.gguf |= convert.quant >= 0;
         convert.source = dirs[0];
         convert.target = dirs[1];
         code =

@@ -29,6 +29,40 @@ for dtype in bfloat16 float16; do # rounded once
     done
 done
 
+# ---- written: each weight is what the definition makes of the codes, and near the original
+for format in fp8 nvfp4 mxfp4 experts; do
+    source=llama quant=$format
+    [ $format != experts ] || { source=gpt_oss quant=mxfp4; }
+    leak_free "$ASHLAR" model convert $source written-$format --quant $quant
+    expect 0 "--quant $format"
+    cp out cost
+    folder published written-$format || fail "$format: the folder cannot be decoded"
+    try "$ASHLAR" model convert written-$format written-$format-plain --dtype f32
+    message=$(folder check written-$format written-$format-plain 2>&1) || fail "written as $format: $message"
+    case $format in
+        fp8) grep -q "as fp8: 8\.[0-9]* bits a weight, 2\.[0-9]* % of the weights' size lost" cost ;;
+        nvfp4) grep -q "as nvfp4: 4\.5[0-9] bits a weight, [89]\.[0-9]* % " cost ;;
+        *) grep -q "as mxfp4: 4\.25 bits a weight, 1[01]\.[0-9]* % " cost ;;
+    esac || fail "$format: cost: $(cat cost)"
+done
+echo "Once upon a time there was a little girl. She liked to play with her dog in the park." > text
+try "$ASHLAR" model convert "$stories" stories-fp8 --quant fp8 --eval text
+expect 0 "--eval"
+grep -q 'text: [0-9]* tokens, perplexity [0-9.]* before, [0-9.]* after, divergence 0\.00[0-9]* nats a token' out || fail "--eval: $(cat out)"
+try "$ASHLAR" generate --model stories-fp8 --prompt "Once upon a time" --max-tokens 20
+grep -q 'there was a' out || fail "stories as fp8 say: $(cat out)"
+refused() { # what, words of the error, then words of the command
+    local what=$1 words=$2
+    shift 2
+    try "$ASHLAR" model convert "$@"
+    [ $code -ne 0 ] && grep -q -- "$words" err || fail "$what: $(cat err)"
+    [ ! -e never ] || fail "$what: it wrote a folder"
+}
+refused "experts in one tensor" "share a tensor, which cannot be written as nvfp4" gpt_oss never --quant nvfp4
+refused "a GGUF file of it" "write safetensors, not --gguf" llama never --quant fp8 --gguf
+refused "--eval alone" "--eval goes with --quant" llama never --dtype bf16 --eval text
+refused "no text" "nothing.txt" "$stories" never --quant fp8 --eval nothing.txt
+
 # ---- every command: as with the plain folder
 folder make fp8-block "$stories" stories > out
 cp "$stories/tokenizer.json" stories

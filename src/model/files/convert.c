@@ -91,10 +91,12 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
 }
 
 static int save(const struct ash_convert_opts *opts, const struct ash_model *model, struct ash_str *notes,
-                struct ash_err *err)
+                struct ash_publish_cost *cost_out, struct ash_err *err)
 {
     char path[PATH_BYTES];
+    const struct ash_publish_opts publish = {opts->encoding, opts->dir, opts->max_shard_bytes, opts->watch};
 
+    if (opts->encoding != NULL) return ash_model_publish(model, &publish, cost_out, err);
     if (!opts->is_gguf) return ash_model_save(model, opts->dir, opts->dtype, opts->max_shard_bytes, opts->watch, err);
     if (ash_path_join(path, sizeof(path), opts->dir, "model.gguf") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", opts->dir);
@@ -102,7 +104,7 @@ static int save(const struct ash_convert_opts *opts, const struct ash_model *mod
 }
 
 int ash_convert_folder(const struct ash_convert_opts *opts, struct ash_str *notes, size_t *weights_out,
-                       struct ash_err *err)
+                       struct ash_publish_cost *cost_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     int rc = ash_model_open(opts->source, &model, err);
@@ -110,8 +112,8 @@ int ash_convert_folder(const struct ash_convert_opts *opts, struct ash_str *note
     if (rc == 0 && ash_model_get_config(model)->lora != NULL)
         rc = ash_err_set(err, -ENOTSUP, "%s has adapters: `ashlar model merge` adds them to their base first",
                          opts->source);
-    if (rc == 0 && opts->dtype == ASH_F16) rc = check_f16(model, err);
-    if (rc == 0) rc = save(opts, model, notes, err);
+    if (rc == 0 && opts->encoding == NULL && opts->dtype == ASH_F16) rc = check_f16(model, err);
+    if (rc == 0) rc = save(opts, model, notes, cost_out, err);
     if (rc == 0) rc = copy_companions(opts->source, opts->dir, err);
     if (rc == 0) *weights_out = ash_model_weight_count(model);
     ash_model_close(model);

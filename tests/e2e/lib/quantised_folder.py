@@ -1,6 +1,7 @@
 """Folders of quantised weights as others publish them, and the weights that the definition of their format gives.
 
 quantised_folder.py make FORMAT SOURCE DIR [DTYPE]: SOURCE's matrices, quantised, as the folder DIR.
+quantised_folder.py published DIR: what the weights of DIR, which Ashlar wrote, mean.
 quantised_folder.py check DIR FOLDER: are FOLDER's float32 weights those of DIR, to the bit?
 
 Nothing of Ashlar is used: codes are packed and unpacked here by the formats' own definitions (compressed-tensors,
@@ -410,6 +411,52 @@ def check(folder, other):
         sys.exit("config.json still says that the weights are quantised")
 
 
+# ---- folders that Ashlar wrote ---------------------------------------------------------------------------------------
+def unpaired(data):
+    return [E2M1[b >> s & 15] for b in data for s in (0, 4)]
+
+
+def published(folder):
+    """Writes what the weights of a folder mean, as compressed-tensors and gpt-oss define them."""
+    config = json.load(open(os.path.join(folder, "config.json")))
+    settings = config["quantization_config"]
+    rounding = f16 if config.get("dtype", config.get("torch_dtype")) == "float16" else bf16
+    stored, means = read_tensors(os.path.join(folder, "model.safetensors")), {}
+    layout = settings.get("format", settings["quant_method"])
+    scale_of = {"float-quantized": None, "nvfp4-pack-quantized": 16, "mxfp4-pack-quantized": 32, "mxfp4": 32}[layout]
+    for name, (kind, shape, data) in stored.items():
+        stem = name.rsplit(".weight", 1)[0]
+        if name.endswith(("_scale", "_scales")):
+            continue
+        if layout == "float-quantized" and kind == "F8_E4M3":
+            assert stored[name + "_scale"][:2] == ("BF16", [shape[0], 1]), name
+            scales, cols = floats(stored[name + "_scale"]), shape[1]
+            means[name] = tensor("F32", shape, [rounding(f32(e4m3(c) * scales[i // cols])) for i, c in enumerate(data)])
+        elif name.endswith(".weight_packed"):
+            rows, cols = shape[0], shape[1] * 2
+            kind_of, scale_shape, scales = stored[stem + ".weight_scale"]
+            assert scale_shape == [rows, cols // scale_of], (name, scale_shape)
+            if layout == "nvfp4-pack-quantized":
+                factor = floats(stored[stem + ".weight_global_scale"])[0]
+                scales = [f32(e4m3(c) / factor) for c in scales]
+            else:
+                assert kind_of == "U8"
+                scales = [2.0 ** (c - 127) for c in scales]
+            means[stem + ".weight"] = tensor("F32", [rows, cols],
+                                             [rounding(f32(v * scales[i // scale_of])) for i, v in enumerate(unpaired(data))])
+        elif name.endswith("_blocks"):
+            experts, outputs, groups, _ = shape
+            scales, values = stored[name[:-len("_blocks")] + "_scales"][2], unpaired(data)
+            values = [rounding(f32(v * 2.0 ** (scales[i // 32] - 127))) for i, v in enumerate(values)]
+            inputs = groups * 32
+            means[name[:-len("_blocks")]] = tensor("F32", [experts, inputs, outputs], [
+                values[(e * outputs + o) * inputs + i]
+                for e in range(experts) for i in range(inputs) for o in range(outputs)])
+        else:
+            means[name] = tensor("F32", shape, floats((kind, shape, data)))
+    write_tensors(os.path.join(folder, "means.bin"), means)
+
+
 def random_model(folder, config):
     """A llama or gpt-oss model of drawn weights."""
     config = json.load(open(config))
@@ -447,6 +494,8 @@ if __name__ == "__main__":
         make(*sys.argv[2:5], sys.argv[5] if len(sys.argv) > 5 else "float32")
     elif sys.argv[1] == "check":
         check(*sys.argv[2:4])
+    elif sys.argv[1] == "published":
+        published(sys.argv[2])
     elif sys.argv[1] == "random":
         random_model(*sys.argv[2:4])
     else:

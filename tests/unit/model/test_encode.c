@@ -1,0 +1,145 @@
+/* Rows of weights as published codes: blocks by hand; drawn ones decode to what the encoder says, lose no more than with
+ * another scale, and what can be said exactly is. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/bf16.h"
+#include "base/fp8.h"
+#include "base/rng.h"
+#include "model/quantised/encode.h"
+
+#define COLS 96
+
+static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+static void test_fp8_by_hand(void **state)
+{
+    const float x[4] = {-896, 2, 1, 0.001f};
+    uint8_t codes[4];
+    uint16_t scale;
+    float decoded[4];
+
+    (void)state;
+    ash_encoding_fp8.row(x, 4, 1, codes, (uint8_t *)&scale, decoded);
+    assert_true(ash_bf16_to_f32(scale) == 2);
+    assert_int_equal(codes[0], 0xfe); /* -448 */
+    assert_int_equal(codes[1], 0x38); /* 1 */
+    assert_int_equal(codes[2], 0x30); /* 1/2 */
+    assert_int_equal(codes[3], 0);    /* less than half of 2^-9 */
+    assert_true(decoded[0] == -896 && decoded[1] == 2 && decoded[2] == 1 && decoded[3] == 0);
+}
+
+static void test_what_fp4_can_say_it_says(void **state)
+{
+    float x[32], decoded[32];
+    uint8_t codes[16], scales[2];
+
+    (void)state;
+    for (int i = 0; i < 32; i++)
+        x[i] = ldexpf(i % 2 ? -e2m1[i / 2 % 8] : e2m1[i / 2 % 8], -3);
+    ash_encoding_mxfp4.row(x, 32, 1, codes, scales, decoded);
+    assert_int_equal(scales[0], 127 - 3);
+    assert_memory_equal(decoded, x, sizeof(x));
+    assert_int_equal(codes[1], 0x91); /* 1/16, then -1/16: the first is the low half */
+    ash_encoding_nvfp4.row(x, 32, 448 * 6 / 0.75f, codes, scales, decoded);
+    assert_int_equal(scales[0], 0x7e);
+    assert_memory_equal(decoded, x, sizeof(x));
+}
+
+static void test_zeros_are_zeros(void **state)
+{
+    static const struct ash_encoding *const all[] = {&ash_encoding_fp8, &ash_encoding_mxfp4, &ash_encoding_nvfp4};
+    const float x[32] = {0};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t codes[32], scales[4];
+        float decoded[32];
+
+        memset(decoded, 1, sizeof(decoded));
+        all[i]->row(x, 32, 1, codes, scales, decoded);
+        for (int k = 0; k < 32; k++)
+            assert_true(decoded[k] == 0);
+    }
+}
+
+static void draw_row(uint64_t seed, float *x)
+{
+    for (uint64_t i = 0; i < COLS; i++)
+        x[i] = (float)(ash_rng_normal(seed, 1, i) * pow(2, ash_rng_normal(seed, 2, i / 16)));
+}
+
+static double error_of(const float *x, const float *decoded, size_t count)
+{
+    double error = 0;
+
+    for (size_t i = 0; i < count; i++)
+        error += pow((double)x[i] - (double)decoded[i], 2);
+    return error;
+}
+
+/* Codes of FP4 and the scales of their blocks, by the definition. */
+static void check_pairs(const uint8_t *codes, const float *decoded, size_t block, const float *scales)
+{
+    for (size_t i = 0; i < COLS; i++) {
+        unsigned code = codes[i / 2] >> (i % 2 * 4) & 15;
+        float value = (code & 8 ? -e2m1[code & 7] : e2m1[code & 7]) * scales[i / block];
+
+        assert_true(value == decoded[i]);
+    }
+}
+
+static void test_drawn_mxfp4(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        uint8_t codes[COLS / 2], scales[COLS / 32];
+        float x[COLS], decoded[COLS], factors[COLS / 32], other[32];
+
+        draw_row(seed, x);
+        ash_encoding_mxfp4.row(x, COLS, 1, codes, scales, decoded);
+        for (size_t b = 0; b < COLS / 32; b++) {
+            factors[b] = ldexpf(1, scales[b] - 127);
+            for (int shift = -3; shift <= 3; shift++) { /* no other power of two is better */
+                for (int i = 0; i < 32; i++) {
+                    float scale = ldexpf(factors[b], shift);
+
+                    other[i] = ash_e2m1_to_f32(ash_f32_to_e2m1(x[32 * b + (size_t)i] / scale)) * scale;
+                }
+                assert_true(error_of(x + 32 * b, decoded + 32 * b, 32) <= error_of(x + 32 * b, other, 32));
+            }
+        }
+        check_pairs(codes, decoded, 32, factors);
+    }
+}
+
+static void test_drawn_nvfp4(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        uint8_t codes[COLS / 2], scales[COLS / 16];
+        float x[COLS], decoded[COLS], factors[COLS / 16], global = (float)exp(ash_rng_normal(seed, 3, 0) + 4);
+
+        draw_row(seed, x);
+        ash_encoding_nvfp4.row(x, COLS, global, codes, scales, decoded);
+        for (size_t b = 0; b < COLS / 16; b++)
+            factors[b] = ash_e4m3_to_f32(scales[b]) / global;
+        check_pairs(codes, decoded, 16, factors);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fp8_by_hand),     cmocka_unit_test(test_what_fp4_can_say_it_says),
+        cmocka_unit_test(test_zeros_are_zeros), cmocka_unit_test(test_drawn_mxfp4),
+        cmocka_unit_test(test_drawn_nvfp4),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
