@@ -211,16 +211,22 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
     return 0;
 }
 
+/* Are there only the factors and caps of llama? */
+static bool has_no_factors(const struct ash_model_form *form)
+{
+    return form->embed_scale == 0 && form->residual_scale == 0 && form->logit_scale == 0 && form->logit_cap == 0 &&
+           form->score_cap == 0;
+}
+
 bool ash_model_form_is_plain(const struct ash_model_config *config)
 {
     const struct ash_model_form *form = &config->form;
     const char *const *names = config->family->names;
 
     return names[ASH_ROLE_NORM1] != NULL && names[ASH_ROLE_NORM2] != NULL && names[ASH_ROLE_POST1] == NULL &&
-           names[ASH_ROLE_GATE_UP] == NULL && !form->parallel && !form->qk_norm_last &&
+           names[ASH_ROLE_GATE_UP] == NULL && !form->parallel && !form->qkv_by_head && !form->qk_norm_last &&
            form->qk_norm != ASH_QK_NORM_ALL && form->mlp <= ASH_MLP_GELU_ERF && names[ASH_ROLE_SINKS] == NULL &&
-           names[ASH_ROLE_EXPERT_GATE_UP] == NULL && form->embed_scale == 0 && form->residual_scale == 0 &&
-           form->logit_scale == 0 && form->logit_cap == 0 && form->score_cap == 0;
+           names[ASH_ROLE_EXPERT_GATE_UP] == NULL && has_no_factors(form);
 }
 
 void ash_model_config_fini(struct ash_model_config *config)

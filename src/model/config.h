@@ -37,6 +37,7 @@ struct ash_rope_config {
     const float *factors;   /* [head_dim / 2]; borrowed from the model's file */
     bool truncate;          /* yarn: round the correction range to whole dims */
     bool interleaved;
+    bool is_odd; /* the share is an odd number of dims: one more is rotated, at the frequencies of that number */
 };
 
 struct ash_expert_config {

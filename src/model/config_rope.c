@@ -144,6 +144,10 @@ static int find_divisors(struct ash_model_config *config, struct ash_err *err)
 
 int ash_config_rope_finish(struct ash_model_config *config, struct ash_err *err)
 {
-    if (config->rotary_dims == 0) config->rotary_dims = (size_t)((double)config->head_dim * config->rope.share);
+    if (config->rotary_dims == 0) {
+        config->rotary_dims = (size_t)((double)config->head_dim * config->rope.share);
+        config->rope.is_odd = config->rope.share < 1 && config->rotary_dims % 2 != 0;
+        config->rotary_dims += config->rope.is_odd;
+    }
     return config->rope.kind == ASH_ROPE_LONG ? find_divisors(config, err) : 0;
 }

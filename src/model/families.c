@@ -67,6 +67,18 @@ static int read_gpt2(const json_t *json, struct ash_model_config *config, struct
     return 0;
 }
 
+/* Older files have other names for rotary positions. All heads have keys of their own. */
+static int read_gpt_neox(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    int rc = ash_json_bool(json, "use_parallel_residual", &config->form.parallel, err);
+
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "rotary_pct", 1e-3, 1, &config->rope.share, err);
+    if (rc < 0) return rc;
+    config->kv_heads = config->heads;
+    return ash_json_double(json, "rotary_emb_base", 1e-3, 1e15, &config->rope.theta, err);
+}
+
 #define GEMMA_FORM .unit_norm = true, .mlp = ASH_MLP_GATED_TANH, .tied = true, .window = 4096, .embeds_by_width = true
 
 #define DEEPSEEK_FORM                                                                                                  \
@@ -116,6 +128,10 @@ static const struct ash_family families[] = {
      {.norm = ASH_NORM_LAYER, .mlp = ASH_MLP_GELU_TANH, .qkv_bias = true, .out_bias = true, .mlp_bias = true,
       .tied = true},
      {ash_read_norm_eps, ash_read_biases, ash_read_window}},
+    {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox.", "layers.", ash_names_gpt_neox,
+     {.norm = ASH_NORM_LAYER, .mlp = ASH_MLP_GELU_ERF, .qkv_bias = true, .out_bias = true, .mlp_bias = true,
+      .qkv_by_head = true, .parallel = true, .rotary_share = 0.25},
+     {ash_read_norm_eps, ash_read_biases, read_gpt_neox}},
     {"ernie4_5", "Ernie4_5ForCausalLM", "model.", "layers.", ash_names_llama,
      {.interleaved = true, .tied = true, .theta = 500000}, {ash_read_biases}},
     {"glm4_moe", "Glm4MoeForCausalLM", "model.", "layers.", ash_names_llama,

@@ -110,6 +110,22 @@ const char *const ash_names_starcoder2[ASH_ROLE_COUNT] = {
     [ASH_ROLE_DOWN_BIAS] = "mlp.c_proj.bias",
 };
 
+const char *const ash_names_gpt_neox[ASH_ROLE_COUNT] = {
+    NORM_NAMES,
+    [ASH_ROLE_EMBED] = "embed_in.weight",
+    [ASH_ROLE_FINAL_NORM] = "final_layer_norm.weight",
+    [ASH_ROLE_FINAL_NORM_BIAS] = "final_layer_norm.bias",
+    [ASH_ROLE_HEAD] = "embed_out.weight",
+    [ASH_ROLE_QKV] = "attention.query_key_value.weight",
+    [ASH_ROLE_QKV_BIAS] = "attention.query_key_value.bias",
+    [ASH_ROLE_OUT] = "attention.dense.weight",
+    [ASH_ROLE_OUT_BIAS] = "attention.dense.bias",
+    [ASH_ROLE_UP] = "mlp.dense_h_to_4h.weight",
+    [ASH_ROLE_UP_BIAS] = "mlp.dense_h_to_4h.bias",
+    [ASH_ROLE_DOWN] = "mlp.dense_4h_to_h.weight",
+    [ASH_ROLE_DOWN_BIAS] = "mlp.dense_4h_to_h.bias",
+};
+
 /* q, k and v are one matrix, gate and up another. */
 const char *const ash_names_phi3[ASH_ROLE_COUNT] = {
     TOP_NAMES,

@@ -16,7 +16,8 @@ extern const char *const ash_names_llama[ASH_ROLE_COUNT],
                                     *const ash_names_ernie_moe[ASH_ROLE_COUNT],
                                         *const ash_names_hunyuan[ASH_ROLE_COUNT],
                                             *const ash_names_granitemoe[ASH_ROLE_COUNT],
-                                                *const ash_names_gpt_oss[ASH_ROLE_COUNT];
+                                                *const ash_names_gpt_oss[ASH_ROLE_COUNT],
+                                                    *const ash_names_gpt_neox[ASH_ROLE_COUNT];
 
 /* Readers: each takes what some families' files have, and keeps what the family's form says where they are silent.
  * family_read.c: */

@@ -39,6 +39,7 @@ struct ash_model_form {
     bool qkv_bias, out_bias, mlp_bias;
     bool out_bias_apart; /* attention_bias says nothing of the output's */
     bool transposed;     /* matrices are stored [in, out] (gpt2) */
+    bool qkv_by_head;    /* q, k and v, in one matrix, follow each other head by head */
     bool tied;           /* unless the config says otherwise */
     bool interleaved;    /* rotated pairs are neighbours */
     double theta, local_theta,

@@ -175,8 +175,8 @@ static void add_grouped_attention(struct ash_model *model, int layer)
     ash_assert(c->kv_heads > 0);
     ash_assert(c->heads % c->kv_heads == 0);
     if (c->family->names[ASH_ROLE_QKV] != NULL) {
-        struct cut cut = q_cut;
-        if (cut.run_count > 0) {
+        struct cut cut = c->form.qkv_by_head ? cut_of(model, false, heads, 3 * c->head_dim) : q_cut;
+        if (cut.run_count > 0 && !c->form.qkv_by_head) {
             cut.run_count = 3;
             cut.runs[1] = (struct ash_range){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
             cut.runs[2] = (struct ash_range){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};

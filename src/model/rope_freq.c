@@ -97,7 +97,7 @@ void ash_rope_fill_tables(const struct ash_rope_config *rope, size_t dims, size_
 
     ash_assert(dims % 2 == 0);
     for (size_t i = 0; i < half; i++) {
-        float freq = frequency(rope, dims, i);
+        float freq = frequency(rope, dims - rope->is_odd, i);
         for (size_t pos = 0; pos < count; pos++) {
             float angle = (float)pos * freq;
             cos_table[pos * half + i] = (float)(cos((double)angle) * factor);

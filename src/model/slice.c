@@ -63,7 +63,8 @@ static int check_columns(const char *what, size_t ffn, const struct ash_slice *s
  * pass q, k and v. In one matrix (gpt2) k and v follow q in the same sum. */
 static int check_heads(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_err *err)
 {
-    bool latent = config->attn == ASH_ATTN_LATENT, fused = config->family->names[ASH_ROLE_QKV] != NULL;
+    bool latent = config->attn == ASH_ATTN_LATENT;
+    bool fused = config->family->names[ASH_ROLE_QKV] != NULL && !config->form.qkv_by_head;
     size_t group = config->heads / config->kv_heads, q = config->heads * config->head_dim;
     size_t widths[3] = {group * config->head_dim, latent ? config->nope_dim + config->v_dim : config->head_dim,
                         latent ? config->v_dim : config->head_dim};

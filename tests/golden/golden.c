@@ -150,6 +150,7 @@ static const struct ash_param *find_param(const struct golden *g, const char *na
     replace(other, sizeof(other), ".modules_to_save.", ".");
     replace(other, sizeof(other), ".mlp.", ".block_sparse_moe.");
     replace(other, sizeof(other), "_moe.router.weight", "_moe.router.layer.weight");
+    if (strcmp(other, "lm_head.weight") == 0) snprintf(other, sizeof(other), "embed_out.weight");
     return ash_model_find(g->model, other);
 }
 

@@ -118,6 +118,8 @@ struct ash_scratch {
     struct ash_attn_rows dattn_all; /* and of attn.all */
     uint16_t *dattn_out_bf16;       /* instead of dattn.out, rounded; or NULL */
     uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
+    float *by_head;                 /* [rows, q_stride]: q, k and v as the product has them, or their gradients, where
+                                       their outputs follow each other head by head; or NULL */
     bool has_dqkv;                  /* attention has written them, until the projections have read them */
     float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
     float *packed;                  /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */

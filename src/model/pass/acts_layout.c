@@ -386,6 +386,8 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
         acts->scratch.packed =
             ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_acts_layout_qkv_width(l, c->kv_heads));
     acts->scratch.residual = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
+    if (c->form.qkv_by_head)
+        acts->scratch.by_head = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * acts->q_stride);
     if (l->axes->tp.size > 1) ash_acts_layout_exchanges(l);
     if (l->axes->outs.size > 1 && c->form.qk_norm == ASH_QK_NORM_ALL) /* of whole rows, after their norm */
         acts->scratch.qk.raw =

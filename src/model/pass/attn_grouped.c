@@ -27,6 +27,30 @@ static size_t list_projections(const struct ash_pass_step *step, size_t layer, s
     return 3;
 }
 
+/* Where heads' q, k and v follow each other in the product: between its rows and those of attention. */
+static void copy_by_head(const struct ash_pass_step *step, float *rows, bool to_product)
+{
+    const struct ash_model_config *c = &step->model->config;
+    float *product = step->acts->scratch.by_head;
+    size_t stride = step->acts->q_stride, dim = c->head_dim;
+
+    ash_assert(product != NULL && c->heads == c->kv_heads);
+    for (size_t part = 0; part < 3; part++) {
+        float *in_product = product + part * dim, *in_rows = rows + part * c->heads * dim;
+
+        step->exec->ops->row->copy(step->exec, &(struct ash_copy_args){.rows = step->rows,
+                                                                       .blocks = c->heads,
+                                                                       .cols = dim,
+                                                                       .src = to_product ? in_rows : in_product,
+                                                                       .src_row = stride,
+                                                                       .src_block = to_product ? dim : 3 * dim,
+                                                                       .dst = to_product ? in_product : in_rows,
+                                                                       .dst_dtype = ASH_F32,
+                                                                       .dst_row = stride,
+                                                                       .dst_block = to_product ? 3 * dim : dim});
+    }
+}
+
 /* What attention reads, where products round: queries, and keys and values as a cache would hold them. */
 static void round_rows(const struct ash_pass_step *step, size_t layer)
 {
@@ -80,7 +104,9 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
         else
             out->y = (raw ? acts->qk_raw : acts->rows.q) + projections[i].column;
     }
+    if (c->form.qkv_by_head) group.outs[0].y = step->acts->scratch.by_head;
     ash_linear_project(step, &group);
+    if (c->form.qkv_by_head) copy_by_head(step, acts->rows.q, false);
     if (c->form.qk_norm_last) ash_rope_apply(step, acts->qk_raw, raw_heads(step, layer), false);
     if (c->form.qk_norm) ash_qk_norm_forward(step, layer);
     if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
@@ -128,7 +154,7 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
     uint16_t *rounded = ash_attn_grouped_rounded(step, layer);
 
-    ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
+    ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL && (!c->form.qkv_by_head || rounded == NULL));
     columns.count = list_projections(step, layer, projections);
     if (!s->has_dqkv && !c->form.qk_norm_last)
         ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, layer, rounded), true);
@@ -140,6 +166,10 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
         columns.outputs[i] = (struct ash_column_output){
             projections[i].weight, projections[i].bias, (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
             raw ? raw_stride : step->acts->q_stride, rounded != NULL ? rounded + projections[i].column : NULL};
+    }
+    if (c->form.qkv_by_head) {
+        copy_by_head(step, s->dattn.q, true);
+        columns.outputs[0].dy = s->by_head;
     }
     s->dnorm_is_bf16 = ash_column_parallel_backward(step, sink, &columns);
 }

@@ -34,6 +34,11 @@ static const struct {
      "'num_key_value_heads':32,'intermediate_size':8192,'max_position_embeddings':4096,"
      "'original_max_position_embeddings':4096,'sliding_window':2047,'rope_scaling':null}",
      3821079552},
+    {"pythia-1b",
+     "{'model_type':'gpt_neox','vocab_size':50304,'hidden_size':2048,'num_hidden_layers':16,'num_attention_heads':8,"
+     "'intermediate_size':8192,'hidden_act':'gelu','layer_norm_eps':1e-05,'max_position_embeddings':2048,"
+     "'rotary_emb_base':10000,'rotary_pct':0.25,'use_parallel_residual':true,'tie_word_embeddings':false}",
+     1011781632},
     {"starcoder2-3b",
      "{'model_type':'starcoder2','vocab_size':49152,'hidden_size':3072,'num_hidden_layers':30,'num_attention_heads':24,"
      "'num_key_value_heads':2,'intermediate_size':12288,'use_bias':true,'hidden_act':'gelu_pytorch_tanh',"

@@ -219,6 +219,7 @@ static void test_same_logits(void **state)
                                         "families/granite",
                                         "families/phi3",
                                         "families/starcoder2",
+                                        "families/gpt_neox",
                                         "families/olmo2",
                                         "families/olmo3",
                                         "families/olmoe",
