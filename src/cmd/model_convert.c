@@ -24,6 +24,7 @@
 #include "model/files/open.h"
 #include "model/files/save.h"
 #include "model/pass/compare.h"
+#include "model/pass/observe.h"
 #include "storage/commit/commit.h"
 #include "storage/tier/tier.h"
 #include "text/tokenizer/tokenizer.h"
@@ -34,7 +35,7 @@ struct convert {
     int dtype; /* index into dtypes */
     int quant; /* index into quants, or -1: not quantised */
     bool gguf; /* one file instead of a folder of safetensors; always when quantised as GGUF files are */
-    const char *eval;
+    const char *eval, *calibrate;
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
@@ -43,7 +44,7 @@ struct convert {
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
 static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
-static const char *const quant_names[] = {"q8", "q4", "q8w", "fp8", "mxfp4", "nvfp4", NULL};
+static const char *const quant_names[] = {"q8", "q4", "q8w", "fp8", "mxfp4", "nvfp4", "awq", NULL};
 
 /* What each is: a type of GGUF files, or an encoding of folders. */
 static const struct {
@@ -54,17 +55,21 @@ static const struct {
               {ASH_Q8_W, NULL},
               {ASH_BF16, &ash_encoding_fp8},
               {ASH_BF16, &ash_encoding_mxfp4},
-              {ASH_BF16, &ash_encoding_nvfp4}};
+              {ASH_BF16, &ash_encoding_nvfp4},
+              {ASH_BF16, &ash_encoding_awq128}};
 
 #define FIELD(name) offsetof(struct convert, name)
 
 static const struct ash_opt convert_opts[] = {
     {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
     {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL,
-     "quantise instead: q8, q4 and q8w into DST/model.gguf, fp8, mxfp4 and nvfp4 into safetensors", 0, 0, quant_names},
+     "quantise instead: q8, q4 and q8w into DST/model.gguf, fp8, mxfp4, nvfp4 and awq into safetensors", 0, 0,
+     quant_names},
+    {"calibrate", ASH_OPT_STRING, FIELD(calibrate), NULL,
+     "with --quant awq: a text like those that the model will read; weights of its large inputs get finer", 0, 0, NULL},
     {"eval", ASH_OPT_STRING, FIELD(eval), NULL,
-     "with --quant fp8, mxfp4 or nvfp4: a text on which SRC and DST are compared: perplexities and divergence", 0, 0,
-     NULL},
+     "with --quant fp8, mxfp4, nvfp4 or awq: a text on which SRC and DST are compared: perplexities and divergence", 0,
+     0, NULL},
     {"gguf", ASH_OPT_BOOL, FIELD(gguf), "false",
      "write DST/model.gguf, which llama.cpp reads too, instead of safetensors", 0, 0, NULL},
     {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
@@ -76,14 +81,15 @@ static const struct ash_opt_table convert_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] [flags]\n"
-                "ashlar model convert SRC DST --quant q8|q4|q8w|fp8|mxfp4|nvfp4 [--eval TEXT] [flags]",
+                "ashlar model convert SRC DST --quant q8|q4|q8w|fp8|mxfp4|nvfp4 [--eval TEXT] [flags]\n"
+                "ashlar model convert SRC DST --quant awq --calibrate TEXT [--eval TEXT] [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
              "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q4 looks\n"
              "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
-             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly. fp8, mxfp4 and\n"
-             "nvfp4 quantise linear layers as vLLM and transformers read them, and print what that cost. SRC and\n"
-             "DST may be s3://bucket/prefix.",
+             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly. fp8, mxfp4,\n"
+             "nvfp4 and awq quantise linear layers as vLLM and transformers read them, and print what that\n"
+             "cost. SRC and DST may be s3://bucket/prefix.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
                 "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8\n"
                 "  ashlar model convert models/qwen3 qwen3-fp8 --quant fp8 --eval book.txt",
@@ -127,17 +133,17 @@ static void print_cost(const struct convert *convert, size_t weights, const stru
            100.0 * cost->error);
 }
 
-/* The text's tokens. */
-static int read_text(const struct convert *convert, struct ash_ids *ids, struct ash_err *err)
+/* The tokens of a text. */
+static int read_text(const struct convert *convert, const char *path, struct ash_ids *ids, struct ash_err *err)
 {
     struct ash_tokenizer *tokenizer = NULL;
     char *text = NULL;
     size_t size_bytes = 0;
     int rc = ash_tokenizer_open(convert->source, &tokenizer, err);
 
-    if (rc == 0) rc = ash_file_read(convert->eval, EVAL_BYTES_MAX, &text, &size_bytes, err);
+    if (rc == 0) rc = ash_file_read(path, EVAL_BYTES_MAX, &text, &size_bytes, err);
     if (rc == 0) rc = ash_tokenizer_encode(tokenizer, text, size_bytes, true, ids, err);
-    if (rc == -EILSEQ) ash_err_prefix(err, rc, "%s", convert->eval);
+    if (rc == -EILSEQ) ash_err_prefix(err, rc, "%s", path);
     free(text);
     ash_tokenizer_close(tokenizer);
     return rc;
@@ -161,12 +167,24 @@ static int evaluate(const struct convert *convert, struct ash_err *err)
 {
     struct ash_pass_distance distance;
     struct ash_ids ids = {0};
-    int rc = read_text(convert, &ids, err);
+    int rc = read_text(convert, convert->eval, &ids, err);
 
     if (rc == 0) rc = compare_folders(convert, &ids, &distance, err);
     if (rc == 0)
         printf("%s: %zu tokens, perplexity %.4f before, %.4f after, divergence %.6f nats a token\n", convert->eval,
                distance.tokens, exp(distance.loss_a), exp(distance.loss_b), distance.divergence);
+    ash_ids_fini(&ids);
+    return rc;
+}
+
+/* --calibrate. */
+static int observe(void *ctx, struct ash_model *model, struct ash_inputs *inputs, struct ash_err *err)
+{
+    const struct convert *convert = ctx;
+    struct ash_ids ids = {0};
+    int rc = read_text(convert, convert->calibrate, &ids, err);
+
+    if (rc == 0) rc = ash_pass_observe(model, ids.data, ids.count, inputs, err);
     ash_ids_fini(&ids);
     return rc;
 }
@@ -181,7 +199,9 @@ static int write_folder(struct convert *convert, struct ash_err *err)
                                           .encoding = encoding_of(convert),
                                           .is_gguf = convert->gguf,
                                           .max_shard_bytes = (size_t)convert->max_shard_size,
-                                          .watch = &watch};
+                                          .watch = &watch,
+                                          .observe = convert->calibrate != NULL ? observe : NULL,
+                                          .observe_ctx = convert};
     struct ash_str notes = {0};
     char count[ASH_UNITS_BYTES];
     struct ash_publish_cost cost = {0};
@@ -333,9 +353,11 @@ static int settle_flags(struct convert *convert, const struct ash_opts *opts)
         return ash_cmd_misuse("model convert", "which precision? Give --dtype or --quant");
     if (!has_quant) convert->quant = -1;
     if (encoding_of(convert) != NULL && convert->gguf)
-        return ash_cmd_misuse("model convert", "--quant fp8, mxfp4 and nvfp4 write safetensors, not --gguf");
+        return ash_cmd_misuse("model convert", "--quant fp8, mxfp4, nvfp4 and awq write safetensors, not --gguf");
     if (encoding_of(convert) == NULL && convert->eval != NULL)
-        return ash_cmd_misuse("model convert", "--eval goes with --quant fp8, mxfp4 or nvfp4");
+        return ash_cmd_misuse("model convert", "--eval goes with --quant fp8, mxfp4, nvfp4 or awq");
+    if ((encoding_of(convert) == &ash_encoding_awq128) != (convert->calibrate != NULL))
+        return ash_cmd_misuse("model convert", "--quant awq and --calibrate TEXT go together");
     convert->gguf |= convert->quant >= 0 && encoding_of(convert) == NULL;
     return ASH_CMD_GO;
 }

@@ -51,6 +51,18 @@ expect 0 "--eval"
 grep -q 'text: [0-9]* tokens, perplexity [0-9.]* before, [0-9.]* after, divergence 0\.00[0-9]* nats a token' out || fail "--eval: $(cat out)"
 try "$ASHLAR" generate --model stories-fp8 --prompt "Once upon a time" --max-tokens 20
 grep -q 'there was a' out || fail "stories as fp8 say: $(cat out)"
+# AWQ folds the sizes of inputs into norms and layers before: the model stays what it was, but for the rounding
+try "$ASHLAR" generate --model "$stories" --prompt "One day" --max-tokens 200
+cp out calibration
+leak_free "$ASHLAR" model convert "$stories" stories-awq --quant awq --calibrate calibration --eval text
+expect 0 "--quant awq"
+grep -q 'as awq: 4\.31 bits a weight, [89]\.[0-9]* % ' out || fail "awq: $(cat out)"
+grep -q 'divergence 0\.0[0-3][0-9]* nats' out || fail "awq is far from the model: $(cat out)"
+folder published stories-awq || fail "awq: the folder cannot be decoded"
+try "$ASHLAR" model convert stories-awq stories-awq-plain --dtype f32
+message=$(folder check stories-awq stories-awq-plain 2>&1) || fail "written as awq: $message"
+try "$ASHLAR" model convert "$stories" again --quant awq --calibrate calibration --max-shard-size 0
+cmp -s again/model.safetensors stories-awq/model.safetensors || fail "awq: another file the second time"
 refused() { # what, words of the error, then words of the command
     local what=$1 words=$2
     shift 2
@@ -60,6 +72,8 @@ refused() { # what, words of the error, then words of the command
 }
 refused "experts in one tensor" "share a tensor, which cannot be written as nvfp4" gpt_oss never --quant nvfp4
 refused "a GGUF file of it" "write safetensors, not --gguf" llama never --quant fp8 --gguf
+refused "no calibration" "--calibrate TEXT go together" "$stories" never --quant awq
+refused "calibration for nothing" "--calibrate TEXT go together" "$stories" never --quant fp8 --calibrate calibration
 refused "--eval alone" "--eval goes with --quant" llama never --dtype bf16 --eval text
 refused "no text" "nothing.txt" "$stories" never --quant fp8 --eval nothing.txt
 

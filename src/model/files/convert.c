@@ -90,13 +90,30 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
     return 0;
 }
 
-static int save(const struct ash_convert_opts *opts, const struct ash_model *model, struct ash_str *notes,
+static int publish(const struct ash_convert_opts *opts, struct ash_model *model, struct ash_publish_cost *cost_out,
+                   struct ash_err *err)
+{
+    size_t count = ash_model_param_count(model);
+    struct ash_inputs *inputs = opts->observe != NULL ? calloc(count, sizeof(*inputs)) : NULL;
+    const struct ash_publish_opts publish_opts = {opts->encoding, inputs, opts->dir, opts->max_shard_bytes,
+                                                  opts->watch};
+    int rc = 0;
+
+    if (opts->observe != NULL)
+        rc = inputs != NULL ? opts->observe(opts->observe_ctx, model, inputs, err)
+                            : ash_err_set(err, -ENOMEM, "out of memory for the inputs of layers");
+    if (rc == 0) rc = ash_model_publish(model, &publish_opts, cost_out, err);
+    if (inputs != NULL) ash_inputs_free(inputs, count);
+    free(inputs);
+    return rc;
+}
+
+static int save(const struct ash_convert_opts *opts, struct ash_model *model, struct ash_str *notes,
                 struct ash_publish_cost *cost_out, struct ash_err *err)
 {
     char path[PATH_BYTES];
-    const struct ash_publish_opts publish = {opts->encoding, opts->dir, opts->max_shard_bytes, opts->watch};
 
-    if (opts->encoding != NULL) return ash_model_publish(model, &publish, cost_out, err);
+    if (opts->encoding != NULL) return publish(opts, model, cost_out, err);
     if (!opts->is_gguf) return ash_model_save(model, opts->dir, opts->dtype, opts->max_shard_bytes, opts->watch, err);
     if (ash_path_join(path, sizeof(path), opts->dir, "model.gguf") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", opts->dir);

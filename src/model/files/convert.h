@@ -15,6 +15,9 @@ struct ash_convert_opts {
     bool is_gguf;                        /* DIR/model.gguf; else safetensors */
     size_t max_shard_bytes;              /* of a file of safetensors; 0: one file */
     const struct ash_save_watch *watch;
+    /* What the model's layers read over a text, into inputs [parameters]; NULL: it is not wanted. */
+    int (*observe)(void *ctx, struct ash_model *model, struct ash_inputs *inputs, struct ash_err *err);
+    void *observe_ctx;
 };
 
 /* Write the model with its tokenizer and other small files. Adds a line to notes for everything that GGUF cannot hold.

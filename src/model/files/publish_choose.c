@@ -7,6 +7,8 @@
 #include "model/files/publish_priv.h"
 #include "model/model_priv.h"
 
+#define ROWS_OF_WORD 8 /* of AWQ */
+
 static bool is_router(const struct ash_model *model, size_t index)
 {
     const struct ash_param *param = &model->params[index];
@@ -42,7 +44,8 @@ bool ash_publish_is_quantised(const struct ash_model *model, const struct ash_en
 
     if (ash_publish_has_stacked(model)) return param->is_matrix && param->parts > 0;
     return ash_publish_is_linear(model, index) && param->layer >= 0 && !is_router(model, index) &&
-           (encoding->block == 0 || param->dims[1] % encoding->block == 0);
+           (encoding->block == 0 || param->dims[1] % encoding->block == 0) &&
+           (!encoding->has_zeros || param->dims[0] % ROWS_OF_WORD == 0);
 }
 
 int ash_publish_check(const struct ash_model *model, const struct ash_encoding *encoding, struct ash_err *err)

@@ -77,10 +77,16 @@ int ash_publish_write_config(const struct ash_model *model, const struct ash_enc
         return ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", dir);
     rc = ash_json_load(path, &config, err);
     if (rc < 0) return rc;
-    settings = ash_publish_has_stacked(model)
-                   ? json_pack("{s:s, s:[s, s, s, s]}", "quant_method", "mxfp4", "modules_to_not_convert",
-                               "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head")
-                   : compressed(model, encoding);
+    if (encoding->has_zeros)
+        settings = json_pack("{s:s, s:i, s:i, s:b, s:s, s:o}", "quant_method", "awq", "bits", (int)encoding->code_bits,
+                             "group_size", (int)encoding->block, "zero_point", 1, "version", "gemm",
+                             "modules_to_not_convert", ignored(model, encoding));
+    else
+        settings =
+            ash_publish_has_stacked(model)
+                ? json_pack("{s:s, s:[s, s, s, s]}", "quant_method", "mxfp4", "modules_to_not_convert",
+                            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head")
+                : compressed(model, encoding);
     if (settings == NULL || json_object_set_new(config, "quantization_config", settings) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for config.json");
     if (rc == 0) rc = ash_json_save(path, config, err);

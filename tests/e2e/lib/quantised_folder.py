@@ -412,6 +412,13 @@ def check(folder, other):
 
 
 # ---- folders that Ashlar wrote ---------------------------------------------------------------------------------------
+def lines(tensor):
+    """The rows of words of a matrix."""
+    _, (rows, cols), data = tensor
+    words = struct.unpack("<%dI" % (rows * cols), data)
+    return [words[r * cols:r * cols + cols] for r in range(rows)]
+
+
 def unpaired(data):
     return [E2M1[b >> s & 15] for b in data for s in (0, 4)]
 
@@ -423,10 +430,11 @@ def published(folder):
     rounding = f16 if config.get("dtype", config.get("torch_dtype")) == "float16" else bf16
     stored, means = read_tensors(os.path.join(folder, "model.safetensors")), {}
     layout = settings.get("format", settings["quant_method"])
-    scale_of = {"float-quantized": None, "nvfp4-pack-quantized": 16, "mxfp4-pack-quantized": 32, "mxfp4": 32}[layout]
+    scale_of = {"float-quantized": None, "nvfp4-pack-quantized": 16, "mxfp4-pack-quantized": 32, "mxfp4": 32,
+                "awq": settings.get("group_size")}[layout]
     for name, (kind, shape, data) in stored.items():
         stem = name.rsplit(".weight", 1)[0]
-        if name.endswith(("_scale", "_scales")):
+        if name.endswith(("_scale", "_scales", ".scales", ".qzeros")):
             continue
         if layout == "float-quantized" and kind == "F8_E4M3":
             assert stored[name + "_scale"][:2] == ("BF16", [shape[0], 1]), name
@@ -444,6 +452,14 @@ def published(folder):
                 scales = [2.0 ** (c - 127) for c in scales]
             means[stem + ".weight"] = tensor("F32", [rows, cols],
                                              [rounding(f32(v * scales[i // scale_of])) for i, v in enumerate(unpaired(data))])
+        elif name.endswith(".qweight"):
+            order, stem = [0, 2, 4, 6, 1, 3, 5, 7], name[:-len(".qweight")]
+            codes, zeros = [[[w >> 4 * order.index(r % 8) & 15 for r in range(shape[1] * 8) for w in [line[r // 8]]]
+                             for line in lines(stored[part])] for part in (name, stem + ".qzeros")]
+            scales, cols, rows = floats(stored[stem + ".scales"]), shape[0], shape[1] * 8
+            means[stem + ".weight"] = tensor("F32", [rows, cols], [
+                rounding(f32((codes[c][r] - zeros[c // scale_of][r]) * scales[c // scale_of * rows + r]))
+                for r in range(rows) for c in range(cols)])
         elif name.endswith("_blocks"):
             experts, outputs, groups, _ = shape
             scales, values = stored[name[:-len("_blocks")] + "_scales"][2], unpaired(data)

@@ -1,5 +1,5 @@
-/* Rows of weights as published codes: blocks by hand; drawn ones decode to what the encoder says, lose no more than with
- * another scale, and what can be said exactly is. */
+/* Rows of weights as published codes: blocks by hand; drawn ones decode to what the encoder says, lose no more than
+ * with another scale, and what can be said exactly is. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +17,14 @@
 
 static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 
+static void encode(const struct ash_encoding *encoding, const float *x, size_t cols, float global, uint8_t *codes,
+                   uint8_t *scales, float *decoded)
+{
+    const struct ash_encoded_row row = {.codes = codes, .scales = scales, .decoded = decoded};
+
+    encoding->row(encoding, x, cols, global, &row);
+}
+
 static void test_fp8_by_hand(void **state)
 {
     const float x[4] = {-896, 2, 1, 0.001f};
@@ -25,7 +33,7 @@ static void test_fp8_by_hand(void **state)
     float decoded[4];
 
     (void)state;
-    ash_encoding_fp8.row(x, 4, 1, codes, (uint8_t *)&scale, decoded);
+    encode(&ash_encoding_fp8, x, 4, 1, codes, (uint8_t *)&scale, decoded);
     assert_true(ash_bf16_to_f32(scale) == 2);
     assert_int_equal(codes[0], 0xfe); /* -448 */
     assert_int_equal(codes[1], 0x38); /* 1 */
@@ -42,11 +50,11 @@ static void test_what_fp4_can_say_it_says(void **state)
     (void)state;
     for (int i = 0; i < 32; i++)
         x[i] = ldexpf(i % 2 ? -e2m1[i / 2 % 8] : e2m1[i / 2 % 8], -3);
-    ash_encoding_mxfp4.row(x, 32, 1, codes, scales, decoded);
+    encode(&ash_encoding_mxfp4, x, 32, 1, codes, scales, decoded);
     assert_int_equal(scales[0], 127 - 3);
     assert_memory_equal(decoded, x, sizeof(x));
     assert_int_equal(codes[1], 0x91); /* 1/16, then -1/16: the first is the low half */
-    ash_encoding_nvfp4.row(x, 32, 448 * 6 / 0.75f, codes, scales, decoded);
+    encode(&ash_encoding_nvfp4, x, 32, 448 * 6 / 0.75f, codes, scales, decoded);
     assert_int_equal(scales[0], 0x7e);
     assert_memory_equal(decoded, x, sizeof(x));
 }
@@ -62,7 +70,7 @@ static void test_zeros_are_zeros(void **state)
         float decoded[32];
 
         memset(decoded, 1, sizeof(decoded));
-        all[i]->row(x, 32, 1, codes, scales, decoded);
+        encode(all[i], x, 32, 1, codes, scales, decoded);
         for (int k = 0; k < 32; k++)
             assert_true(decoded[k] == 0);
     }
@@ -102,7 +110,7 @@ static void test_drawn_mxfp4(void **state)
         float x[COLS], decoded[COLS], factors[COLS / 32], other[32];
 
         draw_row(seed, x);
-        ash_encoding_mxfp4.row(x, COLS, 1, codes, scales, decoded);
+        encode(&ash_encoding_mxfp4, x, COLS, 1, codes, scales, decoded);
         for (size_t b = 0; b < COLS / 32; b++) {
             factors[b] = ldexpf(1, scales[b] - 127);
             for (int shift = -3; shift <= 3; shift++) { /* no other power of two is better */
@@ -126,19 +134,60 @@ static void test_drawn_nvfp4(void **state)
         float x[COLS], decoded[COLS], factors[COLS / 16], global = (float)exp(ash_rng_normal(seed, 3, 0) + 4);
 
         draw_row(seed, x);
-        ash_encoding_nvfp4.row(x, COLS, global, codes, scales, decoded);
+        encode(&ash_encoding_nvfp4, x, COLS, global, codes, scales, decoded);
         for (size_t b = 0; b < COLS / 16; b++)
             factors[b] = ash_e4m3_to_f32(scales[b]) / global;
         check_pairs(codes, decoded, 16, factors);
     }
 }
 
+/* -1 and 2 in steps of 1/5: 0 is code 5. A block of one sign begins or ends at 0. */
+static void test_awq_by_hand(void **state)
+{
+    float x[64] = {-1, 2, 0, 0.39f, 1, 0.3f, 1.5f, -0.9f}, decoded[64];
+    uint8_t codes[64], zeros[2];
+    uint16_t scales[2];
+    const struct ash_encoded_row row = {codes, (uint8_t *)scales, zeros, decoded};
+
+    (void)state;
+    for (size_t i = 32; i < 64; i++)
+        x[i] = 15.0f + (float)i;
+    ash_encoding_awq32.row(&ash_encoding_awq32, x, 64, 1, &row);
+    assert_int_equal(scales[0], ash_f32_to_f16(0.2f));
+    assert_int_equal(zeros[0], 5);
+    assert_int_equal(codes[0], 0);
+    assert_int_equal(codes[1], 15);
+    assert_int_equal(codes[2], 5);
+    assert_int_equal(codes[3], 7);
+    assert_true(decoded[2] == 0 && decoded[3] == 2 * ash_f16_to_f32(scales[0]));
+    assert_int_equal(zeros[1], 0);
+    assert_int_equal(codes[63], 15);
+}
+
+static void test_awq_words_have_their_order(void **state)
+{
+    uint8_t bytes[16 * 2];
+    uint32_t words[2 * 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i / 2 % 8 + i % 2 * 8); /* row, and 8 in the second column */
+    ash_encode_columns(bytes, 16, 2, words);
+    assert_int_equal(words[0], 0x75316420);
+    assert_int_equal(words[1], 0x75316420);
+    assert_int_equal(words[2], 0xfdb9eca8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp8_by_hand),     cmocka_unit_test(test_what_fp4_can_say_it_says),
-        cmocka_unit_test(test_zeros_are_zeros), cmocka_unit_test(test_drawn_mxfp4),
+        cmocka_unit_test(test_fp8_by_hand),
+        cmocka_unit_test(test_what_fp4_can_say_it_says),
+        cmocka_unit_test(test_zeros_are_zeros),
+        cmocka_unit_test(test_drawn_mxfp4),
         cmocka_unit_test(test_drawn_nvfp4),
+        cmocka_unit_test(test_awq_by_hand),
+        cmocka_unit_test(test_awq_words_have_their_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
