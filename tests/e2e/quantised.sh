@@ -29,6 +29,23 @@ for dtype in bfloat16 float16; do # rounded once
     done
 done
 
+# ModelOpt's first folders say it in another file, which the plain folder does not get
+cp -r modelopt-nvfp4 modelopt-first
+python3 - << PY
+import json
+config = json.load(open("modelopt-first/config.json"))
+algorithm = config.pop("quantization_config")["quant_algo"]
+json.dump(config, open("modelopt-first/config.json", "w"))
+json.dump({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": algorithm}}, open("modelopt-first/hf_quant_config.json", "w"))
+PY
+try "$ASHLAR" model convert modelopt-first modelopt-first-plain --dtype f32
+expect 0 "hf_quant_config.json"
+message=$(folder check modelopt-first modelopt-first-plain 2>&1) || fail "hf_quant_config.json: $message"
+[ ! -e modelopt-first-plain/hf_quant_config.json ] || fail "the plain folder says that it is quantised"
+echo '{"quantization": 3}' > modelopt-first/hf_quant_config.json
+try "$ASHLAR" model convert modelopt-first never --dtype f32
+expect_error 1 "a broken hf_quant_config.json" "hf_quant_config.json has no 'quantization'"
+
 # ---- written: each weight is what the definition makes of the codes, and near the original
 for format in fp8 nvfp4 mxfp4 experts; do
     source=llama quant=$format

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/file.h"
+#include "model/files/folder_priv.h"
 #include "model/files/open.h"
 #include "model/files/save.h"
 #include "storage/commit/commit.h"
@@ -25,11 +26,13 @@ static bool ends_with(const char *name, const char *suffix)
     return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
 }
 
-/* Tokenizer, templates and notes travel along; weights in any format and files that the writer makes do not. */
+/* Tokenizer, templates and notes travel along; weights in any format, files that the writer makes, and those that
+ * describe the old weights do not. */
 static bool is_companion(const char *name)
 {
     static const char *const suffixes[] = {".json", ".jinja", ".txt", ".model", ".md", ".tiktoken"};
-    static const char *const written[] = {"config.json", "generation_config.json", ASH_COMMIT_MANIFEST};
+    static const char *const written[] = {"config.json", "generation_config.json", ASH_COMMIT_MANIFEST,
+                                          ASH_FOLDER_MODELOPT};
 
     if (ends_with(name, ".index.json")) return false;
     for (size_t i = 0; i < ASH_COUNT(written); i++)

@@ -154,6 +154,30 @@ static int bind_all(struct ash_model *model, const char *dir, struct ash_err *er
     return rc;
 }
 
+/* ModelOpt's first folders say in a file of their own how they are quantised. */
+static int open_quantised(struct ash_model *model, const char *dir, struct ash_err *err)
+{
+    json_t *config = json_copy(model->config.source), *other = NULL, *quantisation;
+    char path[PATH_MAX];
+    int rc = 0;
+
+    if (json_object_get(config, "quantization_config") == NULL &&
+        ash_path_join(path, sizeof(path), dir, ASH_FOLDER_MODELOPT) == 0 && ash_path_exists(path)) {
+        rc = ash_json_load(path, &other, err);
+        quantisation = json_object_get(other, "quantization");
+        if (rc == 0 && !json_is_object(quantisation))
+            rc = ash_err_set(err, -EINVAL, "%s has no 'quantization'", ASH_FOLDER_MODELOPT);
+        if (rc == 0) {
+            json_object_set_new(quantisation, "quant_method", json_string("modelopt"));
+            json_object_set(config, "quantization_config", quantisation);
+        }
+    }
+    if (rc == 0) rc = ash_quantised_open(config, model->files, &model->quantised, err);
+    json_decref(other);
+    json_decref(config);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", dir) : 0;
+}
+
 int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err)
 {
     char path[4096];
@@ -161,8 +185,8 @@ int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err
 
     rc = ash_safetensors_open_lazy(dir, &model->files, err);
     if (rc < 0) return rc;
-    rc = ash_quantised_open(model->config.source, model->files, &model->quantised, err);
-    if (rc < 0) return ash_err_prefix(err, rc, "%s", dir);
+    rc = open_quantised(model, dir, err);
+    if (rc < 0) return rc;
     rc = bind_all(model, dir, err);
     if (rc < 0) return rc;
     if (ash_path_join(path, sizeof(path), dir, "generation_config.json") == 0 && ash_path_exists(path))
