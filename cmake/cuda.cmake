@@ -8,7 +8,7 @@ set(ASHLAR_FATBIN "" CACHE PATH "folder of GPU kernels that another build compil
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.h)
 file(GLOB CUDA_SHARED_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/*.h)
-foreach(name range bits bf16 dtype device_code)
+foreach(name range bits bf16 dtype device_code hash rng_draw)
   list(APPEND CUDA_SHARED_HEADERS ${CMAKE_SOURCE_DIR}/src/base/${name}.h)
 endforeach()
 set(CUDA_TABLE ${CMAKE_BINARY_DIR}/generated/cuda_images.c)

@@ -4,13 +4,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "base/device_code.h"
 
 /* 64-bit XXH3 of a byte range. */
 uint64_t ash_hash_bytes(const void *data, size_t size_bytes, uint64_t seed);
 /* The same of a text, without its NUL, with seed 0. */
 uint64_t ash_hash_str(const char *text);
 /* A bijective mix of 64 bits; good enough that sums of mixes of distinct inputs are as good as random. */
-static inline uint64_t ash_hash_mix(uint64_t x)
+ASH_INLINE uint64_t ash_hash_mix(uint64_t x)
 {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9u;

@@ -8,21 +8,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/hash.h"
+#include "base/rng_draw.h"
 
-#define GOLDEN 0x9e3779b97f4a7c15u
 #define FEISTEL_ROUNDS 8
-
-/* Of the lane-th words of a stream: some draws need more than one. */
-static uint64_t draw_key(uint64_t seed, uint64_t stream, uint64_t lane)
-{
-    return ash_hash_mix(ash_hash_mix(seed + GOLDEN) ^ (stream * 0xd1342543de82ef95u + lane));
-}
-
-static uint64_t draw(uint64_t key, uint64_t counter)
-{
-    return ash_hash_mix(key ^ ash_hash_mix(counter + GOLDEN * (key | 1)));
-}
 
 static double to_uniform(uint64_t word)
 {
@@ -31,12 +19,12 @@ static double to_uniform(uint64_t word)
 
 uint64_t ash_rng_u64(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-    return draw(draw_key(seed, stream, 0), counter);
+    return ash_rng_draw(ash_rng_draw_key(seed, stream, 0), counter);
 }
 
 double ash_rng_uniform(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-    return to_uniform(draw(draw_key(seed, stream, 0), counter));
+    return to_uniform(ash_rng_draw(ash_rng_draw_key(seed, stream, 0), counter));
 }
 
 uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t bound)
@@ -46,7 +34,7 @@ uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_
     ash_assert(bound > 0);
     reject_below = (0 - bound) % bound; /* 2^64 mod bound: the products whose low half is smaller are one too many */
     for (uint64_t lane = 0;; lane++) {
-        __uint128_t product = (__uint128_t)draw(draw_key(seed, stream, lane), counter) * bound;
+        __uint128_t product = (__uint128_t)ash_rng_draw(ash_rng_draw_key(seed, stream, lane), counter) * bound;
         if ((uint64_t)product >= reject_below) return (uint64_t)(product >> 64);
     }
 }
@@ -142,15 +130,15 @@ static void cosines(const double t[BATCH], const uint64_t quarter[BATCH], double
 /* Box and Muller: of two uniform draws, the logarithm of one and the cosine of the other, as turns. */
 static void draw_normals(uint64_t seed, uint64_t stream, uint64_t first, double normals[BATCH])
 {
-    const uint64_t u_key = draw_key(seed, stream, 0), v_key = draw_key(seed, stream, 1);
+    const uint64_t u_key = ash_rng_draw_key(seed, stream, 0), v_key = ash_rng_draw_key(seed, stream, 1);
     double u[BATCH], t[BATCH], logs[BATCH], cosine[BATCH];
     uint64_t quarter[BATCH];
 
     for (uint64_t i = 0; i < BATCH; i++) {
-        uint64_t turn = draw(v_key, first + i) >> 11; /* of 2^53 */
+        uint64_t turn = ash_rng_draw(v_key, first + i) >> 11; /* of 2^53 */
 
-        u[i] = 1.0 - to_uniform(draw(u_key, first + i)); /* (0, 1]: its logarithm is finite */
-        quarter[i] = (turn + ((uint64_t)1 << 50)) >> 51; /* the nearest one, and the rest of the angle */
+        u[i] = 1.0 - to_uniform(ash_rng_draw(u_key, first + i)); /* (0, 1]: its logarithm is finite */
+        quarter[i] = (turn + ((uint64_t)1 << 50)) >> 51;         /* the nearest one, and the rest of the angle */
         t[i] = (double)((int64_t)turn - (int64_t)(quarter[i] << 51)) * 0x1p-53 * 6.28318530717958647692;
     }
     logarithms(u, logs);
@@ -187,7 +175,7 @@ static uint64_t feistel(uint64_t x, unsigned half_bits, uint64_t key)
     uint64_t left = x >> half_bits, right = x & mask;
 
     for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
-        uint64_t next = left ^ (ash_hash_mix(key + round * GOLDEN + (right << 3 | round)) & mask);
+        uint64_t next = left ^ (ash_hash_mix(key + round * ASH_RNG_GOLDEN + (right << 3 | round)) & mask);
         left = right;
         right = next;
     }
@@ -196,7 +184,7 @@ static uint64_t feistel(uint64_t x, unsigned half_bits, uint64_t key)
 
 uint64_t ash_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count)
 {
-    uint64_t key = draw(draw_key(seed, stream, 2), count);
+    uint64_t key = ash_rng_draw(ash_rng_draw_key(seed, stream, 2), count);
     unsigned half_bits = 1;
 
     ash_assert(count > 0 && index < count);

@@ -266,6 +266,23 @@ struct ash_scale_rows_args {
     uint16_t *out_bf16;   /* instead of out, rounded to bf16; or NULL */
 };
 
+/* Rows with values left out, and the others scaled: dropout. A value's fate is a function of the seed, its sequence's
+ * number, its row in that and its column (compute/drop.h), so neither batches nor ranks matter. */
+struct ash_drop_args {
+    size_t rows, cols;
+    const float *x; /* rows of cols values, x_stride apart */
+    size_t x_stride;
+    float *out; /* rows of cols values, out_stride apart; may be x */
+    size_t out_stride;
+    bool add;                   /* to out; else it is written */
+    uint64_t seed;              /* of the matrix that reads them */
+    const uint64_t *sequences;  /* numbers of the batch's sequences */
+    size_t seq_rows, first_row; /* rows of a sequence; the first row's place in the batch */
+    size_t all_cols, first_col; /* columns of all ranks; the first one's place among them */
+    uint16_t threshold;         /* draws of 16 bits below it leave a value out */
+    float scale;                /* of the others */
+};
+
 struct ash_row_ops {
     /* Move blocks between strided places: see ash_copy_args. */
     void (*copy)(struct ash_exec *exec, const struct ash_copy_args *args);
@@ -283,6 +300,8 @@ struct ash_row_ops {
     void (*combine)(struct ash_exec *exec, const struct ash_slots_args *args);
     /* out[t, s] = dot(x[t, :], y[where[t, s], :]), a row sum: the gradient of combine's weights. */
     void (*slot_dot)(struct ash_exec *exec, const struct ash_slots_args *args);
+    /* out = (add ? out : 0) + (left out ? 0 : x * scale). */
+    void (*drop)(struct ash_exec *exec, const struct ash_drop_args *args);
 };
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@ OP(row, gather, (struct ash_exec * exec, const float *x, size_t cols, const int3
    (exec, x, cols, index, rows, out))
 OP(row, combine, (struct ash_exec * exec, const struct ash_slots_args *args), (exec, args))
 OP(row, slot_dot, (struct ash_exec * exec, const struct ash_slots_args *args), (exec, args))
+OP(row, drop, (struct ash_exec * exec, const struct ash_drop_args *args), (exec, args))
 OP(loss, cross_entropy, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_top, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_sum, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))

@@ -21,7 +21,8 @@ static const struct ash_row_ops row_ops = {.copy = row_copy,
                                            .round_bf16 = row_round_bf16,
                                            .gather = row_gather,
                                            .combine = row_combine,
-                                           .slot_dot = row_slot_dot};
+                                           .slot_dot = row_slot_dot,
+                                           .drop = row_drop};
 static const struct ash_loss_ops loss_ops = {.cross_entropy = loss_cross_entropy,
                                              .part_top = loss_part_top,
                                              .part_sum = loss_part_sum,

@@ -189,16 +189,16 @@ int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_
     return ash_buffer_init(&model->adapter_scratch, exec->memory, bytes, "adapters' products", err);
 }
 
+bool ash_lora_drops(const struct ash_model *model)
+{
+    return model->config.lora != NULL && model->config.lora->dropout > 0.0;
+}
+
 int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows, struct ash_err *err)
 {
     size_t cols = 0, bytes;
 
-    if (model->config.lora->dropout <= 0.0) return 0;
-    if (!exec->memory->host_visible)
-        return ash_err_set(err, -ENOTSUP,
-                           "inputs of adapters are dropped on the CPU: set lora.dropout=0, or leave out "
-                           "runtime.backend=%s",
-                           exec->ops->name);
+    if (!ash_lora_drops(model)) return 0;
     for (size_t i = 0; i < model->base_count; i++)
         if (model->adapters[i].rank > 0) cols = ash_max(cols, model->params[model->adapters[i].a].dims[1]);
     bytes = max_rows * cols * sizeof(float);

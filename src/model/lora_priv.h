@@ -28,6 +28,8 @@ const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
 /* lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
+/* Do batches that train leave out inputs of its adapters? */
+bool ash_lora_drops(const struct ash_model *model);
 /* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
                              struct ash_err *err);

@@ -206,6 +206,37 @@ static void scenario_experts(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, dots, rows * slots);
 }
 
+/* Values left out of some columns of a matrix, from some row of a batch on. */
+static void scenario_drop(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 33), cols = draw_size(tape, 129), seq_rows = draw_size(tape, 20),
+           first_row = draw_below(tape, 3 * seq_rows), stride = cols + draw_below(tape, 3),
+           sequences = (first_row + rows - 1) / seq_rows + 1;
+    float *x = draw_floats(tape, rows * stride, 1.0f), *out = draw_floats(tape, rows * stride, 1.0f);
+    struct ash_drop_args args = {.rows = rows,
+                                 .cols = cols,
+                                 .x = x,
+                                 .x_stride = stride,
+                                 .out = out,
+                                 .out_stride = stride,
+                                 .add = draw_bool(tape),
+                                 .seed = draw_below(tape, 1000000),
+                                 .sequences = (const uint64_t *)(void *)draw_ids(tape, 2 * sequences, INT32_MAX),
+                                 .seq_rows = seq_rows,
+                                 .first_row = first_row,
+                                 .first_col = draw_below(tape, 40),
+                                 .threshold = (uint16_t)draw_below(tape, 65536),
+                                 .scale = 1.25f};
+
+    args.all_cols = args.first_col + cols + draw_below(tape, 20);
+    exec->ops->row->drop(exec, &args);
+    args.out = x; /* in place */
+    args.add = false;
+    exec->ops->row->drop(exec, &args);
+    tape_words(tape, out, rows * stride);
+    tape_words(tape, x, rows * stride);
+}
+
 /* Blocks repeated, summed, narrowed or just moved. */
 static void scenario_copy(struct ash_exec *exec, struct tape *tape)
 {
@@ -253,6 +284,7 @@ static void test_rows(void **state)
     check_scenario(scenario_elements, 60);
     check_scenario(scenario_experts, 80);
     check_scenario(scenario_copy, 80);
+    check_scenario(scenario_drop, 80);
 }
 
 int main(void)

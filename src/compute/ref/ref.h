@@ -14,6 +14,8 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
 void ash_ref_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
 /* ash_row_ops.copy. Vectors gain nothing that a compiler would not find: every CPU backend uses it. */
 void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);
+/* ash_row_ops.drop: every CPU backend uses it. */
+void ash_ref_drop(struct ash_exec *exec, const struct ash_drop_args *args);
 
 /* ash_attn_ops.forward and backward. */
 extern const struct ash_attn_ops ash_ref_attn;

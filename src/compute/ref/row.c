@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "compute/drop.h"
 #include "compute/lanes.h"
 
 #define ROW_MIN_COUNT 4096
@@ -191,6 +192,28 @@ void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args)
     ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, copy_rows, (void *)args);
 }
 
+static void drop_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_drop_args *args = ctx;
+    size_t first = args->first_col / ASH_DROP_DRAWS, last = (args->first_col + args->cols - 1) / ASH_DROP_DRAWS;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        for (size_t group = first, c = 0; group <= last; group++) {
+            uint64_t draw = ash_drop_draw(args, r, group);
+
+            for (; c < args->cols && (args->first_col + c) / ASH_DROP_DRAWS == group; c++)
+                ash_drop_put(args, r, c, draw);
+        }
+    }
+}
+
+void ash_ref_drop(struct ash_exec *exec, const struct ash_drop_args *args)
+{
+    if (args->cols == 0) return;
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, drop_rows, (void *)args);
+}
+
 const struct ash_row_ops ash_ref_row = {
     .copy = ash_ref_copy,
     .add = add,
@@ -200,4 +223,5 @@ const struct ash_row_ops ash_ref_row = {
     .gather = gather,
     .combine = combine,
     .slot_dot = slot_dot,
+    .drop = ash_ref_drop,
 };

@@ -2,6 +2,7 @@
 #include "model/pass/acts_layout.h"
 
 #include "base/math.h"
+#include "model/lora_priv.h"
 #include "model/pass/split.h"
 
 bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep)
@@ -372,6 +373,8 @@ static void lay_batch(struct ash_acts_layout *l)
     if (!l->opts->backward) return;
     block->scales = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
     block->entropy_scales = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    if (ash_lora_drops(l->model))
+        block->sequences = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, l->rows * sizeof(*block->sequences));
 }
 
 void ash_acts_layout_run(struct ash_acts_layout *l)

@@ -6,8 +6,6 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "base/rng.h"
-#include "base/workers.h"
 
 void ash_adapter_product(const struct ash_model *model, struct ash_exec *exec, size_t rows, struct ash_mat a,
                          int32_t param, bool transposed, struct ash_mat c, bool add)
@@ -31,49 +29,9 @@ void ash_adapter_product(const struct ash_model *model, struct ash_exec *exec, s
 
 /* ---- dropout ----------------------------------------------------------------------------------------------------- */
 
-#define DRAWS 4 /* decisions of 16 bits in one draw */
-
-struct dropping {
-    const struct ash_dropout *dropout;
-    size_t first, seq_rows;     /* first: of the batch's rows */
-    size_t first_col, cols, in; /* columns of the `in` that the matrix has in all ranks of tp */
-    uint64_t seed;              /* of the matrix */
-    uint16_t threshold;         /* draws below it leave a value out */
-    float scale;
-    const float *from;
-    size_t from_stride;
-    float *to;
-    size_t to_stride;
-    bool add;
-};
-
-static void drop_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct dropping *drop = ctx;
-
-    (void)worker;
-    for (size_t r = begin; r < end; r++) {
-        const float *from = drop->from + r * drop->from_stride;
-        float *to = drop->to + r * drop->to_stride;
-        size_t in_batch = drop->first + r;
-        uint64_t sequence = drop->dropout->numbers[in_batch / drop->seq_rows], row = in_batch % drop->seq_rows,
-                 draws = 0;
-
-        for (size_t c = 0; c < drop->cols; c++, draws >>= 16) {
-            size_t col = drop->first_col + c;
-
-            if (c == 0 || col % DRAWS == 0)
-                draws = ash_rng_u64(drop->seed, sequence, row * ash_div_up(drop->in, DRAWS) + col / DRAWS) >>
-                        16 * (col % DRAWS);
-            float value = (draws & 0xffff) < drop->threshold ? 0.0f : from[c] * drop->scale;
-            to[c] = drop->add ? to[c] + value : value;
-        }
-    }
-}
-
 static bool drops(const struct ash_pass_step *step)
 {
-    return step->batch->dropout.numbers != NULL && step->model->config.lora->dropout > 0.0;
+    return step->batch->dropout.numbers != NULL && ash_lora_drops(step->model);
 }
 
 /* to [rows, cols] = (add: +=) from with the inputs left out that the batch leaves out at this weight; rows: of the
@@ -84,23 +42,25 @@ static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_ma
     const struct ash_param *a = &step->model->params[ash_model_adapter(step->model, weight)->a];
     const char *name = step->model->params[weight].name; /* not its number: that is the slice's */
     double share = step->model->config.lora->dropout;
-    struct dropping drop = {.dropout = &step->batch->dropout,
-                            .first = step->first_row + rows.first,
-                            .seq_rows = step->batch->seq_rows != 0 ? step->batch->seq_rows : step->batch->rows,
-                            .first_col = a->cut == 1 ? a->runs[0].first : 0,
-                            .cols = a->dims[1],
-                            .in = a->full[1],
-                            .seed = ash_hash_bytes(name, strlen(name), step->batch->dropout.seed),
-                            .threshold = (uint16_t)(share * 65536.0),
-                            .scale = (float)(1.0 / (1.0 - share)),
-                            .from = from.data,
-                            .from_stride = from.row_stride,
-                            .to = (float *)(uintptr_t)to.data,
-                            .to_stride = to.row_stride,
-                            .add = add};
+    struct ash_drop_args args = {.rows = rows.count,
+                                 .cols = a->dims[1],
+                                 .x = from.data,
+                                 .x_stride = from.row_stride,
+                                 .out = (float *)(uintptr_t)to.data,
+                                 .out_stride = to.row_stride,
+                                 .add = add,
+                                 .seed = ash_hash_bytes(name, strlen(name), step->batch->dropout.seed),
+                                 .sequences = step->acts->block.sequences,
+                                 .seq_rows = step->batch->seq_rows != 0 ? step->batch->seq_rows : step->batch->rows,
+                                 .first_row = step->first_row + rows.first,
+                                 .all_cols = a->full[1],
+                                 .first_col = a->cut == 1 ? a->runs[0].first : 0,
+                                 .threshold = (uint16_t)(share * 65536.0),
+                                 .scale = (float)(1.0 / (1.0 - share))};
 
-    ash_assert(step->first_row + ash_range_end(rows) <= step->batch->rows && (a->cut < 0 || a->run_count == 1));
-    ash_workers_run(step->exec->workers, rows.count, 1, drop_rows, &drop);
+    ash_assert(args.sequences != NULL && step->first_row + ash_range_end(rows) <= step->batch->rows &&
+               (a->cut < 0 || a->run_count == 1));
+    step->exec->ops->row->drop(step->exec, &args);
 }
 
 struct ash_linear_io ash_adapter_seen(const struct ash_pass_step *step, int32_t weight,

@@ -101,6 +101,10 @@ static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struc
     if (batch->targets == NULL) return 0;
     rc = ash_exec_upload(pass->exec, block->targets, batch->targets + rows.first, bytes);
     if (rc < 0) goto fail;
+    if (block->sequences == NULL || batch->dropout.numbers == NULL) return 0;
+    rc = ash_exec_upload(pass->exec, block->sequences, batch->dropout.numbers,
+                         (batch->seq_rows != 0 ? batch->rows / batch->seq_rows : 1) * sizeof(uint64_t));
+    if (rc < 0) goto fail;
     return 0;
 
 fail:

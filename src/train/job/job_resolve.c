@@ -261,7 +261,6 @@ void ash_job_choose_backend(const struct ash_job *job, const char *cpu_reason, s
 {
     struct ash_backend_wish wish = {.asked = job->runtime.backend, .cpu_reason = cpu_reason};
 
-    if (job->lora.dropout > 0.0) wish.cpu_reason = "inputs of adapters are dropped on the CPU";
     ash_backend_choose(&wish, choice_out);
 }
 

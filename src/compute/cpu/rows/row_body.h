@@ -316,6 +316,7 @@ static const struct ash_row_ops vec_row = {
     .gather = row_gather,
     .combine = row_combine,
     .slot_dot = row_slot_dot,
+    .drop = ash_ref_drop,
 };
 
 #endif

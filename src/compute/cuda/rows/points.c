@@ -6,6 +6,7 @@
 #include "base/math.h"
 #include "compute/cuda/gemm/grouped.h"
 #include "compute/cuda/host/backend_priv.h"
+#include "compute/drop.h"
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
@@ -213,6 +214,14 @@ static void row_slot_dot(struct ash_exec *exec, const struct ash_slots_args *arg
     ash_cuda_run(exec, ASH_KERNEL_row_slot_dot, ash_cuda_grid_rows(args->rows * args->slots), &op);
 }
 
+/* A thread for each draw. */
+static void row_drop(struct ash_exec *exec, const struct ash_drop_args *args)
+{
+    size_t groups = ash_div_up(args->first_col % ASH_DROP_DRAWS + args->cols, ASH_DROP_DRAWS);
+
+    ash_cuda_run(exec, ASH_KERNEL_row_drop, ash_cuda_grid_elements(args->rows * groups), args);
+}
+
 const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
                                          .add = row_add,
                                          .scale = row_scale,
@@ -220,7 +229,8 @@ const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
                                          .round_bf16 = row_round,
                                          .gather = row_gather,
                                          .combine = row_combine,
-                                         .slot_dot = row_slot_dot};
+                                         .slot_dot = row_slot_dot,
+                                         .drop = row_drop};
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
  * element. */
 #include "compute/cuda/tile/blocks.cuh"
 #include "compute/cuda/tile/device.cuh"
+#include "compute/drop.h"
 
 extern "C" __global__ void row_add(struct ash_cuda_rows op)
 {
@@ -105,5 +106,22 @@ extern "C" __global__ void row_copy(struct ash_copy_args args)
             else
                 ((float *)args.dst)[to] = value;
         }
+    }
+}
+
+/* A thread owns the columns of one draw. */
+extern "C" __global__ void row_drop(struct ash_drop_args args)
+{
+    size_t first = args.first_col / ASH_DROP_DRAWS, skipped = args.first_col % ASH_DROP_DRAWS,
+           groups = (skipped + args.cols + ASH_DROP_DRAWS - 1) / ASH_DROP_DRAWS;
+
+    EACH(i, args.rows * groups)
+    {
+        size_t r = i / groups, group = i % groups;
+        uint64_t draw = ash_drop_draw(&args, r, first + group);
+
+        for (size_t j = group == 0 ? skipped : 0; j < ASH_DROP_DRAWS; j++)
+            if (group * ASH_DROP_DRAWS + j < skipped + args.cols)
+                ash_drop_put(&args, r, group * ASH_DROP_DRAWS + j - skipped, draw);
     }
 }
