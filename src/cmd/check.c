@@ -9,11 +9,12 @@
 #include "cmd/check_priv.h"
 #include "cmd/node_flags.h"
 #include "observe/check/check.h"
+#include "probe/arithmetic.h"
 #include "probe/device.h"
 #include "probe/pairs.h"
 
 struct flags {
-    bool quick, deep, json;
+    bool quick, deep, arithmetic, json;
     int64_t fault_core, fault_device;
     double seconds, slow;
     int links;
@@ -33,6 +34,10 @@ static const struct ash_opt check_opts[] = {
      "links of GPUs and network cards, copies between GPUs, products and memory patterns on every core and GPU too, "
      "compared to the bit with the known answer",
      0, 0, NULL},
+    {"arithmetic", ASH_OPT_BOOL, FIELD(arithmetic), NULL,
+     "node: single instructions of the GPUs on drawn operands against the models that exact mode relies on: are this "
+     "GPU's bits known? A tenth of --seconds for each of four",
+     0, 0, NULL},
     {"seconds", ASH_OPT_DOUBLE, FIELD(seconds), "10", "seconds of each deep check", 0.01, 86400, NULL},
     {"disk", ASH_OPT_STRING, FIELD(disk), NULL,
      "a folder: its disk is written and read for as long, and what comes back is compared", 0, 0, NULL},
@@ -44,8 +49,8 @@ static const struct ash_opt check_opts[] = {
      0, 0, links_ways},
     {"fault_core", ASH_OPT_INT, FIELD(fault_core), "-1",
      "plant a wrong bit in this core's first product, to see that it is found", -1, 4096, NULL},
-    {"device", ASH_OPT_STRING, FIELD(device), "cuda", "with --deep: cuda (all GPUs), cuda:1 (one of them), or none", 0,
-     0, NULL},
+    {"device", ASH_OPT_STRING, FIELD(device), "cuda",
+     "with --deep and --arithmetic: cuda (all GPUs), cuda:1 (one of them), or none", 0, 0, NULL},
     {"fault_device", ASH_OPT_INT, FIELD(fault_device), "-1",
      "plant wrong bits in this GPU's first product and pattern, to see that they are found", -1, 4096, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
@@ -64,6 +69,7 @@ static const struct ash_cmd_usage usage = {
     .examples = "  ashlar check node\n"
                 "  ashlar check node --machine p5.48xlarge --json\n"
                 "  ashlar check node --deep --seconds 30 --disk /scratch\n"
+                "  ashlar check node --arithmetic\n"
                 "  srun -N 8 --ntasks-per-node 1 ashlar check cluster --disk /scratch",
 };
 
@@ -145,6 +151,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
     if (flags->deep) look_deep(flags, &check, &report);
+    if (flags->arithmetic) ash_probe_arithmetic(&check, flags->device, &report);
     if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);
     if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
     if (!flags->json) print_report(&report);

@@ -86,7 +86,7 @@ struct emu_sums {
 /* A wgmma that was issued: a warp's 16 rows of it. */
 struct emu_product {
     std::shared_ptr<struct emu_sums> sums;
-    bool has_registers, trans_a, trans_b, keep;
+    bool has_registers, trans_a, trans_b, keep, is_fp8;
     uint32_t registers[EMU_WARP][4]; /* of a */
     uint64_t a, b;                   /* descriptors */
 };
@@ -286,6 +286,8 @@ void emu_wgmma_wait(size_t left);
 /* a: descriptor, or registers if these are not NULL. */
 void emu_wgmma(float (*d)[4], int n, uint64_t a, const uint32_t *registers, uint64_t b, bool trans_a, bool trans_b,
                bool keep);
+/* The same of e4m3 and 8 columns, both operands by descriptors. */
+void emu_wgmma_e4m3(float (*d)[4], uint64_t a, uint64_t b);
 /* The oldest of a warp's products happens; false: there was none. */
 bool emu_land_product(struct emu_warp *warp);
 void emu_check_products(struct emu_block *block);

@@ -4,6 +4,7 @@
 #include "emulate/emulator.h"
 extern "C" {
 #include "compute/ref/ex2.h"
+#include "compute/ref/fp8.h"
 }
 
 #define ROWS 16 /* of a warp */
@@ -171,10 +172,19 @@ static float *element(struct emu_sums *sums, unsigned lane, int n, int e)
     return &sums->value[(size_t)row_of(lane, e) * sums->n8 * 8 + (size_t)n * 8 + (size_t)column_of(lane, e)];
 }
 
+/* Lines of 16 bf16 have as many bytes as 32 e4m3. */
+static void fp8_steps(float *sums, size_t stride, const uint16_t (*a)[K], const uint16_t (*b)[K], size_t columns)
+{
+    for (size_t m = 0; m < ROWS; m++)
+        for (size_t n = 0; n < columns; n++)
+            sums[m * stride + n] = ash_fp8_step(sums[m * stride + n], (const uint8_t *)a[m], (const uint8_t *)b[n]);
+}
+
 bool emu_land_product(struct emu_warp *warp)
 {
     static uint16_t a[ROWS][K], b[256][K];
     struct emu_product *product;
+    size_t columns;
 
     if (warp->products_landed == warp->products.size()) return false;
     product = &warp->products[warp->products_landed++];
@@ -185,7 +195,11 @@ bool emu_land_product(struct emu_warp *warp)
         read_operand(warp->block, product->a, product->trans_a, warp->number % 4 * ROWS, ROWS, a);
     read_operand(warp->block, product->b, product->trans_b, 0, (unsigned)product->sums->n8 * 8, b);
     if (!product->keep) std::fill(product->sums->value.begin(), product->sums->value.end(), 0.0f);
-    emu_steps(product->sums->value.data(), (size_t)product->sums->n8 * 8, a, ROWS, b, (size_t)product->sums->n8 * 8);
+    columns = (size_t)product->sums->n8 * 8;
+    if (product->is_fp8)
+        fp8_steps(product->sums->value.data(), columns, a, b, columns);
+    else
+        emu_steps(product->sums->value.data(), columns, a, ROWS, b, columns);
     return true;
 }
 
@@ -195,7 +209,7 @@ struct wgmma_lane {
     int n8;
     const uint32_t *registers;
     uint64_t a, b;
-    bool trans_a, trans_b, keep;
+    bool trans_a, trans_b, keep, is_fp8;
 };
 
 static struct wgmma_lane *lane_of(struct emu_meeting *meeting, unsigned lane)
@@ -270,6 +284,7 @@ static void finish_wgmma(struct emu_meeting *meeting)
     product.trans_a = first->trans_a;
     product.trans_b = first->trans_b;
     product.keep = first->keep;
+    product.is_fp8 = first->is_fp8;
     for (unsigned lane = 0; lane < EMU_WARP && product.has_registers; lane++)
         memcpy(product.registers[lane], lane_of(meeting, lane)->registers, sizeof(product.registers[lane]));
     warp->products.push_back(product);
@@ -284,7 +299,14 @@ static void finish_wgmma(struct emu_meeting *meeting)
 void emu_wgmma(float (*d)[4], int n, uint64_t a, const uint32_t *registers, uint64_t b, bool trans_a, bool trans_b,
                bool keep)
 {
-    struct wgmma_lane mine = {d, n, registers, a, b, trans_a, trans_b, keep};
+    struct wgmma_lane mine = {d, n, registers, a, b, trans_a, trans_b, keep, false};
+
+    emu_meet(0xffffffffu, "wgmma", &mine, finish_wgmma, true);
+}
+
+void emu_wgmma_e4m3(float (*d)[4], uint64_t a, uint64_t b)
+{
+    struct wgmma_lane mine = {d, 1, NULL, a, b, false, false, true, true};
 
     emu_meet(0xffffffffu, "wgmma", &mine, finish_wgmma, true);
 }

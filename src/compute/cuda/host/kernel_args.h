@@ -329,6 +329,15 @@ struct ash_cuda_quant {
     int accumulate;
 };
 
+/* trial.cu: operands and results of `count` tiles (of ex2: of elements). */
+#define ASH_CUDA_TRIAL_THREADS 128
+struct ash_cuda_trial {
+    const void *a, *b;
+    const float *c;
+    float *d;
+    size_t count;
+};
+
 /* A row's choice: ash_sample_row, with its lists at bytes of the block. */
 struct ash_cuda_sample_row {
     double temperature, top_p, min_p, typical_p;

@@ -115,7 +115,16 @@ static __device__ inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int k
     if constexpr (N == 128) WGMMA(128, "64", "65", "66", "67", "68");
 }
 
-/* The same with 64 rows of a in registers: of each 16 k a thread has two of its row, two of the row 8 below, and the
+/* Begin d += a b of 8 columns, with values of e4m3: 32 k. ref/fp8.h describes what it computes. */
+static __device__ inline void wgmma_e4m3(float (*d)[4], uint64_t a, uint64_t b)
+{
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {" WGMMA_REGISTERS_8 "}, %4, %5, keep, 1, 1;\n}"
+                 : WGMMA_SUMS_8
+                 : "l"(a), "l"(b), "r"(1));
+}
+
+/* As wgmma with 64 rows of a in registers: of each 16 k a thread has two of its row, two of the row 8 below, and the
  * same 8 further. */
 template <int N, int TRANS_B>
 static __device__ inline void wgmma_a(float (*d)[4], const uint32_t a[4], uint64_t b, int keep)

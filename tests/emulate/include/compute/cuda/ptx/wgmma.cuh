@@ -64,6 +64,11 @@ template <int N, int TRANS_A, int TRANS_B> static inline void wgmma(float (*d)[4
     emu_wgmma(d, N / 8, a, NULL, b, TRANS_A != 0, TRANS_B != 0, keep != 0);
 }
 
+static inline void wgmma_e4m3(float (*d)[4], uint64_t a, uint64_t b)
+{
+    emu_wgmma_e4m3(d, a, b);
+}
+
 template <int N, int TRANS_B> static inline void wgmma_a(float (*d)[4], const uint32_t a[4], uint64_t b, int keep)
 {
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "a size that wgmma has");
