@@ -84,12 +84,14 @@ static int find_template(const struct ash_serve_flags *flags, struct ash_serve_m
 static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
                       struct ash_err *err)
 {
+    struct ash_engine_flags computing = flags->computing;
     int rc;
 
     if (flags->draft_model == NULL) return 0;
     if (model->ranks != NULL)
-        return ash_err_set(err, -ENOTSUP, "--draft-model computes in one process: leave out --tp or the draft model");
-    rc = ash_cmd_engine_open(&flags->computing, flags->draft_model, &model->draft, err);
+        computing.backend = "cpu"; /* it is whole on the first rank, and computes where that does */
+    computing.rank = computing.ranks = 0;
+    rc = ash_cmd_engine_open(&computing, flags->draft_model, &model->draft, err);
     if (rc < 0) return ash_err_prefix(err, rc, "--draft-model");
     opts->draft = ash_engine_model(model->draft);
     if (ash_tokenizer_hash(ash_engine_tokenizer(model->draft)) ==

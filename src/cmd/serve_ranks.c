@@ -40,11 +40,6 @@ static int check_flags(const struct ash_serve_flags *flags, struct ash_err *err)
                            "--tp %lld: a model over several ranks has no adapters: leave --lora-modules "
                            "out, or give --tp 1",
                            (long long)flags->tp);
-    if (flags->kv.host_memory > 0 || flags->kv.dir != NULL || flags->kv.remote != NULL)
-        return ash_err_set(err, -ENOTSUP,
-                           "--tp %lld: a cache over several ranks has no tiers: leave --kv-host-memory, --kv-dir and "
-                           "--kv-remote out, or give --tp 1",
-                           (long long)flags->tp);
     rc = ash_cmd_attach(flags->model, &path, err);
     if (rc == 0) rc = ash_engine_check_ranks(path.data, (size_t)flags->tp, err);
     ash_str_fini(&path);

@@ -164,21 +164,70 @@ void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to)
     cache->region.memory->copy(page_data(cache, to), page_data(cache, from), cache->page_bytes);
 }
 
+/* ---- whole pages ------------------------------------------------------------------------------------------------- */
+
+static size_t page_bytes_of(const struct ash_cache *cache, const struct ash_model_config *config)
+{
+    return ASH_CACHE_PAGE_TOKENS * config->layers * (key_width(config) + value_width(config)) *
+           ash_dtype_bytes(cache->dtype);
+}
+
 size_t ash_cache_page_bytes(const struct ash_cache *cache)
 {
-    return cache->page_bytes;
+    return cache->model != NULL ? page_bytes_of(cache, &cache->model->whole) : 0;
 }
 
-int ash_cache_read_page(const struct ash_cache *cache, int32_t page, void *data)
+/* Some bytes of a page here, and where they are in a whole one. */
+struct page_run {
+    size_t here, whole, bytes;
+};
+
+/* Keys (is_value: values) of this cache's heads in one of its layers: heads lie one after the other. */
+static struct page_run find_run(const struct ash_cache *cache, size_t layer, bool is_value)
 {
-    ash_assert(cache->page_bytes > 0 && ash_cache_ref_count(cache, page) > 0);
-    return cache->region.memory->copy(data, page_data(cache, page), cache->page_bytes);
+    const struct ash_model *model = cache->model;
+    size_t element = ASH_CACHE_PAGE_TOKENS * ash_dtype_bytes(cache->dtype), id = model->layer_ids[layer];
+    size_t all_keys = key_width(&model->whole), all_values = value_width(&model->whole);
+    size_t width = is_value ? cache->v_width : cache->k_width, all = is_value ? all_values : all_keys;
+    size_t first = ash_slice_kv_heads(&model->whole, &model->slice).first * (all / model->whole.kv_heads);
+
+    ash_assert(first + width <= all && id < model->whole.layers);
+    return (struct page_run){.here = element *
+                                     (layer * (cache->k_width + cache->v_width) + (is_value ? cache->k_width : 0)),
+                             .whole = element * (id * (all_keys + all_values) + (is_value ? all_keys : 0) + first),
+                             .bytes = element * width};
 }
 
-int ash_cache_write_page(struct ash_cache *cache, int32_t page, const void *data)
+int ash_cache_read_page(const struct ash_cache *cache, int32_t page, void *whole)
 {
+    char *here = page_data(cache, page);
+    int rc = 0;
+
     ash_assert(cache->page_bytes > 0 && ash_cache_ref_count(cache, page) > 0);
-    return cache->region.memory->copy(page_data(cache, page), data, cache->page_bytes);
+    if (ash_cache_page_bytes(cache) == cache->page_bytes)
+        return cache->region.memory->copy(whole, here, cache->page_bytes);
+    for (size_t i = 0; i < 2 * cache->model->config.layers && rc == 0; i++) {
+        struct page_run run = find_run(cache, i / 2, i % 2 == 1);
+
+        rc = cache->region.memory->copy((char *)whole + run.whole, here + run.here, run.bytes);
+    }
+    return rc;
+}
+
+int ash_cache_write_page(struct ash_cache *cache, int32_t page, const void *whole)
+{
+    char *here = page_data(cache, page);
+    int rc = 0;
+
+    ash_assert(cache->page_bytes > 0 && ash_cache_ref_count(cache, page) > 0);
+    if (ash_cache_page_bytes(cache) == cache->page_bytes)
+        return cache->region.memory->copy(here, whole, cache->page_bytes);
+    for (size_t i = 0; i < 2 * cache->model->config.layers && rc == 0; i++) {
+        struct page_run run = find_run(cache, i / 2, i % 2 == 1);
+
+        rc = cache->region.memory->copy(here + run.here, (const char *)whole + run.whole, run.bytes);
+    }
+    return rc;
 }
 
 /* ---- block tables ------------------------------------------------------------------------------------------------ */

@@ -42,13 +42,13 @@ void ash_cache_unref(struct ash_cache *cache, int32_t page);
 uint32_t ash_cache_ref_count(const struct ash_cache *cache, int32_t page);
 /* What `from` holds is in `to` as well. Both have references. */
 void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to);
-/* Bytes of a page; 0: pages hold nothing. */
+/* Bytes of a page of the whole model, of which a slice's cache has some layers and heads; 0: pages hold nothing. */
 size_t ash_cache_page_bytes(const struct ash_cache *cache);
-/* Copy a page, which has references, to host memory of ash_cache_page_bytes. Waits for passes that write to the pool.
- * Returns 0, or -EIO if the device has failed. */
-int ash_cache_read_page(const struct ash_cache *cache, int32_t page, void *data);
+/* Copy what the cache has of a page, which has references, to its place in a whole page in host memory. Waits for
+ * passes that write to the pool. Returns 0, or -EIO if the device has failed. */
+int ash_cache_read_page(const struct ash_cache *cache, int32_t page, void *whole);
 /* The same the other way. */
-int ash_cache_write_page(struct ash_cache *cache, int32_t page, const void *data);
+int ash_cache_write_page(struct ash_cache *cache, int32_t page, const void *whole);
 
 /* A block table that grows: the pages of one sequence, each with its own reference. */
 struct ash_block_table {

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "infra/device/cuda.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
 
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define WAIT_SECONDS 0.02 /* for pages; then requests that came or left are looked at */
@@ -34,15 +35,31 @@ static void take_evicted(void *ctx, const struct ash_prefix_text *text, int32_t 
     ash_kv_evict(ctx, &gone);
 }
 
+static int read_page(void *ctx, int32_t page, void *data)
+{
+    struct ash_core *core = ctx;
+
+    return ash_ranks_read_page(core->opts.ranks, core->cache, page, data);
+}
+
+static int write_page(void *ctx, int32_t page, const void *data)
+{
+    struct ash_core *core = ctx;
+
+    return ash_ranks_write_page(core->opts.ranks, core->cache, page, data);
+}
+
 int ash_core_open_kv(struct ash_core *core, struct ash_err *err)
 {
+    struct ash_kv_pool pool = {
+        .page_bytes = ash_cache_page_bytes(core->cache), .read = read_page, .write = write_page, .ctx = core};
     const struct ash_memory_ops *memory = core->exec->cuda != NULL ? &ash_memory_pinned : &ash_memory_host;
     int rc;
 
     if (core->opts.kv == NULL || core->prefix == NULL || core->model == NULL) return 0;
-    if (core->opts.ranks != NULL)
-        return ash_err_set(err, -ENOTSUP, "tiers below the cache hold pages of a whole model: --tp goes without them");
-    rc = ash_kv_open(core->opts.kv, core->cache, memory, core->opts.max_tokens, &core->kv, err);
+    rc = ash_ranks_share_pages(core->opts.ranks, core->cache, err);
+    if (rc < 0) return rc;
+    rc = ash_kv_open(core->opts.kv, &pool, memory, core->opts.max_tokens, &core->kv, err);
     if (rc < 0) return rc;
     rc = ash_prefix_on_evict(core->prefix, take_evicted, core->kv);
     return rc < 0 ? ash_err_set(err, rc, "core: out of memory") : 0;

@@ -46,6 +46,13 @@ int ash_ranks_send_open(struct ash_ranks *ranks, size_t max_rows, size_t page_co
 int ash_ranks_send_pack(struct ash_ranks *ranks, struct ash_err *err);
 /* ash_cache_copy_page. */
 int ash_ranks_send_copy(struct ash_ranks *ranks, int32_t from, int32_t to, struct ash_err *err);
+/* Whole pages of cache (ash_cache_page_bytes) can be read and written from now on, until the pass is closed: each rank
+ * copies its part. */
+int ash_ranks_share_pages(struct ash_ranks *ranks, const struct ash_cache *cache, struct ash_err *err);
+/* A whole page from all ranks, to data. Of NULL: ash_cache_read_page. */
+int ash_ranks_read_page(struct ash_ranks *ranks, const struct ash_cache *cache, int32_t page, void *data);
+/* The same the other way. Of NULL: ash_cache_write_page. */
+int ash_ranks_write_page(struct ash_ranks *ranks, struct ash_cache *cache, int32_t page, const void *data);
 /* ash_pass_infer_layers over batch, whose documents have no adapters (-ENOTSUP). */
 int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch, struct ash_err *err);
 /* ash_pass_infer_logits of these rows. */

@@ -60,7 +60,7 @@ int ash_core_swap(struct ash_core *core, struct ash_model *model, struct ash_err
     core->has_answered = false; /* the new weights are packed once a token is out, as the old ones were */
     ash_page_events_publish(core->events);
     if (prefix != NULL) ash_prefix_publish(prefix, core->events);
-    if (core->kv != NULL) ash_kv_move(core->kv, cache);
+    if (core->kv != NULL) ash_kv_disarm(core->kv);
     ash_core_resume_tiers(core);
     return 0;
 }

@@ -69,7 +69,7 @@ static bool find_slot(struct ash_kv_host *host)
     return host->free_count > 0;
 }
 
-void ash_kv_host_put(struct ash_kv_host *host, const struct ash_cache *cache, const struct ash_kv_prefix *prefix,
+void ash_kv_host_put(struct ash_kv_host *host, const struct ash_kv_pool *pool, const struct ash_kv_prefix *prefix,
                      int32_t page)
 {
     struct ash_kv_name name = ash_kv_name_of(prefix, ASH_CACHE_PAGE_TOKENS);
@@ -93,7 +93,7 @@ void ash_kv_host_put(struct ash_kv_host *host, const struct ash_cache *cache, co
     host->counts[slot] = prefix->count;
     host->salts[slot] = prefix->salt;
     host->fingerprints[slot] = prefix->fingerprint;
-    if (ash_cache_read_page(cache, page, slot_data(host, slot)) < 0) {
+    if (pool->read(pool->ctx, page, slot_data(host, slot)) < 0) {
         drop(host, entry);
         return;
     }

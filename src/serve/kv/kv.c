@@ -51,7 +51,7 @@ static int open_places(struct ash_kv *kv, struct ash_err *err)
     return rc < 0 ? ash_err_prefix(err, rc, "--kv-remote") : 0;
 }
 
-int ash_kv_open(const struct ash_kv_opts *opts, struct ash_cache *cache, const struct ash_memory_ops *buffers,
+int ash_kv_open(const struct ash_kv_opts *opts, const struct ash_kv_pool *pool, const struct ash_memory_ops *buffers,
                 size_t max_tokens, struct ash_kv **kv_out, struct ash_err *err)
 {
     struct ash_kv *kv = calloc(1, sizeof(*kv));
@@ -59,8 +59,8 @@ int ash_kv_open(const struct ash_kv_opts *opts, struct ash_cache *cache, const s
 
     if (kv == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     kv->opts = *opts;
-    kv->cache = cache;
-    kv->page_bytes = ash_cache_page_bytes(cache);
+    kv->pool = *pool;
+    kv->page_bytes = pool->page_bytes;
     ash_assert(kv->page_bytes > 0);
     kv->file_bytes = ash_kv_page_file_bytes(ash_cache_pages_for(max_tokens) * PAGE, kv->page_bytes);
     if (opts->host_bytes > 0) rc = ash_kv_host_open(&kv->host, opts->host_bytes, kv->page_bytes, buffers, err);
@@ -105,7 +105,7 @@ static void give(struct ash_kv *kv, struct ash_kv_name name, const struct ash_kv
         bool is_read;
 
         if (file == NULL) continue;
-        is_read = ash_cache_read_page(kv->cache, page, file + ash_kv_page_file_offset(prefix->count)) == 0;
+        is_read = kv->pool.read(kv->pool.ctx, page, file + ash_kv_page_file_offset(prefix->count)) == 0;
         if (is_read) ash_kv_page_file_seal(prefix, kv->page_bytes, file);
         ash_kv_place_submit(place, is_read);
     }
@@ -143,16 +143,14 @@ void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page)
     struct ash_kv_prefix prefix = prefix_of(kv, page);
 
     if (!atomic_load(&kv->is_armed)) return;
-    if (kv->host.slots > 0) ash_kv_host_put(&kv->host, kv->cache, &prefix, page->page);
+    if (kv->host.slots > 0) ash_kv_host_put(&kv->host, &kv->pool, &prefix, page->page);
     ash_kv_keep(kv, page);
 }
 
-void ash_kv_move(struct ash_kv *kv, struct ash_cache *cache)
+void ash_kv_disarm(struct ash_kv *kv)
 {
-    ash_assert(ash_cache_page_bytes(cache) == kv->page_bytes);
     atomic_store(&kv->is_armed, false);
     ash_kv_host_clear(&kv->host);
-    kv->cache = cache;
 }
 
 void ash_kv_forget(struct ash_kv *kv)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "infra/memory.h"
 #include "model/pass/cache.h"
 #include "storage/s3/s3.h"
 #include "serve/kv/index.h"
@@ -46,9 +47,17 @@ struct ash_kv_stats {
 /* The name of a tier in metrics. */
 const char *ash_kv_tier_name(enum ash_kv_tier tier);
 
-/* Tiers below a cache, which is borrowed; max_tokens of a sequence. buffers: the memory that the device copies
+/* The pool: whole pages, whoever has them. Both return 0 or a negative errno. */
+struct ash_kv_pool {
+    size_t page_bytes;
+    int (*read)(void *ctx, int32_t page, void *data);
+    int (*write)(void *ctx, int32_t page, const void *data);
+    void *ctx;
+};
+
+/* Tiers below a pool, whose ctx is borrowed; max_tokens of a sequence. buffers: the memory that the device copies
  * fastest. Returns 0 or a negative errno with a sentence. The caller owns *kv_out. */
-int ash_kv_open(const struct ash_kv_opts *opts, struct ash_cache *cache, const struct ash_memory_ops *buffers,
+int ash_kv_open(const struct ash_kv_opts *opts, const struct ash_kv_pool *pool, const struct ash_memory_ops *buffers,
                 size_t max_tokens, struct ash_kv **kv_out, struct ash_err *err);
 /* Loads must be closed. Pages on their way are written. NULL is a no-op. */
 void ash_kv_close(struct ash_kv *kv);
@@ -69,8 +78,8 @@ void ash_kv_keep(struct ash_kv *kv, const struct ash_kv_page *page);
 void ash_kv_keep_all(struct ash_kv *kv, const struct ash_kv_page *text, const int32_t *pages);
 /* A page leaves the pool: all tiers take it that lack it. */
 void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page);
-/* The pool is another one now, of other weights: nothing goes or comes until ash_kv_arm. No load is open. */
-void ash_kv_move(struct ash_kv *kv, struct ash_cache *cache);
+/* The pool is of other weights now: nothing goes or comes until ash_kv_arm. No load is open. */
+void ash_kv_disarm(struct ash_kv *kv);
 /* Forget what host memory has. */
 void ash_kv_forget(struct ash_kv *kv);
 

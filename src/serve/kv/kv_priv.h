@@ -30,8 +30,8 @@ int ash_kv_host_open(struct ash_kv_host *host, uint64_t bytes, size_t page_bytes
                      struct ash_err *err);
 /* Free it; a zeroed struct is a no-op. */
 void ash_kv_host_close(struct ash_kv_host *host);
-/* Take a page of the cache, unless it is there. */
-void ash_kv_host_put(struct ash_kv_host *host, const struct ash_cache *cache, const struct ash_kv_prefix *prefix,
+/* Take a page of the pool, unless it is there. */
+void ash_kv_host_put(struct ash_kv_host *host, const struct ash_kv_pool *pool, const struct ash_kv_prefix *prefix,
                      int32_t page);
 /* The bytes of exactly this prefix's page, or NULL. Valid until the next put. */
 const void *ash_kv_host_get(struct ash_kv_host *host, struct ash_kv_name name, const struct ash_kv_prefix *prefix);
@@ -62,7 +62,7 @@ struct ash_kv_load {
 };
 
 struct ash_kv {
-    struct ash_cache *cache;
+    struct ash_kv_pool pool;
     size_t page_bytes, file_bytes; /* file_bytes: the largest */
     atomic_bool is_armed;
     _Atomic uint64_t fingerprint;

@@ -254,7 +254,7 @@ static int take_host(struct ash_kv_load *load, int32_t page)
     prefix.count = (load->first + load->taken + 1) * PAGE;
     data = ash_kv_host_get(&kv->host, load->names[load->first + load->taken], &prefix);
     if (data == NULL) return -ENOENT;
-    rc = ash_cache_write_page(kv->cache, page, data);
+    rc = kv->pool.write(kv->pool.ctx, page, data);
     if (rc < 0) return rc;
     kv->host.page_s = 1e-9 * (double)(ash_clock_ns() - begin_ns);
     kv->host.stats.pages_read++;
@@ -297,7 +297,7 @@ int ash_kv_load_take(struct ash_kv_load *load, int32_t page)
         size_t offset = ash_kv_page_file_offset((load->first + load->taken + 1) * PAGE);
 
         rc = look(load, piece);
-        if (rc == 1 && ash_cache_write_page(kv->cache, page, (char *)piece->buffer + offset) < 0) rc = -EIO;
+        if (rc == 1 && kv->pool.write(kv->pool.ctx, page, (char *)piece->buffer + offset) < 0) rc = -EIO;
         pthread_mutex_lock(&kv->lock);
         if (rc == 1) {
             kv->free_buffers[kv->free_count++] = piece->buffer;

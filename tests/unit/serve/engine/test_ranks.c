@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -19,6 +20,7 @@
 #include "harness/ranks.h"
 #include "model/files/open.h"
 #include "model/files/save.h"
+#include "model/pass/cache.h"
 #include "serve/engine/core.h"
 #include "serve/engine/ranks.h"
 #include "serve/grammar/grammar.h"
@@ -170,11 +172,11 @@ static void take_prompt(void *ctx, size_t index, const struct ash_token *token)
 static void draw_work(struct work *work, const struct work *before, const struct subject *s)
 {
     struct ash_request *request = &work->request;
-    size_t text = draw(2), same = draw(90);
+    size_t text = draw(2), same = draw(160);
 
     memset(work, 0, sizeof(*work));
     request->prompt = work->prompt;
-    request->prompt_count = 1 + draw(120);
+    request->prompt_count = 1 + draw(160);
     for (size_t i = 0; i < request->prompt_count; i++)
         work->prompt[i] = (int32_t)(i < same ? ash_rng_below(9, text, i, s->vocab) : draw(s->vocab));
     if (before != NULL && draw(4) == 0) {
@@ -206,38 +208,65 @@ static bool same_answer(const struct answer *a, const struct answer *b)
 /* ---- running them ------------------------------------------------------------------------------------------------ */
 
 /* One process, one request at a time. */
-static int find_wants(const struct subject *s, struct work *works, struct ash_exec *exec, struct ash_err *err)
+static int find_wants(struct ash_model *whole, struct work *works, struct ash_exec *exec, struct ash_err *err)
 {
     struct ash_core_opts opts = {.has_no_prefix_cache = true, .vocab_trie = trie};
-    struct ash_model *model = NULL;
     struct ash_core *core = NULL;
-    int rc = open_part(s, 0, 1, &model, err);
+    int rc = ash_core_open(whole, exec, &opts, &core, err);
 
-    if (rc == 0) rc = ash_core_open(model, exec, &opts, &core, err);
     for (size_t i = 0; i < REQUESTS && rc == 0; i++) {
         works[i].now = &works[i].want;
         rc = ash_core_finish(core, ash_core_submit(core, &works[i].request, err), err);
     }
     ash_core_close(core);
-    ash_model_close(model);
     return rc;
 }
 
+/* What happened, in memory that all processes share. */
+static struct met {
+    uint64_t pages, accepted; /* from tiers; drafts that held */
+} * met;
+
+static void count_what_happened(const struct ash_core *core)
+{
+    struct ash_core_stats stats = ash_core_get_stats(core);
+
+    for (size_t tier = 0; tier < ASH_KV_TIERS; tier++)
+        met->pages += stats.kv.tiers[tier].pages_read;
+    met->accepted += stats.accepted;
+}
+
+/* Tiers of a drawn size below a pool of a few pages; those of the round before are read again. */
+static void draw_tiers(const struct subject *s, size_t page_bytes, struct ash_kv_opts *kv, struct ash_core_opts *opts)
+{
+    opts->kv_bytes = (4 + draw(8)) * page_bytes;
+    *kv = (struct ash_kv_opts){.host_bytes = draw(3) * (1 + draw(8)) * page_bytes,
+                               .dir = draw(2) == 0 ? s->dir : NULL,
+                               .dir_bytes = (2 + draw(30)) * (page_bytes + 4096),
+                               .reads_always = true};
+    opts->kv = draw(5) > 0 && (kv->host_bytes > 0 || kv->dir != NULL) ? kv : NULL;
+}
+
 /* All of them together on all ranks, some steps apart. */
-static int run_round(struct ash_ranks *ranks, struct ash_model *model, struct ash_exec *exec, struct work *works,
-                     struct ash_err *err)
+static int run_round(const struct subject *s, struct ash_ranks *ranks, struct ash_model *model, struct ash_model *whole,
+                     struct ash_exec *exec, struct work *works, struct ash_err *err)
 {
     size_t most = 1 + draw(6);
+    struct ash_kv_opts kv;
     struct ash_core_opts opts = {.max_seqs = most,
                                  .max_batch_rows = most + draw(60),
                                  .has_no_prefix_cache = draw(4) == 0,
                                  .speculate = draw(2) * 3,
+                                 .draft = draw(3) == 0 ? whole : NULL,
                                  .pack = draw(2) == 0 ? ASH_CORE_PACK_AT_OPEN : ASH_CORE_PACK_LATER,
                                  .vocab_trie = trie,
                                  .ranks = ranks};
     struct ash_core *core = NULL;
-    int rc = ash_core_open(model, exec, &opts, &core, err);
+    int rc;
 
+    draw_tiers(s, ash_cache_token_bytes(whole) * ASH_CACHE_PAGE_TOKENS, &kv, &opts);
+    rc = ash_core_open(model, exec, &opts, &core, err);
+    if (rc == 0 && ash_core_kv(core) != NULL) ash_kv_arm(ash_core_kv(core), 5);
     for (size_t i = 0; i < REQUESTS && rc == 0; i++) {
         memset(&works[i].got, 0, sizeof(works[i].got));
         works[i].now = &works[i].got;
@@ -250,6 +279,7 @@ static int run_round(struct ash_ranks *ranks, struct ash_model *model, struct as
         if (!same_answer(&works[i].want, &works[i].got))
             rc = ash_err_set(err, -EDOM, "request %zu has another answer: %zu tokens, not %zu", i, works[i].got.count,
                              works[i].want.count);
+    if (core != NULL) count_what_happened(core);
     ash_core_close(core);
     return rc;
 }
@@ -258,15 +288,18 @@ static int lead(const struct subject *s, struct ash_ranks *ranks, struct ash_mod
                 struct ash_err *err)
 {
     struct work *works = calloc(REQUESTS, sizeof(*works));
+    struct ash_model *whole = NULL;
     int rc = make_grammar(s->vocab, err);
 
+    if (rc == 0) rc = open_part(s, 0, 1, &whole, err);
     if (rc < 0) return rc;
     seed_now = s->seed;
     for (size_t i = 0; i < REQUESTS; i++)
         draw_work(&works[i], i > 0 ? &works[i - 1] : NULL, s);
-    rc = find_wants(s, works, exec, err);
+    rc = find_wants(whole, works, exec, err);
     for (size_t i = 0; i < ROUNDS && rc == 0; i++)
-        rc = run_round(ranks, model, exec, works, err);
+        rc = run_round(s, ranks, model, whole, exec, works, err);
+    ash_model_close(whole);
     ash_grammar_put(grammar);
     ash_vocab_trie_close(trie);
     free(works);
@@ -306,6 +339,8 @@ static int answer_rank(void *ctx, size_t rank)
 static void answers_are_those_of_one_process(void **state)
 {
     (void)state;
+    met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(met != MAP_FAILED);
     for (size_t i = 0; i < MODELS; i++) {
         struct subject s = {.seed = 40 + i};
         int reserved;
@@ -317,6 +352,10 @@ static void answers_are_those_of_one_process(void **state)
         close(reserved);
         assert_int_equal(ash_dir_remove(s.dir, NULL), 0);
     }
+    print_message("%llu pages from tiers, %llu drafts held\n", (unsigned long long)met->pages,
+                  (unsigned long long)met->accepted);
+    assert_true(met->pages > 0 && met->accepted > 0);
+    munmap(met, sizeof(*met));
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
