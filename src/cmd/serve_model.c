@@ -12,6 +12,8 @@
 #include "serve/adapters.h"
 #include "serve/engine/ranks.h"
 
+#define ADAPTER_SECONDS 60 /* until a step ends, after which other ranks load an adapter */
+
 /* ---- callbacks of the API ---------------------------------------------------------------------------------------- */
 
 static int submit(void *ctx, struct ash_request *request, struct ash_err *err)
@@ -76,6 +78,47 @@ static int find_template(const struct ash_serve_flags *flags, struct ash_serve_m
     model->api.chat = ash_engine_chat(model->engine, &model->api.chat_text);
     model->api.chat_source = model->chat_source.data;
     return rc;
+}
+
+/* ---- adapters of other ranks ------------------------------------------------------------------------------------- */
+
+/* An adapter that they are to load. */
+struct adapter_load {
+    struct ash_ranks *ranks;
+    const struct ash_model *adapters;
+    const char *dir;
+};
+
+static int send_adapter(void *ctx, struct ash_core *core, struct ash_err *err)
+{
+    const struct adapter_load *load = ctx;
+
+    (void)core;
+    return ash_ranks_send_adapter(load->ranks, load->adapters, load->dir, err);
+}
+
+static int load_on_ranks(void *ctx, const struct ash_model *adapters, const char *dir, struct ash_err *err)
+{
+    struct ash_serve_model *model = ctx;
+    struct adapter_load load = {model->ranks, adapters, dir};
+
+    return ash_runner_call(model->runner, send_adapter, &load, ADAPTER_SECONDS, err);
+}
+
+static void forget_on_ranks(void *ctx, const struct ash_model *adapters)
+{
+    struct ash_serve_model *model = ctx;
+
+    ash_ranks_forget_adapter(model->ranks, adapters);
+}
+
+static int open_adapters(struct ash_serve_model *model, struct ash_err *err)
+{
+    struct ash_engine *engine = model->engine;
+
+    model->peers = (struct ash_adapters_peers){load_on_ranks, forget_on_ranks, model};
+    return ash_adapters_open(ash_engine_model(engine), ash_engine_exec(engine), ash_core_max_rows(model->core),
+                             model->ranks != NULL ? &model->peers : NULL, &model->adapters, err);
 }
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
@@ -144,8 +187,7 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     if (rc < 0) return rc;
     model->kv = ash_core_kv(model->core);
     model->api.page_events = ash_core_page_events(model->core);
-    rc = ash_adapters_open(weights, ash_engine_exec(model->engine), ash_core_max_rows(model->core), &model->adapters,
-                           err);
+    rc = open_adapters(model, err);
     if (rc < 0) return rc;
     rc = ash_runner_open(model->core, &model->runner, err);
     if (rc < 0) return rc;

@@ -8,6 +8,7 @@
 #include "cmd/http_flags.h"
 #include "cmd/route_flags.h"
 #include "collective/member/launch_env.h"
+#include "serve/adapters.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
 #include "serve/grammar/grammar.h"
@@ -82,6 +83,7 @@ struct ash_serve_model {
     struct ash_runner *runner;
     struct ash_str chat_source;
     struct ash_adapters *adapters;
+    struct ash_adapters_peers peers; /* of several ranks */
     struct ash_verifier *verifier;
     struct ash_exec verifier_exec; /* of its reward models, which compute next to the engine */
     bool has_verifier_exec;

@@ -35,11 +35,6 @@ static int check_flags(const struct ash_serve_flags *flags, struct ash_err *err)
     struct ash_str path = {0};
     int rc = 0;
 
-    if (flags->lora_modules.count > 0)
-        return ash_err_set(err, -ENOTSUP,
-                           "--tp %lld: a model over several ranks has no adapters: leave --lora-modules "
-                           "out, or give --tp 1",
-                           (long long)flags->tp);
     rc = ash_cmd_attach(flags->model, &path, err);
     if (rc == 0) rc = ash_engine_check_ranks(path.data, (size_t)flags->tp, err);
     ash_str_fini(&path);
@@ -101,8 +96,11 @@ static int follow(const struct ash_serve_flags *flags, const struct ash_launch_e
     if (rc < 0) {
         ash_ranks_fail(ranks, &err);
     } else {
+        struct ash_model *model = ash_engine_model(engine);
+
         ash_cmd_use_kv_dtype(engine, flags->kv_dtype);
-        rc = ash_ranks_follow(ranks, ash_engine_model(engine), ash_engine_exec(engine), &is_own, &err);
+        rc = ash_ranks_follow(ranks, &model, ash_engine_exec(engine), &is_own, &err);
+        (void)ash_engine_replace_model(engine, model); /* weights may have been replaced, and the old ones closed */
     }
     (void)ash_cmd_engine_close(&flags->computing, engine);
     ash_ranks_close(ranks);

@@ -7,6 +7,7 @@
 #include "cmd/serve_priv.h"
 #include "model/files/open.h"
 #include "serve/adapters.h"
+#include "serve/engine/ranks.h"
 #include "serve/fingerprint.h"
 
 /* Open and hash the weights in path. */
@@ -14,8 +15,11 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
                      uint64_t *fingerprint_out, struct ash_err *err)
 {
     struct ash_model *now = ash_engine_model(model->engine), *next = NULL;
-    int rc = ash_model_open_lazy(path, &next, err);
+    int rc = model->ranks != NULL ? ash_engine_check_ranks(path, ash_ranks_size(model->ranks), err) : 0;
 
+    if (rc == 0)
+        rc = model->ranks != NULL ? ash_model_open_slice(path, ash_model_slice(now), &next, err)
+                                  : ash_model_open_lazy(path, &next, err);
     if (rc < 0) return rc;
     ash_model_round_bf16(next, ash_model_rounds_bf16(now));
     ash_model_use_kv_dtype(next, ash_model_kv_dtype(now));
@@ -26,6 +30,19 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
     }
     *next_out = next;
     return 0;
+}
+
+/* The model that comes, and where it is. */
+struct next_weights {
+    struct ash_model *next;
+    const char *path;
+};
+
+static int swap_weights(void *ctx, struct ash_core *core, struct ash_err *err)
+{
+    const struct next_weights *weights = ctx;
+
+    return ash_core_swap(core, weights->next, weights->path, err);
 }
 
 int ash_serve_model_update(struct ash_serve_model *model, const char *path, double timeout_s, uint64_t *fingerprint_out,
@@ -45,7 +62,7 @@ int ash_serve_model_update(struct ash_serve_model *model, const char *path, doub
     }
     rc = open_next(model, path, &next, fingerprint_out, err);
     if (rc == 0) rc = ash_runner_pause(model->runner, ASH_PAUSE_WAIT, timeout_s);
-    if (rc == 0) rc = ash_runner_swap(model->runner, next, err);
+    if (rc == 0) rc = ash_runner_call(model->runner, swap_weights, &(struct next_weights){next, place}, timeout_s, err);
     if (rc == 0) {
         next = ash_engine_replace_model(model->engine, next);
         free(model->weights);

@@ -23,6 +23,7 @@ struct ash_adapters {
     struct ash_model *model;
     struct ash_exec *exec;
     size_t max_rows;
+    const struct ash_adapters_peers *peers;
     pthread_mutex_t lock;
     struct entry *first;
     size_t alive; /* entries, and those that are being loaded */
@@ -30,7 +31,7 @@ struct ash_adapters {
 };
 
 int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max_rows,
-                      struct ash_adapters **adapters_out, struct ash_err *err)
+                      const struct ash_adapters_peers *peers, struct ash_adapters **adapters_out, struct ash_err *err)
 {
     struct ash_adapters *adapters = calloc(1, sizeof(*adapters));
 
@@ -38,13 +39,16 @@ int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max
     adapters->model = model;
     adapters->exec = exec;
     adapters->max_rows = max_rows;
+    adapters->peers = peers;
     pthread_mutex_init(&adapters->lock, NULL);
     *adapters_out = adapters;
     return 0;
 }
 
-static void free_entry(struct entry *entry)
+static void free_entry(const struct ash_adapters *adapters, struct entry *entry)
 {
+    if (adapters->peers != NULL && entry->adapter.set.adapters != NULL)
+        adapters->peers->forget(adapters->peers->ctx, entry->adapter.set.adapters);
     ash_lora_detach(&entry->adapter.set);
     free(entry->adapter.name);
     free(entry->adapter.dir);
@@ -59,7 +63,7 @@ void ash_adapters_close(struct ash_adapters *adapters)
 
         ash_assert(entry->refs == 1);
         adapters->first = entry->next;
-        free_entry(entry);
+        free_entry(adapters, entry);
     }
     pthread_mutex_destroy(&adapters->lock);
     free(adapters);
@@ -121,8 +125,10 @@ static int open_entry(struct ash_adapters *adapters, const char *name, const cha
     if (rc == 0) rc = hash_file(dir, ASH_LORA_CONFIG_FILE, &adapter->hash, err);
     if (rc == 0) rc = hash_file(dir, ASH_LORA_WEIGHTS_FILE, &adapter->hash, err);
     if (rc == 0) rc = ash_lora_attach(dir, adapters->model, adapters->exec, adapters->max_rows, &adapter->set, err);
+    if (rc == 0 && adapters->peers != NULL)
+        rc = adapters->peers->load(adapters->peers->ctx, adapter->set.adapters, dir, err);
     if (rc < 0) {
-        free_entry(entry);
+        free_entry(adapters, entry);
         return rc;
     }
     for (size_t i = 0; i < adapter->set.lora->count; i++)
@@ -143,8 +149,6 @@ int ash_adapters_load(struct ash_adapters *adapters, const char *name, const cha
     bool is_taken, is_rebasing;
     int rc;
 
-    if (ash_model_slice(adapters->model)->gathers)
-        return ash_err_set(err, -ENOTSUP, "a model over several ranks has no adapters: serve it with --tp 1");
     pthread_mutex_lock(&adapters->lock);
     is_taken = *find(adapters, name) != NULL;
     is_rebasing = adapters->is_rebasing;
@@ -165,7 +169,7 @@ int ash_adapters_load(struct ash_adapters *adapters, const char *name, const cha
     adapters->alive -= is_taken;
     pthread_mutex_unlock(&adapters->lock);
     if (!is_taken) return 0;
-    free_entry(entry);
+    free_entry(adapters, entry);
     return refuse_name(name, err);
 }
 
@@ -184,7 +188,7 @@ int ash_adapters_unload(struct ash_adapters *adapters, const char *name, struct 
         adapters->alive -= is_last;
     }
     pthread_mutex_unlock(&adapters->lock);
-    if (is_last) free_entry(entry);
+    if (is_last) free_entry(adapters, entry);
     return entry != NULL ? 0 : ash_err_set(err, -ENOENT, "there is no adapter '%.100s'", name);
 }
 
@@ -222,7 +226,7 @@ void ash_adapters_put(struct ash_adapters *adapters, const struct ash_served_ada
     is_last = --entry->refs == 0;
     adapters->alive -= is_last;
     pthread_mutex_unlock(&adapters->lock);
-    if (is_last) free_entry(entry);
+    if (is_last) free_entry(adapters, entry);
 }
 
 void ash_adapters_visit(struct ash_adapters *adapters,

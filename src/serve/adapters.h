@@ -21,9 +21,18 @@ struct ash_served_adapter {
     struct ash_lora_set set;
 };
 
-/* None so far. Borrows model and exec until close; max_rows: of a batch. Returns 0 or -ENOMEM. */
+/* Other ranks, which have the same adapters. */
+struct ash_adapters_peers {
+    /* They load dir, too. Returns 0 or why one of them refuses it. */
+    int (*load)(void *ctx, const struct ash_model *adapters, const char *dir, struct ash_err *err);
+    /* It is about to be freed here. Any thread; does not wait. */
+    void (*forget)(void *ctx, const struct ash_model *adapters);
+    void *ctx;
+};
+
+/* None so far. Borrows model, exec and peers (NULL: none) until close; max_rows: of a batch. Returns 0 or -ENOMEM. */
 int ash_adapters_open(struct ash_model *model, struct ash_exec *exec, size_t max_rows,
-                      struct ash_adapters **adapters_out, struct ash_err *err);
+                      const struct ash_adapters_peers *peers, struct ash_adapters **adapters_out, struct ash_err *err);
 /* No adapter may be in use. NULL is a no-op. */
 void ash_adapters_close(struct ash_adapters *adapters);
 

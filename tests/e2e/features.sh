@@ -54,11 +54,12 @@ row() {
         esac
     done
 }
-answer() { # a server of a model on $where that answers once
-    local ranks=()
+answer() { # a server of a model on $where, with flags for an adapter `a`, that answers once
+    local ranks=() of=''
     [ "$where" = ranks ] && ranks=(--tp 2)
-    start_server --model "$1" --backend "$backend" "${ranks[@]}" || { code=1; return; }
-    try curl -sSf "http://127.0.0.1:$port/v1/completions" -d '{"prompt": "1+1=", "max_tokens": 2}'
+    [ $# -gt 1 ] && of='"model": "a", '
+    start_server --model "$1" --backend "$backend" "${ranks[@]}" "${@:2}" || { code=1; return; }
+    try curl -sSf "http://127.0.0.1:$port/v1/completions" -d "{$of\"prompt\": \"1+1=\", \"max_tokens\": 2}"
     stop_server TERM
 }
 row 'Train from scratch (`train`)' steps train job.yaml
@@ -74,6 +75,6 @@ row 'GGUF and quantised weights' answer "$SCRATCH/q8"
 rm -rf "$SCRATCH/run"
 where=cpu backend=cpu post sft "${chat[@]}" lora.rank=4
 mv "$SCRATCH/run/model" "$SCRATCH/adapter"
-row 'Adapters in answers' say "$SCRATCH/adapter"
+row 'Adapters in answers' answer "$base" --lora-modules "a=$SCRATCH/adapter"
 [ "$rows" -ge 11 ] || fail "only $rows rows were tried"
 finish

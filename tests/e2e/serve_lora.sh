@@ -52,12 +52,16 @@ start_server --model "$stories" --lora-modules one=a1,two=a2 --admin-key secret 
 python3 drive.py "$port" at_once > together.json || fail "all at once"
 cmp -s alone.json together.json || fail "answers depend on what else runs"
 stop_server
+start_server --model "$stories" --lora-modules one=a1,two=a2 --tp 3 --max-num-batched-tokens 16 --max-num-seqs 8 --num-speculative-tokens 3 || exit 1
+python3 drive.py "$port" at_once > ranks.json || fail "over three ranks"
+cmp -s alone.json ranks.json || fail "adapters over three ranks answer otherwise"
+stop_server
 try "$ASHLAR" model convert "$stories" gguf --dtype f32 --gguf # another order of q's and k's rows
-start_server --model gguf/model.gguf --served-model-name stories260K --lora-modules one=a1,two=a2 || exit 1
+start_server --model gguf/model.gguf --served-model-name stories260K --lora-modules one=a1,two=a2 --tp 2 || exit 1
 python3 drive.py "$port" at_once > gguf.json || fail "over a GGUF file"
 cmp -s alone.json gguf.json || fail "adapters over a GGUF file answer otherwise"
 stop_server
-start_server --model "$stories" --lora-modules one=a1,two=a2 --admin-key secret --max-num-batched-tokens 16 --max-num-seqs 8 || exit 1
+start_server --model "$stories" --tp 2 --lora-modules one=a1,two=a2 --admin-key secret --max-num-batched-tokens 16 --max-num-seqs 8 || exit 1
 for name in stories260K one two; do
     ask POST /v1/completions "{\"model\": \"$name\", \"prompt\": \"Once upon a time\", \"max_tokens\": 8, \"temperature\": 0}"
     echo "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' answer)"

@@ -2,7 +2,9 @@
 // alone. Prints what the drawn cases met: without preemptions, shared prefixes and accepted drafts they would show nothing.
 import { spawn, spawnSync } from "node:child_process";
 import fs from "node:fs";
+import path from "node:path";
 import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
 
 const [ashlar, model, scratch, totalText, seedText] = process.argv.slice(2);
 const total = +totalText, shapes = Math.max(8, Math.min(40, Math.round(total / 120))), each = Math.ceil(total / shapes);
@@ -50,6 +52,7 @@ function drawRequest() {
     if (chance(0.2)) body.stop = [pick([".", " the", "Lily", "x"])];
     if (chance(0.2)) body.logit_bias = { [3 + below(500)]: 5 * (next() - 0.5) };
     if (chance(0.2)) body.priority = below(3) - 1;
+    if (chance(0.2)) body.model = pick(["one", "two"]);
     if (chance(0.1)) body.cache_salt = pick(["a", "b"]);
     if (chance(0.25)) Object.assign(body, pick([{ guided_json: pick(schemas) }, { guided_regex: "(ab|c[0-9]{2}){1,5}!" }, { guided_choice: ["yes", "no", "perhaps"] },
         { guided_grammar: 'root ::= "(" root ")" | [a-c]+' }]));
@@ -91,9 +94,15 @@ function drawShape(isLast) {
 
 // ---- servers
 
+const adapters = ["one", "two"].map((name, i) => {
+    const made = spawnSync("python3", [`${path.dirname(fileURLToPath(import.meta.url))}/lib/make_adapter.py`, model, `${scratch}/${name}`, i + 1, 3 + i, i ? "all" : ""].map(String));
+    assert.equal(made.status, 0, String(made.stderr));
+    return `${name}=${scratch}/${name}`;
+}).join(",");
+
 async function serve(flags, use, fileBlocks = 0) {
     const limit = fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "";
-    const child = spawn("bash", ["-c", `${limit}exec "$0" "$@"`, ashlar, "serve", "--model", model, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
+    const child = spawn("bash", ["-c", `${limit}exec "$0" "$@"`, ashlar, "serve", "--model", model, "--lora-modules", adapters, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
     let log = "";
     const port = await new Promise((resolve, reject) => {
         child.stderr.on("data", (data) => { log += data; if (/ready after/.test(log)) resolve(/port (\d+)/.exec(log)[1]); });
@@ -169,7 +178,7 @@ await serve(["--max-num-seqs", 8], async (url) => {
     let compared = 0;
     for (let i = 0; i < requests.length; i++) {
         const [choice] = wanted[i].choices;
-        if (requests[i].logprobs === undefined || requests[i].logprobs === null || choice.token_ids.length === 0) continue;
+        if (requests[i].model || requests[i].logprobs === undefined || requests[i].logprobs === null || choice.token_ids.length === 0) continue;
         const ids = [...wanted[i].prompt_ids ?? choice.prompt_token_ids, ...choice.token_ids];
         const read = await ask(url, { prompt: ids, max_tokens: 1, prompt_logprobs: 0, temperature: 0, return_token_ids: true });
         const told = read.prompt ?? read.choices[0].prompt_logprobs;

@@ -13,7 +13,6 @@ refused() { # what, word, flags...
     ! grep -q 'listening' err || fail "$what: it listened first"
 }
 refused "more ranks than heads" "key-value heads (4)" serve --model "$stories" --port 0 --tp 5
-refused "adapters" "lora-modules" serve --model "$stories" --port 0 --tp 2 --lora-modules a=b
 refused "no such model" nothing serve --model "$SCRATCH/nothing" --port 0 --tp 2
 try "$ASHLAR" launch --procs 3 serve --model "$stories" --port 0 --tp 2
 expect 1 "another count than the launcher's"

@@ -72,4 +72,8 @@ for file in .tmp-mine notes.kv .ashlar-kv-1-2.txt; do [ -e "$SCRATCH/kv/$file" ]
 wait_for "what a dead writer left to go" [ ! -e "$SCRATCH/kv/.ashlar-kv-1-2" ]
 try python3 "$SCRATCH/ask.py" "$stories" "$SCRATCH/other" "$port" "$peer"
 expect 0 "weights in place"
+stop_server
+start_server --model "$stories" --admin-key admin --kv-dir "$SCRATCH/kv" --num-speculative-tokens 3 --tp 2 || exit 1
+try python3 "$SCRATCH/ask.py" "$stories" "$SCRATCH/other" "$port" "$peer"
+expect 0 "weights in place on two ranks"
 finish

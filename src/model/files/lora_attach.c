@@ -29,7 +29,7 @@ int ash_lora_attach(const char *dir, const struct ash_model *model, struct ash_e
     if (rc == 0) {
         config.lora = set.lora;
         json_incref(config.source); /* the new model's */
-        rc = ash_model_blank_slice(&config, NULL, &set.adapters, err);
+        rc = ash_model_blank_slice(&config, &model->slice, &set.adapters, err);
         if (rc < 0) json_decref(config.source);
     }
     if (rc == 0) rc = refuse_whole(set.adapters, err);

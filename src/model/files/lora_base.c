@@ -85,20 +85,17 @@ static int bind_parts(struct ash_model *model, const struct ash_model *base, str
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
 {
     const struct ash_lora *lora = model->config.lora;
-    const struct ash_model *base = lora->base;
     int rc;
 
-    if (base == NULL) {
-        rc = ash_model_open_base(lora->base_dir, &model->base, err);
-        if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
-        base = model->base;
-        if (!lora->follows_rows && base->gguf != NULL && base->config.rope.interleaved)
-            return ash_err_set(err, -ENOTSUP,
-                               "%s: this file has the rows of q and k in another order than PEFT's modules: name the "
-                               "Hugging Face folder, with model.quant if it shall be small",
-                               lora->base_dir);
-    }
-    rc = bind_parts(model, base, err);
+    if (lora->base != NULL) return 0; /* documents go through the adapters alone: the base is the pass's */
+    rc = ash_model_open_base(lora->base_dir, &model->base, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
+    if (!lora->follows_rows && model->base->gguf != NULL && model->base->config.rope.interleaved)
+        return ash_err_set(err, -ENOTSUP,
+                           "%s: this file has the rows of q and k in another order than PEFT's modules: name the "
+                           "Hugging Face folder, with model.quant if it shall be small",
+                           lora->base_dir);
+    rc = bind_parts(model, model->base, err);
     if (rc < 0) return rc;
     rc = lora->quant != ASH_F32 ? ash_lora_quantise_base(model, err) : 0;
     if (rc < 0) return rc;

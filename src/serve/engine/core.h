@@ -193,9 +193,10 @@ size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size
 size_t ash_core_reset_prefix(struct ash_core *core);
 /* Hold admissions: running answers continue, the queue waits. false: no more. Between steps. */
 void ash_core_hold(struct ash_core *core, bool holds);
-/* Other weights of the same shape, between steps, while nothing runs: all pages are forgotten. Borrows model, and the
- * one before no more. Returns 0, -EINVAL (another shape), -ENOTSUP or -ENOMEM: then nothing has changed. */
-int ash_core_swap(struct ash_core *core, struct ash_model *model, struct ash_err *err);
+/* Other weights of the same shape, between steps: all pages are forgotten. Borrows model, and the one before no more.
+ * path: where they are, for other ranks. Returns 0, -EBUSY (something runs), -EINVAL (another shape), -ENOTSUP, -ENOMEM
+ * or the error of a rank: then nothing has changed, or all ranks end. */
+int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *path, struct ash_err *err);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);

@@ -26,11 +26,14 @@ int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_ou
 
     if (ranks == NULL) return ash_err_set(err, -ENOMEM, "out of memory for ranks");
     ash_meter_open(&ranks->meter);
+    pthread_mutex_init(&ranks->adapters_lock, NULL);
     ranks->capacity = ASH_RANKS_HEAD_WORDS;
     ranks->words = calloc(ASH_RANKS_HEAD_WORDS, sizeof(*ranks->words));
     ranks->was_stopped = calloc(env->size, sizeof(*ranks->was_stopped));
-    rc = ranks->words != NULL && ranks->was_stopped != NULL ? ash_group_open(env, &opts, &ranks->group, err)
-                                                            : ash_err_set(err, -ENOMEM, "out of memory for ranks");
+    ranks->outcomes = calloc(env->size, sizeof(*ranks->outcomes));
+    rc = ranks->words != NULL && ranks->was_stopped != NULL && ranks->outcomes != NULL
+             ? ash_group_open(env, &opts, &ranks->group, err)
+             : ash_err_set(err, -ENOMEM, "out of memory for ranks");
     if (rc == 0) rc = ash_axis_link_open(&ranks->link, ranks->group, &ranks->meter, err);
     if (rc == 0 && !ash_group_shares_memory(ranks->group))
         rc = ash_err_set(err, -ENOTSUP, "the ranks are on %zu nodes, but one model is served by ranks of one node",
@@ -70,6 +73,9 @@ void ash_ranks_close(struct ash_ranks *ranks)
     if (ranks->link.group != NULL) ash_ranks_send_plain(ranks, ASH_RANKS_END);
     ash_axis_link_close(&ranks->link);
     ash_group_close(ranks->group);
+    pthread_mutex_destroy(&ranks->adapters_lock);
+    free(ranks->adapters);
+    free(ranks->outcomes);
     free(ranks->was_stopped);
     free(ranks->words);
     free(ranks);

@@ -53,7 +53,16 @@ int ash_ranks_share_pages(struct ash_ranks *ranks, const struct ash_cache *cache
 int ash_ranks_read_page(struct ash_ranks *ranks, const struct ash_cache *cache, int32_t page, void *data);
 /* The same the other way. Of NULL: ash_cache_write_page. */
 int ash_ranks_write_page(struct ash_ranks *ranks, struct ash_cache *cache, int32_t page, const void *data);
-/* ash_pass_infer_layers over batch, whose documents have no adapters (-ENOTSUP). */
+/* The others attach the adapters in dir to their parts of the model (ash_lora_attach), as `adapters` are here.
+ * Documents may name these from now on. Returns 0 or the error of a rank; then no rank has them. */
+int ash_ranks_send_adapter(struct ash_ranks *ranks, const struct ash_model *adapters, const char *dir,
+                           struct ash_err *err);
+/* No document will name them any more: they may be freed. Any thread. */
+void ash_ranks_forget_adapter(struct ash_ranks *ranks, const struct ash_model *adapters);
+/* The others open the weights in path, of the same shape. Returns 0, or the error of a rank: then they keep those that
+ * they have. If 0, ash_pass_open and ash_cache_open of the new ones follow here. */
+int ash_ranks_send_swap(struct ash_ranks *ranks, const char *path, struct ash_err *err);
+/* ash_pass_infer_layers over batch. */
 int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch, struct ash_err *err);
 /* ash_pass_infer_logits of these rows. */
 int ash_ranks_send_logits(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err);
@@ -62,9 +71,10 @@ void ash_ranks_send_close(struct ash_ranks *ranks);
 
 /* ---- the others -------------------------------------------------------------------------------------------------- */
 
-/* Do what the first rank says with model (this rank's slice) until it ends. Returns 0, this rank's own error, which
+/* Do what the first rank says with *model (this rank's slice) until it ends; then *model may be another one, in whose
+ * place the one before was closed. Returns 0, this rank's own error, which
  * then ends the group, or -ECONNRESET and such: the group's. *is_own_out says which. */
-int ash_ranks_follow(struct ash_ranks *ranks, struct ash_model *model, struct ash_exec *exec, bool *is_own_out,
+int ash_ranks_follow(struct ash_ranks *ranks, struct ash_model **model, struct ash_exec *exec, bool *is_own_out,
                      struct ash_err *err);
 
 #endif

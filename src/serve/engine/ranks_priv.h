@@ -2,12 +2,14 @@
 #ifndef ASH_SERVE_ENGINE_RANKS_PRIV_H
 #define ASH_SERVE_ENGINE_RANKS_PRIV_H
 
+#include <pthread.h>
+
 #include "collective/group.h"
 #include "parallel/axis_link.h"
 #include "serve/engine/ranks.h"
 
 #define ASH_RANKS_HEAD_WORDS 256 /* of each message; a longer one's others follow */
-#define ASH_RANKS_DOC_WORDS 4    /* of a document in a message: row, count, position, pages; then the pages */
+#define ASH_RANKS_DOC_WORDS 5    /* of a document in a message: row, count, position, adapter, pages; then the pages */
 
 enum ash_ranks_message {
     ASH_RANKS_END,
@@ -18,8 +20,23 @@ enum ash_ranks_message {
     ASH_RANKS_SHARE_PAGES,
     ASH_RANKS_READ_PAGE,
     ASH_RANKS_WRITE_PAGE,
+    ASH_RANKS_LOAD_ADAPTER, /* its number, the folder */
+    ASH_RANKS_DROP_ADAPTER,
+    ASH_RANKS_SWAP, /* the folder of the new weights */
     ASH_RANKS_LAYERS,
     ASH_RANKS_LOGITS,
+};
+
+/* How a call went on one rank. */
+struct ash_ranks_outcome {
+    int32_t rc;
+    char text[ASH_ERR_TEXT_BYTES];
+};
+
+/* An adapter that all ranks have. */
+struct ash_ranks_adapter {
+    const struct ash_model *model; /* the first rank's part; NULL: it is gone, and the others are to forget it */
+    size_t id;
 };
 
 struct ash_ranks {
@@ -32,15 +49,41 @@ struct ash_ranks {
     bool *was_stopped;             /* [size], when ash_ranks_watch looked */
     struct ash_shared_floats page; /* a whole page, of which each rank has a part; NULL: none is shared */
     size_t page_bytes;
+    struct ash_ranks_outcome *outcomes; /* [size] */
+    /* the first rank's: */
+    pthread_mutex_t adapters_lock; /* guards the list */
+    struct ash_ranks_adapter *adapters;
+    size_t adapter_count, adapter_room, next_adapter;
 };
 
-/* ranks_send.c: the current message, from the first rank to all: sent there, received here. Returns 0 or the group's
+/* ranks_message.c, the first rank: begin a message that has `count` words of its own; add them; send it. Returns 0,
+ * -ENOMEM or the group's error. */
+int ash_ranks_begin(struct ash_ranks *ranks, enum ash_ranks_message kind, size_t count, struct ash_err *err);
+/* A word, at most INT32_MAX. */
+void ash_ranks_add(struct ash_ranks *ranks, size_t word);
+/* Several. */
+void ash_ranks_add_all(struct ash_ranks *ranks, const int32_t *words, size_t count);
+/* A text, in that many words. */
+void ash_ranks_add_text(struct ash_ranks *ranks, const char *text);
+/* How many those are. */
+size_t ash_ranks_text_words(const char *text);
+/* See above. */
+int ash_ranks_send(struct ash_ranks *ranks, struct ash_err *err);
+/* All ranks: has a call that any of them may fail gone well (rc) on each? Returns 0 or the error of the first rank on
+ * which it has not; then none of them does what follows. */
+int ash_ranks_agree(struct ash_ranks *ranks, int rc, struct ash_err *err);
+/* The current message, from the first rank to all: sent there, received here. Returns 0 or the group's
  * error. */
 int ash_ranks_broadcast(struct ash_ranks *ranks, struct ash_err *err);
 /* A message about one page. Returns 0 or the group's error. */
 int ash_ranks_send_page(struct ash_ranks *ranks, enum ash_ranks_message kind, int32_t page, struct ash_err *err);
 /* A message without words, if this is the first rank. The group may have ended: then it is dropped. NULL is a no-op. */
 void ash_ranks_send_plain(struct ash_ranks *ranks, enum ash_ranks_message kind);
+
+/* ranks_adapters.c, the first rank: the number of adapters (NULL: 0), which all ranks have. */
+size_t ash_ranks_adapter_id(struct ash_ranks *ranks, const struct ash_model *adapters);
+/* The others forget those that are gone. */
+int ash_ranks_drop_adapters(struct ash_ranks *ranks, struct ash_err *err);
 
 /* ranks_pages.c, on all ranks: memory for a page of this cache, whole. */
 int ash_ranks_open_page(struct ash_ranks *ranks, const struct ash_cache *cache, struct ash_err *err);

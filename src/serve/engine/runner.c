@@ -11,24 +11,33 @@
 #include "base/thread.h"
 #include "serve/engine/core_priv.h"
 
+/* A call that waits for its turn, on the caller's stack. */
+struct task {
+    ash_runner_call_fn *call;
+    void *ctx;
+    struct ash_err *err;
+    int rc;
+    enum { TASK_WAITS, TASK_RUNS, TASK_IS_DONE } state;
+    struct task *next;
+};
+
 struct ash_runner {
     struct ash_core *core; /* the thread's */
     size_t max_tokens;
     pthread_t thread;
     bool has_lock, has_thread;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t work, idle, reset;
+    pthread_cond_t work, idle, changed;
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
     _Atomic bool ends_all; /* cancel unfinished requests and accept no new ones */
     enum ash_pause pause;
-    bool holds;                          /* as pause was when the turn began; the thread's */
-    bool is_parked;                      /* the thread does nothing until it is resumed */
-    bool has_work;                       /* the core has some, or was about to */
-    uint64_t progress_ns;                /* when a step ended, or work began */
-    uint64_t resets_wanted, resets_done; /* of the prefix cache */
-    size_t reset_pages;                  /* that the last one made free */
+    bool holds;           /* as pause was when the turn began; the thread's */
+    bool is_parked;       /* the thread does nothing until it is resumed */
+    bool has_work;        /* the core has some, or was about to */
+    uint64_t progress_ns; /* when a step ended, or work began */
+    struct task *tasks;   /* a list, the first one first */
     struct ash_core_stats stats;
 };
 
@@ -86,33 +95,58 @@ static bool must_park(const struct ash_runner *runner)
            (runner->pause == ASH_PAUSE_WAIT && ash_core_get_stats(runner->core).running == 0);
 }
 
+/* Run the first call that waits. Under the lock, which is released meanwhile. Returns whether there was one. */
+static bool run_task(struct ash_runner *runner)
+{
+    struct task *task = runner->tasks;
+
+    if (task == NULL) return false;
+    runner->tasks = task->next;
+    task->state = TASK_RUNS;
+    pthread_mutex_unlock(&runner->lock);
+    task->rc = task->call(task->ctx, runner->core, task->err);
+    pthread_mutex_lock(&runner->lock);
+    task->state = TASK_IS_DONE;
+    runner->stats = ash_core_get_stats(runner->core);
+    runner->progress_ns = ash_clock_ns();
+    pthread_cond_broadcast(&runner->changed);
+    return true;
+}
+
 static void park(struct ash_runner *runner)
 {
     runner->is_parked = true;
-    pthread_cond_broadcast(&runner->reset);
+    pthread_cond_broadcast(&runner->changed);
     while (must_park(runner) && !runner->is_stopping)
-        pthread_cond_wait(&runner->work, &runner->lock);
+        if (!run_task(runner)) pthread_cond_wait(&runner->work, &runner->lock);
     runner->is_parked = false;
     runner->progress_ns = ash_clock_ns();
 }
 
-/* Work, cancels or a reset: is there anything to do? Under the lock. */
+/* Work or cancels: is there anything to do? Under the lock. */
 static bool is_wanted(const struct ash_runner *runner)
 {
-    return runner->has_work || atomic_load(&runner->core->has_cancels) || runner->resets_wanted > runner->resets_done;
+    return runner->has_work || atomic_load(&runner->core->has_cancels);
 }
 
 /* Move new requests to the core, and make a step. Without the lock. Returns whether there is more to do. */
-static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_reset, size_t *pages_out)
+static bool turn(struct ash_runner *runner, struct ash_seq *seqs)
 {
-    bool more;
-
     ash_core_hold(runner->core, runner->holds);
     enqueue_all(runner, seqs);
     if (atomic_load(&runner->ends_all)) ash_core_cancel_all(runner->core);
-    more = ash_core_step(runner->core) > 0;
-    if (wants_reset) *pages_out = ash_core_reset_prefix(runner->core);
-    return more;
+    return ash_core_step(runner->core) > 0;
+}
+
+/* Calls that came too late. Under the lock. */
+static void refuse_tasks(struct ash_runner *runner)
+{
+    for (struct task *task = runner->tasks; task != NULL; task = task->next) {
+        task->rc = ash_err_set(task->err, -ESHUTDOWN, "the server is shutting down");
+        task->state = TASK_IS_DONE;
+    }
+    runner->tasks = NULL;
+    pthread_cond_broadcast(&runner->changed);
 }
 
 static void *run(void *arg)
@@ -122,10 +156,9 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&runner->lock);
     while (!runner->is_stopping) {
-        uint64_t resets = runner->resets_wanted;
-        bool more, wants_reset = resets > runner->resets_done;
-        size_t pages = runner->reset_pages;
+        bool more;
 
+        if (run_task(runner)) continue;
         if (must_park(runner)) {
             park(runner);
             continue;
@@ -138,19 +171,16 @@ static void *run(void *arg)
         seqs = take_inbox(runner);
         runner->holds = runner->pause != ASH_PAUSE_NONE;
         pthread_mutex_unlock(&runner->lock);
-        more = turn(runner, seqs, wants_reset, &pages);
+        more = turn(runner, seqs);
         pthread_mutex_lock(&runner->lock);
-        runner->resets_done = resets;
-        runner->reset_pages = pages;
-        if (wants_reset) pthread_cond_broadcast(&runner->reset);
         runner->has_work = more || runner->inbox != NULL;
         runner->stats = ash_core_get_stats(runner->core);
         runner->progress_ns = ash_clock_ns();
     }
     seqs = take_inbox(runner);
     runner->has_work = false;
+    refuse_tasks(runner);
     pthread_cond_broadcast(&runner->idle);
-    pthread_cond_broadcast(&runner->reset);
     pthread_mutex_unlock(&runner->lock);
     end_all(seqs);
     ash_core_close(runner->core);
@@ -159,7 +189,7 @@ static void *run(void *arg)
 
 static int init_conds(struct ash_runner *runner)
 {
-    pthread_cond_t *const conds[] = {&runner->work, &runner->idle, &runner->reset};
+    pthread_cond_t *const conds[] = {&runner->work, &runner->idle, &runner->changed};
     int rc = 0;
 
     for (size_t i = 0; i < ASH_COUNT(conds) && rc == 0; i++) {
@@ -209,7 +239,7 @@ void ash_runner_close(struct ash_runner *runner)
         pthread_mutex_destroy(&runner->lock);
         pthread_cond_destroy(&runner->work);
         pthread_cond_destroy(&runner->idle);
-        pthread_cond_destroy(&runner->reset);
+        pthread_cond_destroy(&runner->changed);
     }
     free(runner);
 }
@@ -273,25 +303,64 @@ void ash_runner_cancel_all(struct ash_runner *runner)
     pthread_mutex_unlock(&runner->lock);
 }
 
-int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out)
+/* Under the lock. */
+static void append_task(struct ash_runner *runner, struct task *task)
+{
+    struct task **end = &runner->tasks;
+
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = task;
+    pthread_cond_signal(&runner->work);
+}
+
+/* It has not begun. Under the lock. */
+static void remove_task(struct ash_runner *runner, struct task *task)
+{
+    struct task **link = &runner->tasks;
+
+    while (*link != task)
+        link = &(*link)->next;
+    *link = task->next;
+}
+
+int ash_runner_call(struct ash_runner *runner, ash_runner_call_fn *call, void *ctx, double timeout_s,
+                    struct ash_err *err)
 {
     struct timespec deadline = ash_cond_deadline((uint64_t)(timeout_s * 1e9));
-    uint64_t mine;
+    struct task task = {.call = call, .ctx = ctx, .err = err, .rc = -ESHUTDOWN};
     int rc = 0;
 
+    ash_assert(!pthread_equal(pthread_self(), runner->thread));
     pthread_mutex_lock(&runner->lock);
-    mine = ++runner->resets_wanted;
-    pthread_cond_signal(&runner->work);
-    while (runner->resets_done < mine && !runner->is_stopping && rc == 0)
-        rc = pthread_cond_timedwait(&runner->reset, &runner->lock, &deadline);
-    if (runner->resets_done >= mine) {
-        *pages_out = runner->reset_pages;
-        rc = 0;
-    } else {
-        rc = runner->is_stopping ? -ESHUTDOWN : -ETIMEDOUT;
+    if (runner->is_stopping)
+        task.state = TASK_IS_DONE;
+    else
+        append_task(runner, &task);
+    while (task.state == TASK_WAITS && rc == 0)
+        rc = pthread_cond_timedwait(&runner->changed, &runner->lock, &deadline);
+    if (task.state == TASK_WAITS) {
+        remove_task(runner, &task);
+        task.rc = ash_err_set(err, -ETIMEDOUT, "the engine's step has not ended within %g s", timeout_s);
     }
+    while (task.state == TASK_RUNS)
+        pthread_cond_wait(&runner->changed, &runner->lock);
     pthread_mutex_unlock(&runner->lock);
-    return rc;
+    return task.rc;
+}
+
+static int reset_prefix(void *ctx, struct ash_core *core, struct ash_err *err)
+{
+    size_t *pages_out = ctx;
+
+    (void)err;
+    *pages_out = ash_core_reset_prefix(core);
+    return 0;
+}
+
+int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out)
+{
+    return ash_runner_call(runner, reset_prefix, pages_out, timeout_s, NULL);
 }
 
 int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeout_s)
@@ -303,7 +372,7 @@ int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeo
     runner->pause = how;
     pthread_cond_signal(&runner->work);
     while (how != ASH_PAUSE_NONE && !runner->is_parked && !runner->is_stopping && rc == 0)
-        rc = pthread_cond_timedwait(&runner->reset, &runner->lock, &deadline);
+        rc = pthread_cond_timedwait(&runner->changed, &runner->lock, &deadline);
     if (rc != 0 && !runner->is_parked) {
         runner->pause = ASH_PAUSE_NONE;
         rc = -ETIMEDOUT;
@@ -322,19 +391,6 @@ bool ash_runner_is_paused(struct ash_runner *runner)
     is_paused = runner->pause != ASH_PAUSE_NONE;
     pthread_mutex_unlock(&runner->lock);
     return is_paused;
-}
-
-int ash_runner_swap(struct ash_runner *runner, struct ash_model *model, struct ash_err *err)
-{
-    int rc;
-
-    pthread_mutex_lock(&runner->lock);
-    if (!runner->is_parked || runner->pause != ASH_PAUSE_WAIT)
-        rc = ash_err_set(err, -EBUSY, "answers are being written");
-    else
-        rc = ash_core_swap(runner->core, model, err);
-    pthread_mutex_unlock(&runner->lock);
-    return rc;
 }
 
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner)

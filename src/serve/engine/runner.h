@@ -23,8 +23,13 @@ void ash_runner_cancel(struct ash_runner *runner, struct ash_request *request);
 int ash_runner_drain(struct ash_runner *runner, double timeout_s);
 /* Accept no request any more and end all that are not done as cancelled; does not wait. */
 void ash_runner_cancel_all(struct ash_runner *runner);
-/* As ash_core_reset_prefix, from any thread, between two steps; waits for that, timeout_s at most. Returns 0,
- * -ETIMEDOUT or -ESHUTDOWN. */
+/* A call on the core's thread. Returns 0 or a negative errno. */
+typedef int ash_runner_call_fn(void *ctx, struct ash_core *core, struct ash_err *err);
+/* Make a call between two steps, also while it is paused; waits for that, timeout_s until it begins at most. From any
+ * other thread. Returns what it returned, -ETIMEDOUT or -ESHUTDOWN. */
+int ash_runner_call(struct ash_runner *runner, ash_runner_call_fn *call, void *ctx, double timeout_s,
+                    struct ash_err *err);
+/* ash_core_reset_prefix as such a call. */
 int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out);
 enum ash_pause {
     ASH_PAUSE_NONE, /* go on */
@@ -36,8 +41,6 @@ enum ash_pause {
 int ash_runner_pause(struct ash_runner *runner, enum ash_pause how, double timeout_s);
 /* Was it paused, and not resumed? Any thread. */
 bool ash_runner_is_paused(struct ash_runner *runner);
-/* As ash_core_swap, while it is paused by ASH_PAUSE_WAIT; else -EBUSY. Any thread. */
-int ash_runner_swap(struct ash_runner *runner, struct ash_model *model, struct ash_err *err);
 /* The stats after the last step, with requests that the thread has not seen yet among the waiting. */
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner);
 /* Seconds since the last step ended, if there is work; else 0. */

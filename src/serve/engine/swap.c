@@ -27,24 +27,28 @@ static int compare_shapes(const struct ash_model *now, const struct ash_model *n
 
 static int check(const struct ash_core *core, const struct ash_model *model, struct ash_err *err)
 {
-    if (core->model == NULL || core->opts.ranks != NULL || core->exec->cuda != NULL)
-        return ash_err_set(err, -ENOTSUP, "weights are replaced in one process on the CPU: restart this server");
+    if (core->model == NULL || core->exec->cuda != NULL)
+        return ash_err_set(err, -ENOTSUP, "weights are replaced on the CPU: restart this server");
+    if (core->running_count > 0) return ash_err_set(err, -EBUSY, "answers are being written");
     return compare_shapes(core->model, model, err);
 }
 
-int ash_core_swap(struct ash_core *core, struct ash_model *model, struct ash_err *err)
+int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *path, struct ash_err *err)
 {
-    struct ash_pass_opts opts = {.max_rows = core->opts.max_batch_rows};
+    struct ash_pass_opts opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(core->opts.ranks)};
     struct ash_prefix *prefix = NULL;
     struct ash_cache *cache = NULL;
     struct ash_pass *pass = NULL;
     int rc = check(core, model, err);
 
-    ash_assert(!core->is_in_step && core->running_count == 0 && core->ahead.count == 0);
-    if (rc == 0) rc = ash_pass_open(model, core->exec, &opts, &pass, err);
+    ash_assert(!core->is_in_step && (rc < 0 || core->ahead.count == 0));
+    if (rc == 0) rc = ash_ranks_send_swap(core->opts.ranks, path, err);
+    if (rc < 0) return rc;
+    rc = ash_pass_open(model, core->exec, &opts, &pass, err);
     if (rc == 0) rc = ash_cache_open(model, ash_cache_page_count(core->cache), &cache, err);
     if (rc == 0 && core->prefix != NULL) rc = ash_prefix_open(cache, &prefix, err);
     if (rc < 0) {
+        if (core->opts.ranks != NULL) ash_ranks_fail(core->opts.ranks, err); /* the others have them now */
         ash_cache_close(cache);
         ash_pass_close(pass);
         return rc;

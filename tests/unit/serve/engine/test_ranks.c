@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/socket.h"
 #include "harness/ranks.h"
+#include "model/files/lora_folder.h"
 #include "model/files/open.h"
 #include "model/files/save.h"
 #include "model/pass/cache.h"
@@ -30,6 +31,7 @@
 #define POSITIONS 200
 #define ANSWER_MAX 24
 #define TOP_MAX 2
+#define ADAPTERS 2
 #define REQUESTS 14
 #define ROUNDS 3 /* each with other settings of the loop */
 #define MODELS (SANITIZED ? 3 : 9)
@@ -47,8 +49,10 @@ static size_t draw(size_t bound)
 /* A folder or GGUF file of a drawn model. */
 struct subject {
     char dir[64], path[128];
-    size_t vocab, size; /* ids; ranks */
-    bool bf16;          /* operands are rounded */
+    size_t vocab, size;           /* ids; ranks */
+    char adapters[ADAPTERS][128]; /* PEFT folders over it */
+    size_t adapter_count;
+    bool bf16; /* operands are rounded */
     uint64_t seed;
     int port;
 };
@@ -67,6 +71,34 @@ static void draw_config(char *text, size_t bytes, size_t kv_heads, bool is_gguf,
              "\"num_experts_per_tok\": 2, \"tie_word_embeddings\": %s}",
              types[draw(is_gguf ? 3 : 4)], *vocab_out, hidden, 32 * (2 + draw(6)), heads, kv_heads, POSITIONS,
              draw(2) == 0 ? "true" : "false");
+}
+
+/* Adapters of all its linear modules, with drawn values. */
+static void write_adapter(struct subject *s, size_t index)
+{
+    static const char *const targets[] = {"all-linear"};
+    struct ash_lora_opts opts = {
+        .base_dir = s->path, .rank = 2 + 3 * index, .alpha = 8, .targets = targets, .target_count = 1};
+    struct ash_model_config config;
+    struct ash_model *model = NULL;
+    struct ash_lora *lora = NULL;
+    struct ash_err err = {0};
+    float *values;
+
+    snprintf(s->adapters[index], sizeof(s->adapters[index]), "%s/adapter-%zu", s->dir, index);
+    if (ash_lora_open(&opts, &lora, &err) < 0 || ash_model_config_load(s->path, &config, &err) < 0)
+        fail_msg("%s", err.text);
+    config.lora = lora;
+    if (ash_model_create(&config, s->seed, &model, &err) < 0) fail_msg("%s", err.text);
+    values = ash_model_values(model);
+    for (size_t i = 0; i < ash_model_param_count(model); i++)
+        for (size_t k = 0; k < ash_model_param(model, i)->count; k++)
+            values[ash_model_param(model, i)->offset + k] =
+                0.4F * ((float)ash_rng_uniform(s->seed + index, i, k) - 0.5F);
+    if (ash_model_save(model, s->adapters[index], ASH_F32, 0, NULL, &err) < 0) fail_msg("%s", err.text);
+    ash_model_close(model);
+    ash_lora_close(lora);
+    s->adapter_count = index + 1;
 }
 
 static void write_model(struct subject *s, size_t index)
@@ -94,6 +126,9 @@ static void write_model(struct subject *s, size_t index)
         fail_msg("%s", err.text);
     ash_model_close(model);
     s->bf16 = dtype == ASH_BF16;
+    for (size_t i = 0; i < ADAPTERS && !is_gguf;
+         i++) /* whose rows a file of GGUF has in another order: e2e_serve_lora */
+        write_adapter(s, i);
 }
 
 /* This rank's part of it; of one rank: all. */
@@ -128,6 +163,7 @@ struct work {
     struct ash_request request;
     int32_t prompt[POSITIONS];
     struct answer want, got, *now;
+    size_t adapter; /* its number, from 1; 0: none */
 };
 
 static struct ash_vocab_trie *trie;
@@ -193,6 +229,8 @@ static void draw_work(struct work *work, const struct work *before, const struct
     request->top_logprobs = request->wants_logprobs ? draw(TOP_MAX + 1) : 0;
     request->wants_prompt_logprobs = draw(5) == 0;
     request->grammar = draw(4) == 0 ? grammar : NULL;
+    work->adapter = draw(s->adapter_count + 1);
+    request->salt = work->adapter;
     request->stop_ids = &eos;
     request->stop_id_count = 1;
     request->take = take;
@@ -207,18 +245,45 @@ static bool same_answer(const struct answer *a, const struct answer *b)
 
 /* ---- running them ------------------------------------------------------------------------------------------------ */
 
-/* One process, one request at a time. */
-static int find_wants(struct ash_model *whole, struct work *works, struct ash_exec *exec, struct ash_err *err)
+/* The adapters over model (the whole one: ranks NULL), for the requests. */
+static int attach(const struct subject *s, struct ash_ranks *ranks, struct ash_model *model, struct ash_exec *exec,
+                  struct ash_lora_set *sets, struct work *works, struct ash_err *err)
 {
+    int rc = 0;
+
+    for (size_t i = 0; i < s->adapter_count && rc == 0; i++) {
+        rc = ash_lora_attach(s->adapters[i], model, exec, ASH_CORE_MAX_BATCH_ROWS, &sets[i], err);
+        if (rc == 0 && ranks != NULL) rc = ash_ranks_send_adapter(ranks, sets[i].adapters, s->adapters[i], err);
+    }
+    for (size_t i = 0; i < REQUESTS; i++)
+        works[i].request.adapters = works[i].adapter > 0 ? sets[works[i].adapter - 1].adapters : NULL;
+    return rc;
+}
+
+static void detach(const struct subject *s, struct ash_ranks *ranks, struct ash_lora_set *sets)
+{
+    for (size_t i = 0; i < s->adapter_count; i++) {
+        ash_ranks_forget_adapter(ranks, sets[i].adapters);
+        ash_lora_detach(&sets[i]);
+    }
+}
+
+/* One process, one request at a time. */
+static int find_wants(const struct subject *s, struct ash_model *whole, struct work *works, struct ash_exec *exec,
+                      struct ash_err *err)
+{
+    struct ash_lora_set sets[ADAPTERS] = {{0}};
     struct ash_core_opts opts = {.has_no_prefix_cache = true, .vocab_trie = trie};
     struct ash_core *core = NULL;
     int rc = ash_core_open(whole, exec, &opts, &core, err);
 
+    if (rc == 0) rc = attach(s, NULL, whole, exec, sets, works, err);
     for (size_t i = 0; i < REQUESTS && rc == 0; i++) {
         works[i].now = &works[i].want;
         rc = ash_core_finish(core, ash_core_submit(core, &works[i].request, err), err);
     }
     ash_core_close(core);
+    detach(s, NULL, sets);
     return rc;
 }
 
@@ -261,12 +326,14 @@ static int run_round(const struct subject *s, struct ash_ranks *ranks, struct as
                                  .pack = draw(2) == 0 ? ASH_CORE_PACK_AT_OPEN : ASH_CORE_PACK_LATER,
                                  .vocab_trie = trie,
                                  .ranks = ranks};
+    struct ash_lora_set sets[ADAPTERS] = {{0}};
     struct ash_core *core = NULL;
     int rc;
 
     draw_tiers(s, ash_cache_token_bytes(whole) * ASH_CACHE_PAGE_TOKENS, &kv, &opts);
     rc = ash_core_open(model, exec, &opts, &core, err);
     if (rc == 0 && ash_core_kv(core) != NULL) ash_kv_arm(ash_core_kv(core), 5);
+    if (rc == 0) rc = attach(s, ranks, model, exec, sets, works, err);
     for (size_t i = 0; i < REQUESTS && rc == 0; i++) {
         memset(&works[i].got, 0, sizeof(works[i].got));
         works[i].now = &works[i].got;
@@ -281,6 +348,7 @@ static int run_round(const struct subject *s, struct ash_ranks *ranks, struct as
                              works[i].want.count);
     if (core != NULL) count_what_happened(core);
     ash_core_close(core);
+    detach(s, ranks, sets);
     return rc;
 }
 
@@ -296,7 +364,7 @@ static int lead(const struct subject *s, struct ash_ranks *ranks, struct ash_mod
     seed_now = s->seed;
     for (size_t i = 0; i < REQUESTS; i++)
         draw_work(&works[i], i > 0 ? &works[i - 1] : NULL, s);
-    rc = find_wants(whole, works, exec, err);
+    rc = find_wants(s, whole, works, exec, err);
     for (size_t i = 0; i < ROUNDS && rc == 0; i++)
         rc = run_round(s, ranks, model, whole, exec, works, err);
     ash_model_close(whole);
@@ -323,7 +391,7 @@ static int run_rank(const struct subject *s, size_t rank,
     if (rc == 0) rc = ash_ranks_open(&env, &ranks, &err);
     if (rc == 0) rc = open_part(s, rank, s->size, &model, &err);
     if (rc == 0)
-        rc = rank == 0 ? first(s, ranks, model, &exec, &err) : ash_ranks_follow(ranks, model, &exec, &is_own, &err);
+        rc = rank == 0 ? first(s, ranks, model, &exec, &err) : ash_ranks_follow(ranks, &model, &exec, &is_own, &err);
     ash_ranks_close(ranks);
     ash_model_close(model);
     ash_exec_fini(&exec);
