@@ -63,6 +63,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
 {
     struct ash_engine_opts engine_opts;
     struct ash_profile *profile = NULL;
+    struct ash_ranks *ranks = NULL;
     struct ash_str path = {0}, lora = {0};
     int rc;
 
@@ -74,9 +75,8 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;
-    if (rc == 0)
-        rc = ash_engine_open_rank(path.data, &engine_opts, flags->rank, flags->ranks > 0 ? flags->ranks : 1, engine_out,
-                                  err);
+    if (rc == 0 && flags->env.size > 1) rc = ash_ranks_open(&flags->env, &ranks, err);
+    if (rc == 0) rc = ash_engine_open_rank(path.data, &engine_opts, ranks, engine_out, err);
     ash_str_fini(&path);
     ash_str_fini(&lora);
     if (rc == 0) say_device(*engine_out);

@@ -3,6 +3,7 @@
 #define ASH_CMD_ENGINE_FLAGS_H
 
 #include "base/opts.h"
+#include "collective/member/launch_env.h"
 #include "serve/engine.h"
 
 /* What --model takes, in every command that runs a model. */
@@ -14,14 +15,16 @@ struct ash_engine_flags {
     int64_t threads;
     int precision;
     const char *profile;
-    const char *lora;   /* of a command that has --lora; else NULL */
-    size_t rank, ranks; /* of a command whose ranks share the model: this one, and their count; else 0 */
+    const char *lora;          /* of a command that has --lora; else NULL */
+    int64_t tp;                /* of a command whose model may be shared by ranks (rank_flags.h); else 0 */
+    struct ash_launch_env env; /* which rank this is; size 0 or 1: none */
 };
 
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
 extern const struct ash_opt_table ash_engine_table;
 
-/* Open the model in dir (a path, or s3://bucket/prefix, which is fetched first) with the flags' options. */
+/* Open the model in dir (a path, or s3://bucket/prefix, which is fetched first) with the flags' options; with several
+ * ranks this one's part, once all of them have met. */
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err);
 /* Values of --kv-dtype, its help, and its application to a newly opened engine. */

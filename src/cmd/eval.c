@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/interrupt.h"
 #include "cmd/eval_priv.h"
+#include "cmd/rank_flags.h"
 #include "serve/votes.h"
 
 #define PROBLEM_FLAGS_MAX 32
@@ -121,6 +122,9 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 
     (void)opts;
     (void)word;
+    if (rc == ASH_CMD_GO)
+        rc = ash_cmd_ranks_begin(&eval.computing,
+                                 &(struct ash_rank_job){eval.model, eval.kv_dtype, eval.argc, eval.argv});
     if (rc != ASH_CMD_GO) return rc;
     ash_interrupt_install();
     rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
@@ -136,12 +140,14 @@ static int run(int argc, char **argv)
     struct ash_opt flags[PROBLEM_FLAGS_MAX];
     const struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags,
                                                    problem_flags(flags, ASH_COUNT(flags))};
-    struct ash_eval eval = {0};
-    const struct ash_cmd_form form = {
-        .usage = &usage,
-        .bindings = {{&eval_table, &eval}, {&ash_engine_table, &eval.computing}, {&arithmetic_table, &eval.arithmetic}},
-        .respond = respond,
-        .flags = &eval};
+    struct ash_eval eval = {.argc = argc, .argv = argv};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&eval_table, &eval},
+                                                   {&ash_engine_table, &eval.computing},
+                                                   {&ash_rank_flags_table, &eval.computing},
+                                                   {&arithmetic_table, &eval.arithmetic}},
+                                      .respond = respond,
+                                      .flags = &eval};
 
     return ash_cmd_run(&form, argc, argv);
 }

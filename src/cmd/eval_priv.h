@@ -22,6 +22,8 @@ struct ash_eval {
     int task, kv_dtype;
     struct ash_engine_flags computing;
     bool json;
+    int argc; /* of the command */
+    char **argv;
     struct ash_arithmetic_opts arithmetic;
     struct ash_engine *engine;
 };

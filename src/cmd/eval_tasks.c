@@ -118,7 +118,9 @@ static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t 
 {
     const struct ash_defaults *defaults = ash_engine_defaults(eval->engine);
     const struct ash_model_config *config = ash_model_get_config(ash_engine_model(eval->engine));
-    struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch, .max_tokens = ash_engine_context(eval->engine)};
+    struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch,
+                                 .max_tokens = ash_engine_context(eval->engine),
+                                 .ranks = ash_engine_ranks(eval->engine)};
     struct ash_eval_watch watch;
     size_t count = json_array_size(docs);
     struct ash_think_words words = {0};

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cmd/generate_priv.h"
+#include "cmd/rank_flags.h"
 #include "serve/engine.h"
 #include "serve/votes.h"
 
@@ -350,7 +351,9 @@ static int check_flags(struct ash_generate *generate, const char *positional)
 static int run(int argc, char **argv)
 {
     struct ash_generate generate = {0};
-    struct ash_opt_binding bindings[] = {{&generate_table, &generate}, {&ash_engine_table, &generate.computing}};
+    struct ash_opt_binding bindings[] = {{&generate_table, &generate},
+                                         {&ash_engine_table, &generate.computing},
+                                         {&ash_rank_flags_table, &generate.computing}};
     struct ash_err err = {0};
     const char *positionals[1] = {NULL};
     size_t positional_count = 0;
@@ -359,6 +362,9 @@ static int run(int argc, char **argv)
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &generate.opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, generate.opts, argc, argv, positionals, 1, &positional_count);
     if (code == ASH_CMD_GO) code = check_flags(&generate, positionals[0]);
+    if (code == ASH_CMD_GO)
+        code = ash_cmd_ranks_begin(&generate.computing,
+                                   &(struct ash_rank_job){generate.model, generate.kv_dtype, argc, argv});
     if (code == ASH_CMD_GO) code = run_engine(&generate);
     ash_str_fini(&generate.form_text);
     ash_opts_close(generate.opts);

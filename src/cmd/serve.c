@@ -16,6 +16,7 @@
 #include "record/metrics_page.h"
 #include "base/thread.h"
 #include "cmd/publish.h"
+#include "cmd/rank_flags.h"
 #include "cmd/jobs_priv.h"
 #include "cmd/serve_priv.h"
 #include "model/files/find.h"
@@ -328,7 +329,7 @@ static int serve(const struct ash_serve_flags *flags)
 static int open_opts(struct ash_serve_flags *flags, struct ash_opts **opts_out, struct ash_err *err)
 {
     struct ash_opt_binding bindings[] = {{&serve_table, flags},
-                                         {&ash_serve_ranks_table, flags},
+                                         {&ash_rank_flags_table, &flags->computing},
                                          {&ash_serve_replicas_table, &flags->replicas},
                                          {&ash_serve_models_table, &flags->several},
                                          {&ash_route_flags_table, &flags->replicas.route},
@@ -384,7 +385,8 @@ static int run(int argc, char **argv)
         code = ash_cmd_misuse("serve", "--model DIR is missing");
     if (code == ASH_CMD_GO) code = ash_serve_models_run(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = ash_serve_replicas_run(&flags, argc, argv);
-    if (code == ASH_CMD_GO) code = ash_serve_ranks_begin(&flags, argc, argv);
+    if (code == ASH_CMD_GO)
+        code = ash_cmd_ranks_begin(&flags.computing, &(struct ash_rank_job){flags.model, flags.kv_dtype, argc, argv});
     if (code == ASH_CMD_GO) code = serve(&flags);
     ash_opts_close(opts);
     return code;

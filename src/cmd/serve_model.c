@@ -133,7 +133,7 @@ static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_mode
     if (flags->draft_model == NULL) return 0;
     if (model->ranks != NULL)
         computing.backend = "cpu"; /* it is whole on the first rank, and computes where that does */
-    computing.rank = computing.ranks = 0;
+    computing.env.size = 0;
     rc = ash_cmd_engine_open(&computing, flags->draft_model, &model->draft, err);
     if (rc < 0) return ash_err_prefix(err, rc, "--draft-model");
     opts->draft = ash_engine_model(model->draft);
@@ -251,10 +251,9 @@ static int open_verifier(const struct ash_serve_flags *flags, struct ash_serve_m
 
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
-    int rc = ash_serve_ranks_open(flags, model, err);
-
-    if (rc == 0) rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
+    int rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
     if (rc < 0) return rc;
+    model->ranks = ash_engine_ranks(model->engine);
     ash_cmd_use_kv_dtype(model->engine, flags->kv_dtype);
     rc = open_runner(flags, model, err);
     if (rc < 0) return rc;
@@ -314,7 +313,6 @@ void ash_serve_model_close(struct ash_serve_model *model)
     if (model->has_verifier_exec) ash_exec_fini(&model->verifier_exec);
     ash_adapters_close(model->adapters);
     ash_core_close(model->core);
-    ash_ranks_close(model->ranks);
     ash_serve_kv_close(&model->tiers);
     ash_engine_close(model->draft);
     ash_vocab_trie_close(model->trie);

@@ -7,7 +7,6 @@
 #include "cmd/engine_flags.h"
 #include "cmd/http_flags.h"
 #include "cmd/route_flags.h"
-#include "collective/member/launch_env.h"
 #include "serve/adapters.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
@@ -41,8 +40,6 @@ struct ash_serve_flags {
     struct ash_opt_list served_model_name, lora_modules, verifier;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens, think_min,
         think_max, max_queued_requests, max_choices, responses_memory;
-    int64_t tp;
-    struct ash_launch_env env; /* with --tp: which rank this is */
     int kv_dtype;
     bool enable_prefix_caching, strict, clamp_max_tokens;
     double step_ms, health_seconds;
@@ -73,7 +70,7 @@ void ash_serve_kv_close(struct ash_serve_kv *kv);
 /* The server's model. Zero-initialise. */
 struct ash_serve_model {
     struct ash_engine *engine;
-    struct ash_ranks *ranks; /* that share it; NULL: it is whole */
+    struct ash_ranks *ranks; /* that share it, the engine's; NULL: it is whole */
     struct ash_vocab_trie *trie;
     struct ash_core *core;    /* NULL once the runner has it */
     struct ash_engine *draft; /* of --draft-model, or NULL */
@@ -92,14 +89,6 @@ struct ash_serve_model {
     void *set_ctx;
     struct ash_api_engine api;
 };
-
-/* --tp. */
-extern const struct ash_opt_table ash_serve_ranks_table;
-/* With --tp: start the ranks and wait for their end, or follow the first one. Returns ASH_CMD_GO if this process is the
- * server, else an exit code. */
-int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv);
-/* Meet the other ranks: *model gets them. A no-op without --tp. */
-int ash_serve_ranks_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
 
 extern const struct ash_opt_table ash_serve_replicas_table;
 /* With --replicas: start them with the user's words, and route to them until a signal. Returns ASH_CMD_GO if this

@@ -45,7 +45,7 @@ struct group {
 /* Threads of one process of one replica, if the flags leave them to us: its share of the cores. */
 static long long thread_count(const struct ash_serve_flags *flags)
 {
-    long long processes = (long long)(flags->replicas.count * flags->tp);
+    long long processes = (long long)(flags->replicas.count * flags->computing.tp);
 
     if (flags->computing.threads > 0) return flags->computing.threads;
     return ash_max(ash_cores_usable() / processes, 1);

@@ -100,6 +100,7 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
     if (rc < 0) goto fail;
     generator_opts.grammar = answer->form.grammar;
     generator_opts.vocab_trie = answer->form.trie;
+    generator_opts.ranks = ash_engine_ranks(engine);
     rc = ash_generator_open(ash_engine_model(engine), ash_engine_exec(engine), ash_engine_tokenizer(engine),
                             &generator_opts, &answer->generator, err);
     if (rc < 0) goto fail;

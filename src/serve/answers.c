@@ -163,7 +163,8 @@ static int open_core(struct ash_answers *all, struct ash_err *err)
 {
     struct ash_core_opts opts = {.vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(all->engine)),
                                  .pack = ASH_CORE_PACK_AT_OPEN,
-                                 .vocab_trie = all->form.trie};
+                                 .vocab_trie = all->form.trie,
+                                 .ranks = ash_engine_ranks(all->engine)};
     size_t requests = 0;
 
     for (size_t i = 0; i < all->count; i++) {

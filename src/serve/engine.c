@@ -35,23 +35,18 @@ static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts 
     return 0;
 }
 
-/* The ranks that share the model, this one's number among them. */
-struct part {
-    size_t rank, size;
-};
-
 /* The backend asked for, or a GPU if there is one. */
-static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, const struct part *part,
-                      struct ash_err *err)
+static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
 {
+    bool is_whole = engine->ranks == NULL;
     struct ash_backend_wish wish = {.asked = opts->backend};
     struct ash_backend_choice choice;
     int rc;
 
-    if (part->size > 1) wish.cpu_reason = "several ranks serve a model on the CPU";
+    if (!is_whole) wish.cpu_reason = "several ranks serve a model on the CPU";
     ash_backend_choose(&wish, &choice);
     rc = ash_backend_start(&engine->exec, &choice, opts->threads, err);
-    if (rc < 0 || part->size == 1) return rc < 0 ? rc : ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
+    if (rc < 0 || is_whole) return rc < 0 ? rc : ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (engine->exec.memory->host_visible) return 0;
     return ash_err_set(err, -ENOTSUP, "several ranks serve a model on the CPU: give --backend cpu, or --tp 1");
 }
@@ -74,25 +69,25 @@ int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err)
 }
 
 /* This rank's part of the model. */
-static int open_slice(struct ash_engine *engine, const struct part *part, struct ash_err *err)
+static int open_slice(struct ash_engine *engine, struct ash_err *err)
 {
     struct ash_model_config config;
     struct ash_slice slice;
-    int rc = ash_engine_check_ranks(engine->dir, part->size, err);
+    int rc = ash_engine_check_ranks(engine->dir, ash_ranks_size(engine->ranks), err);
 
     if (rc == 0) rc = ash_model_config_load(engine->dir, &config, err);
     if (rc < 0) return rc;
     slice = ash_slice_whole(&config);
-    slice.tp_rank = part->rank;
-    slice.tp_size = part->size;
+    slice.tp_rank = ash_ranks_rank(engine->ranks);
+    slice.tp_size = ash_ranks_size(engine->ranks);
     slice.gathers = true;
     ash_model_config_fini(&config);
     return ash_model_open_slice(engine->dir, &slice, &engine->model, err);
 }
 
-static int open_model(struct ash_engine *engine, const char *lora, const struct part *part, struct ash_err *err)
+static int open_model(struct ash_engine *engine, const char *lora, struct ash_err *err)
 {
-    if (part->size > 1) return open_slice(engine, part, err);
+    if (engine->ranks != NULL) return open_slice(engine, err);
     if (lora == NULL) return ash_model_open_lazy(engine->dir, &engine->model, err);
     if (ash_lora_exists(engine->dir))
         return ash_err_set(err, -EINVAL, "'%s' is an adapter, too: name the base as the model", engine->dir);
@@ -133,52 +128,54 @@ static int open_text(struct ash_engine *engine, struct ash_err *err)
     return rc < 0 ? rc : ash_engine_load_chat(engine, engine->dir, err);
 }
 
-static int open_part(const char *dir, const struct ash_engine_opts *opts, const struct part *part,
-                     struct ash_engine **engine_out, struct ash_err *err)
+/* All that a new engine has. */
+static int open_parts(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
+{
+    int rc = engine->dir != NULL ? start_exec(engine, opts, err) : ash_err_set(err, -ENOMEM, "engine: out of memory");
+
+    if (rc == 0) rc = open_model(engine, opts->lora, err);
+    if (rc == 0) rc = refuse_reward_model(engine, err);
+    if (rc < 0) return rc;
+    if (opts->bf16 || (opts->auto_bf16 && engine->exec.cuda != NULL && has_bf16_weights(engine->model)))
+        ash_model_round_bf16(engine->model, true);
+    rc = ash_model_prefetch(engine->model, &engine->exec, err);
+    return rc == 0 && ash_ranks_rank(engine->ranks) == 0 ? open_text(engine, err) : rc;
+}
+
+int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, struct ash_ranks *ranks,
+                         struct ash_engine **engine_out, struct ash_err *err)
 {
     struct ash_engine_opts taken;
     struct ash_engine *engine;
     int rc = take_opts(&taken, opts, err);
 
-    if (rc < 0) return rc;
-    engine = calloc(1, sizeof(*engine));
-    if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
+    engine = rc == 0 ? calloc(1, sizeof(*engine)) : NULL;
+    if (engine == NULL) {
+        ash_ranks_close(ranks);
+        return rc < 0 ? rc : ash_err_set(err, -ENOMEM, "engine: out of memory");
+    }
+    engine->ranks = ranks;
     engine->dir = strdup(dir);
-    rc = engine->dir != NULL ? start_exec(engine, &taken, part, err)
-                             : ash_err_set(err, -ENOMEM, "engine: out of memory");
-    if (rc < 0) goto fail;
-    rc = open_model(engine, taken.lora, part, err);
-    if (rc == 0) rc = refuse_reward_model(engine, err);
-    if (rc < 0) goto fail;
-    if (taken.bf16 || (taken.auto_bf16 && engine->exec.cuda != NULL && has_bf16_weights(engine->model)))
-        ash_model_round_bf16(engine->model, true);
-    rc = ash_model_prefetch(engine->model, &engine->exec, err);
-    if (rc < 0) goto fail;
-    rc = part->rank == 0 ? open_text(engine, err) : 0;
-    if (rc < 0) goto fail;
+    rc = open_parts(engine, &taken, err);
+    if (rc < 0) {
+        if (ranks != NULL) ash_ranks_fail(ranks, err);
+        ash_engine_close(engine);
+        return rc;
+    }
     *engine_out = engine;
     return 0;
-
-fail:
-    ash_engine_close(engine);
-    return rc;
 }
 
 int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
                     struct ash_err *err)
 {
-    return open_part(dir, opts, &(struct part){0, 1}, engine_out, err);
-}
-
-int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, size_t rank, size_t size,
-                         struct ash_engine **engine_out, struct ash_err *err)
-{
-    return open_part(dir, opts, &(struct part){rank, size}, engine_out, err);
+    return ash_engine_open_rank(dir, opts, NULL, engine_out, err);
 }
 
 void ash_engine_close(struct ash_engine *engine)
 {
     if (engine == NULL) return;
+    ash_ranks_close(engine->ranks);
     ash_chat_template_close(engine->chat);
     ash_tokenizer_close(engine->tokenizer);
     ash_model_close(engine->model);
@@ -198,6 +195,11 @@ struct ash_model *ash_engine_replace_model(struct ash_engine *engine, struct ash
 
     engine->model = model;
     return before;
+}
+
+struct ash_ranks *ash_engine_ranks(const struct ash_engine *engine)
+{
+    return engine->ranks;
 }
 
 const char *ash_engine_dir(const struct ash_engine *engine)

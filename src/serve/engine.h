@@ -8,10 +8,12 @@
 #include "text/chat_template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 #include "serve/defaults.h"
+#include "serve/engine/ranks.h"
 
-/* ash_engine_open for one of `size` ranks that gather (model/slice.h), on the CPU. Only the first has a tokenizer, a
- * chat template and defaults. -ENOTSUP, -EINVAL: the model cannot be cut like this. */
-int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, size_t rank, size_t size,
+/* ash_engine_open for one of several ranks that gather (model/slice.h), on the CPU; NULL: for one process. The engine
+ * closes ranks, also if it cannot be opened: then the others end. Only the first rank has a tokenizer, a chat template
+ * and defaults. -ENOTSUP, -EINVAL: the model cannot be cut like this. */
+int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, struct ash_ranks *ranks,
                          struct ash_engine **engine_out, struct ash_err *err);
 /* Can the model in dir be cut for size ranks? Reads its sizes alone. */
 int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err);
@@ -30,6 +32,8 @@ const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine
 const struct ash_chat_template *ash_engine_chat(const struct ash_engine *engine, const char **why_out);
 /* Replace it by the template in a file, which gets the same special tokens. On error it stays. */
 int ash_engine_use_chat(struct ash_engine *engine, const char *file, struct ash_err *err);
+/* The ranks that share the model, for ash_core_opts.ranks; NULL: it is whole. */
+struct ash_ranks *ash_engine_ranks(const struct ash_engine *engine);
 /* How its makers want it to be sampled. */
 const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine);
 

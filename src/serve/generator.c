@@ -76,9 +76,10 @@ static int open_core(struct ash_generator *generator, struct ash_model *model, s
     struct ash_core_opts opts = {.max_seqs = 1,
                                  .max_batch_rows = limit(rows, generator->context_tokens),
                                  .max_tokens = generator->context_tokens,
-                                 .kv_bytes = pages * ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model),
+                                 .kv_bytes = pages * ASH_CACHE_PAGE_TOKENS * ash_cache_whole_token_bytes(model),
                                  .vocab = known_ids(tokenizer, generator->vocab),
-                                 .vocab_trie = generator->opts.vocab_trie};
+                                 .vocab_trie = generator->opts.vocab_trie,
+                                 .ranks = generator->opts.ranks};
 
     return ash_core_open(model, exec, &opts, &generator->core, err);
 }

@@ -11,6 +11,7 @@
 #include "ashlar/ashlar.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
+#include "serve/engine/ranks.h"
 #include "serve/engine/sampler.h"
 #include "serve/engine/think.h"
 #include "serve/grammar/grammar.h"
@@ -39,6 +40,7 @@ struct ash_generator_opts {
     struct ash_grammar *grammar; /* the answer's form, borrowed with vocab_trie until close; NULL: free */
     const struct ash_vocab_trie *vocab_trie;
     bool wants_logprobs;
+    struct ash_ranks *ranks; /* that share the model, of which this is the first; borrowed; NULL: it is whole */
 };
 
 struct ash_generator;

@@ -28,12 +28,11 @@ steps() {
     try "$ASHLAR" "${how[@]}" "$method" "$SCRATCH/$job" --out "$SCRATCH/run" "${short[@]}" runtime.backend="$backend" "$@"
 }
 post() { local method=$1; shift; steps "$method" post.yaml model.from="$base" "$@"; }
-# say MODEL [flags]: a few tokens of it on $where.
+# say MODEL: a few tokens of it on $where.
 say() {
-    local model=$1
-    shift
-    [ "$where" = ranks ] && { code=1; return; } # launch starts trainers alone
-    try "$ASHLAR" generate --model "$model" --backend "$backend" --prompt 1+1= --max-tokens 2 "$@"
+    local ranks=()
+    [ "$where" = ranks ] && ranks=(--tp 2)
+    try "$ASHLAR" generate --model "$1" --backend "$backend" --prompt 1+1= --max-tokens 2 "${ranks[@]}"
 }
 chat=(data.train="$SCRATCH/chat") pairs=(data.train="$SCRATCH/pairs")
 rows=0

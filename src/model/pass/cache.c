@@ -40,6 +40,13 @@ size_t ash_cache_token_bytes(const struct ash_model *model)
     return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model));
 }
 
+size_t ash_cache_whole_token_bytes(const struct ash_model *model)
+{
+    const struct ash_model_config *config = &model->whole;
+
+    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model));
+}
+
 size_t ash_cache_pages_for(size_t tokens)
 {
     return ash_div_up(tokens, ASH_CACHE_PAGE_TOKENS);

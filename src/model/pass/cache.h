@@ -23,6 +23,8 @@ void ash_cache_close(struct ash_cache *cache);
 
 /* Bytes that a cache opened now takes for one token. */
 size_t ash_cache_token_bytes(const struct ash_model *model);
+/* The same of all ranks that share the model. */
+size_t ash_cache_whole_token_bytes(const struct ash_model *model);
 /* Pages that hold this many tokens. */
 size_t ash_cache_pages_for(size_t tokens);
 

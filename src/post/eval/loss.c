@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/str.h"
 #include "compute/backends/backends.h"
+#include "post/eval/loss_ranks.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer_files.h"
 
@@ -20,7 +21,8 @@
 struct measure {
     const struct ash_tokenizer *tokenizer;
     const struct ash_dataset *dataset;
-    struct ash_pass *pass;
+    struct ash_pass *pass;        /* of a model that is whole */
+    struct ash_loss_ranks *ranks; /* of one that ranks share */
     const struct ash_exec *exec;
     size_t seq_tokens, windows_per_pass;
     int32_t *ids, *targets; /* [windows_per_pass * seq_tokens] */
@@ -45,12 +47,14 @@ static int open_measure(struct measure *measure, struct ash_engine *engine, stru
     if (measure->ids == NULL || measure->targets == NULL || measure->kept == NULL || measure->docs == NULL ||
         measure->losses == NULL)
         return ash_err_set(err, -ENOMEM, "no memory for windows of %zu tokens", measure->seq_tokens);
+    if (ash_engine_ranks(engine) != NULL) return ash_loss_ranks_open(engine, measure->seq_tokens, &measure->ranks, err);
     return ash_pass_open(ash_engine_model(engine), ash_engine_exec(engine), &opts, &measure->pass, err);
 }
 
 static void close_measure(struct measure *measure)
 {
     ash_pass_close(measure->pass);
+    ash_loss_ranks_close(measure->ranks);
     free(measure->ids);
     free(measure->targets);
     free(measure->kept);
@@ -106,7 +110,8 @@ static int measure_windows(struct measure *measure, size_t first, size_t count, 
     int rc = read_windows(measure, first, count, &batch, err);
 
     if (rc < 0) return rc;
-    rc = ash_pass_eval(measure->pass, &batch, measure->losses, err);
+    rc = measure->ranks != NULL ? ash_loss_ranks_eval(measure->ranks, &batch, measure->losses, err)
+                                : ash_pass_eval(measure->pass, &batch, measure->losses, err);
     rc = ash_backend_outcome(measure->exec, rc, err);
     if (rc < 0) return rc;
     for (size_t row = 0; row < batch.rows; row++) {

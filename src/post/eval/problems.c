@@ -134,6 +134,7 @@ int ash_problems_init(struct ash_problems *problems, const struct ash_problems_o
                                  .max_batch_rows = ash_max(PASS_ROWS, opts->batch),
                                  .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(engine)),
                                  .pack = ASH_CORE_PACK_AT_OPEN,
+                                 .ranks = ash_engine_ranks(engine),
                                  .logprob_sharpness = opts->temperature > 0 ? (float)(1.0 / opts->temperature) : 0.0f};
     int rc;
 

@@ -159,7 +159,7 @@ static int open_model(struct ash_core *core, struct ash_err *err)
     struct ash_ranks *ranks = core->opts.ranks;
     struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(ranks)};
     size_t pages = 0;
-    int rc = choose_page_count(&core->opts, ash_ranks_size(ranks) * ash_cache_token_bytes(core->model), &pages, err);
+    int rc = choose_page_count(&core->opts, ash_cache_whole_token_bytes(core->model), &pages, err);
 
     if (rc < 0) return rc;
     if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {

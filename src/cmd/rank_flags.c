@@ -1,5 +1,7 @@
-/* `ashlar serve --tp N`: the ranks that share the model. The first one is the server; it starts the others itself where
- * no launcher has. */
+/* --tp: the ranks that share a command's model. The first one runs the command; it starts the others itself if no
+ * launcher has. */
+#include "cmd/rank_flags.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,14 +10,11 @@
 
 #include "base/assert.h"
 #include "base/cores.h"
-#include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/remote.h"
-#include "cmd/serve_priv.h"
 #include "orchestrate/local/launch.h"
-#include "serve/engine/ranks.h"
 
-#define FIELD(name) offsetof(struct ash_serve_flags, name)
+#define FIELD(name) offsetof(struct ash_engine_flags, name)
 #define RANKS_MAX 64
 #define GRACE_S 3 /* between the end of the first rank that fails and that of the others by force */
 
@@ -26,25 +25,30 @@ static const struct ash_opt opts[] = {
      1, RANKS_MAX, NULL},
 };
 
-const struct ash_opt_table ash_serve_ranks_table = {
+const struct ash_opt_table ash_rank_flags_table = {
     .section = "", .help = "several processes", .opts = opts, .count = ASH_COUNT(opts)};
 
 /* What several ranks do not do is said before anything starts. */
-static int check_flags(const struct ash_serve_flags *flags, struct ash_err *err)
+static int check_flags(const struct ash_engine_flags *flags, const char *model, struct ash_err *err)
 {
     struct ash_str path = {0};
     int rc = 0;
 
-    rc = ash_cmd_attach(flags->model, &path, err);
+    if (flags->lora != NULL)
+        return ash_err_set(err, -ENOTSUP,
+                           "--tp %lld: --lora goes with one process: merge the adapter (ashlar model merge), or serve "
+                           "it with --lora-modules",
+                           (long long)flags->tp);
+    rc = ash_cmd_attach(model, &path, err);
     if (rc == 0) rc = ash_engine_check_ranks(path.data, (size_t)flags->tp, err);
     ash_str_fini(&path);
     return rc;
 }
 
 /* This process is alone: a launcher for this machine, whose processes come back here. */
-static int launch_self(const struct ash_serve_flags *flags, int argc, char **argv, struct ash_err *err)
+static int launch_self(const struct ash_engine_flags *flags, const struct ash_rank_job *job, struct ash_err *err)
 {
-    char **words = calloc((size_t)argc + 2, sizeof(*words)), name[] = "ashlar";
+    char **words = calloc((size_t)job->argc + 2, sizeof(*words)), name[] = "ashlar";
     struct ash_launch launch = {.procs = (size_t)flags->tp,
                                 .nodes = 1,
                                 .grace_s = GRACE_S,
@@ -55,59 +59,54 @@ static int launch_self(const struct ash_serve_flags *flags, int argc, char **arg
 
     if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     words[0] = name;
-    memcpy(words + 1, argv, (size_t)argc * sizeof(*words));
+    memcpy(words + 1, job->argv, (size_t)job->argc * sizeof(*words));
     rc = ash_launch_run(&launch, err);
     free(words);
     return rc;
 }
 
 /* Threads of one rank, if the flags leave them to us: its share of the cores. */
-static void share_cores(struct ash_serve_flags *flags)
+static void share_cores(struct ash_engine_flags *flags)
 {
     int64_t each = ash_cores_usable() / flags->tp;
 
-    if (flags->computing.threads == 0) flags->computing.threads = each > 1 ? each : 1;
+    if (flags->threads == 0) flags->threads = each > 1 ? each : 1;
 }
 
 /* Which errors does a rank after the first print? Its own; and the second one those of the first, which may not. */
-static bool is_told(const struct ash_serve_flags *flags, bool is_own, const struct ash_err *err)
+static bool is_told(const struct ash_engine_flags *flags, bool is_own, const struct ash_err *err)
 {
-    return is_own || (flags->computing.rank == 1 && strncmp(err->text, "rank 0 ", strlen("rank 0 ")) == 0);
+    return is_own || (flags->env.rank == 1 && strncmp(err->text, "rank 0 ", strlen("rank 0 ")) == 0);
 }
 
 /* A rank after the first: its part of the model, until the first one ends. */
-static int follow(const struct ash_serve_flags *flags, const struct ash_launch_env *env)
+static int follow(const struct ash_engine_flags *flags, const struct ash_rank_job *job)
 {
     struct ash_engine *engine = NULL;
-    struct ash_ranks *ranks = NULL;
     struct ash_err err = {0};
     bool is_own = true;
     sigset_t signals;
     int rc;
 
-    sigemptyset(&signals); /* for the first rank: it ends the others once its answers are out */
+    sigemptyset(&signals); /* for the first rank: it ends the others once its work is done */
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    rc = ash_ranks_open(env, &ranks, &err);
-    if (rc < 0) return ash_cmd_fail(&err);
-    rc = ash_cmd_engine_open(&flags->computing, flags->model, &engine, &err);
-    if (rc < 0) {
-        ash_ranks_fail(ranks, &err);
-    } else {
+    signal(SIGXFSZ, SIG_IGN);
+    rc = ash_cmd_engine_open(flags, job->model, &engine, &err);
+    if (rc == 0) {
         struct ash_model *model = ash_engine_model(engine);
 
-        ash_cmd_use_kv_dtype(engine, flags->kv_dtype);
-        rc = ash_ranks_follow(ranks, &model, ash_engine_exec(engine), &is_own, &err);
+        ash_cmd_use_kv_dtype(engine, job->kv_dtype);
+        rc = ash_ranks_follow(ash_engine_ranks(engine), &model, ash_engine_exec(engine), &is_own, &err);
         (void)ash_engine_replace_model(engine, model); /* weights may have been replaced, and the old ones closed */
     }
-    (void)ash_cmd_engine_close(&flags->computing, engine);
-    ash_ranks_close(ranks);
+    (void)ash_cmd_engine_close(flags, engine);
     return rc == 0 ? 0 : is_told(flags, is_own, &err) ? ash_cmd_fail(&err) : 1;
 }
 
-int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)
+int ash_cmd_ranks_begin(struct ash_engine_flags *flags, const struct ash_rank_job *job)
 {
     struct ash_launch_env env;
     struct ash_err err = {0};
@@ -115,10 +114,10 @@ int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)
 
     if (flags->tp == 1) return ASH_CMD_GO;
     rc = ash_launch_env_read(&env, &err);
-    if (rc == 0 && env.rank == 0) rc = check_flags(flags, &err);
+    if (rc == 0 && env.rank == 0) rc = check_flags(flags, job->model, &err);
     if (rc < 0) return ash_cmd_fail(&err);
     if (env.size == 1) {
-        rc = launch_self(flags, argc, argv, &err);
+        rc = launch_self(flags, job, &err);
         return rc < 0 ? ash_cmd_fail(&err) : rc;
     }
     if (env.size != (size_t)flags->tp) {
@@ -127,14 +126,6 @@ int ash_serve_ranks_begin(struct ash_serve_flags *flags, int argc, char **argv)
         return env.rank == 0 ? ash_cmd_fail(&err) : 1;
     }
     share_cores(flags);
-    flags->computing.rank = env.rank;
-    flags->computing.ranks = env.size;
     flags->env = env;
-    return env.rank == 0 ? ASH_CMD_GO : follow(flags, &env);
-}
-
-int ash_serve_ranks_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
-{
-    if (flags->computing.ranks <= 1) return 0;
-    return ash_ranks_open(&flags->env, &model->ranks, err);
+    return env.rank == 0 ? ASH_CMD_GO : follow(flags, job);
 }
