@@ -15,6 +15,7 @@
 #include "model/files/lora_folder.h"
 #include "model/files/save.h"
 #include "model/quantised/quantised.h"
+#include "model/stored.h"
 #include "model/weight.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -39,30 +40,9 @@ static void format_shape(const size_t *dims, int count, char *buf, size_t buf_by
     if (used < buf_bytes) snprintf(buf + used, buf_bytes - used, "]");
 }
 
-/* A parameter as files have it: with those that share its tensor. */
-struct stored {
-    char name[96];
-    int dim_count;
-    size_t dims[3];
-};
-
-static struct stored stored_of(const struct ash_param *param, const size_t dims[2])
-{
-    struct stored stored = {.dim_count = param->dim_count};
-    int first = param->parts > 0 ? 1 : 0;
-    size_t length = first > 0 ? strcspn(param->name, "[") : strlen(param->name);
-
-    snprintf(stored.name, sizeof(stored.name), "%.*s", (int)length, param->name);
-    stored.dims[0] = param->parts;
-    for (int i = 0; i < param->dim_count; i++)
-        stored.dims[first + i] = dims[i];
-    stored.dim_count += first;
-    return stored;
-}
-
 /* A tensor of the files. Returns 0 or why it cannot be the parameter's. */
-static int bind_plain(struct ash_model *model, struct ash_param *param, const struct stored *stored, const char *dir,
-                      struct ash_err *err)
+static int bind_plain(struct ash_model *model, struct ash_param *param, const struct ash_stored *stored,
+                      const char *dir, struct ash_err *err)
 {
     const struct ash_tensor_view *view = find_tensor(model, stored->name);
 
@@ -90,7 +70,8 @@ static int bind_plain(struct ash_model *model, struct ash_param *param, const st
 }
 
 /* As find_tensor, among the quantised ones. */
-static int find_quantised(struct ash_model *model, const struct stored *stored, size_t *index_out, struct ash_err *err)
+static int find_quantised(struct ash_model *model, const struct ash_stored *stored, size_t *index_out,
+                          struct ash_err *err)
 {
     const char *prefix = model->config.family->base_prefix;
     size_t length = strlen(prefix);
@@ -116,7 +97,7 @@ static int bind_params(struct ash_model *model, const char *dir, size_t *numbers
 {
     for (size_t i = 0; i < model->param_count; i++) {
         struct ash_param *param = &model->params[i];
-        struct stored stored = stored_of(param, param->full);
+        struct ash_stored stored = ash_param_stored(param, param->full);
         bool is_same = i > 0 && numbers[i - 1] != PLAIN && share_tensor(param - 1, param);
         int rc = 0;
 
@@ -335,7 +316,7 @@ static int write_adapters(const struct ash_model *model, const char *dir, const 
 }
 
 /* The tensors of the files, into specs and writer->firsts. Returns how many. */
-static size_t list_tensors(const struct ash_model *model, enum ash_dtype dtype, struct stored *stored,
+static size_t list_tensors(const struct ash_model *model, enum ash_dtype dtype, struct ash_stored *stored,
                            struct ash_tensor_spec *specs, size_t *firsts)
 {
     size_t count = 0;
@@ -344,7 +325,7 @@ static size_t list_tensors(const struct ash_model *model, enum ash_dtype dtype, 
         const struct ash_param *param = &model->params[i];
 
         if (param->parts > 0 && param->part > 0) continue;
-        stored[count] = stored_of(param, param->dims);
+        stored[count] = ash_param_stored(param, param->dims);
         specs[count] =
             (struct ash_tensor_spec){.name = stored[count].name, .dtype = dtype, .dim_count = stored[count].dim_count};
         memcpy(specs[count].dims, stored[count].dims, sizeof(stored[count].dims));
@@ -357,7 +338,7 @@ static int write_folder(const struct ash_model *model, const char *dir, size_t m
                         struct ash_err *err)
 {
     struct ash_tensor_spec *specs = calloc(model->param_count, sizeof(*specs));
-    struct stored *stored = calloc(model->param_count, sizeof(*stored));
+    struct ash_stored *stored = calloc(model->param_count, sizeof(*stored));
     size_t count;
     int rc;
 

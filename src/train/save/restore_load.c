@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "model/files/lora_folder.h"
 #include "model/lora.h"
+#include "model/stored.h"
 #include "storage/commit/commit.h"
 #include "storage/io/direct_reader.h"
 #include "storage/safetensors/safetensors.h"
@@ -76,20 +77,24 @@ static int add_values(struct source *source, const char *prefix, const struct as
                       const struct ash_patch *patch, float *to, struct ash_err *err)
 {
     char name[sizeof(param->name) + 2];
+    bool is_weight = *prefix == '\0'; /* which may share a tensor */
+    struct ash_stored stored = ash_param_stored(param, param->full);
+    size_t count = ash_param_full_count(param), first = is_weight ? param->part * count : 0;
     const struct ash_tensor_view *view;
     const struct ash_map *map;
 
-    snprintf(name, sizeof(name), "%s%s", prefix, param->name);
+    snprintf(name, sizeof(name), "%s%s", prefix, is_weight ? stored.name : param->name);
+    if (is_weight && param->parts > 0) count *= param->parts;
     view = ash_safetensors_find(source->set, name);
     if (view == NULL) return ash_err_set(err, -EBADMSG, "%s has no tensor %s", source->file.path, name);
-    if (view->dtype != ASH_F32 || ash_tensor_count(view) != ash_param_full_count(param))
+    if (view->dtype != ASH_F32 || ash_tensor_count(view) != count)
         return ash_err_set(err, -EBADMSG, "%s: %s is not a float32 tensor of %zu values", source->file.path, name,
-                           ash_param_full_count(param));
+                           count);
     map = ash_safetensors_map(source->set, view->data);
     if (map == NULL) return ash_err_set(err, -EBADMSG, "%s: %s is not aligned", source->file.path, name);
     return add_item(source,
                     &(struct item){.offset = (uint64_t)((const uint8_t *)view->data - map->base) +
-                                             patch->range.first * sizeof(float),
+                                             (first + patch->range.first) * sizeof(float),
                                    .size_bytes = (size_t)patch->range.count * sizeof(float),
                                    .to = to},
                     err);

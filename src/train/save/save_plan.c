@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "model/files/lora_folder.h"
 #include "model/lora.h"
+#include "model/stored.h"
 #include "train/save/saver.h"
 
 /* Tensors to lay out, with room for their names. */
@@ -29,6 +31,26 @@ static void add_name(struct names *names, const char *prefix, const struct ash_p
     names->count++;
 }
 
+/* Weights are files of a model: parameters that share a tensor there, which follow each other, share it here. */
+static void add_weight(struct ash_save_plan *plan, struct names *names, const struct ash_model *outline, size_t index)
+{
+    const struct ash_param *param = ash_model_param(outline, index);
+    struct ash_stored stored = ash_param_stored(param, param->full);
+    struct ash_tensor_spec *spec = &names->specs[names->count];
+
+    plan->firsts[index] = param->part * ash_param_full_count(param);
+    if (param->part > 0) {
+        ash_assert(names->count > 0);
+        plan->weights[index] = names->count - 1;
+        return;
+    }
+    snprintf(names->texts[names->count], sizeof(*names->texts), "%s", stored.name);
+    *spec =
+        (struct ash_tensor_spec){.name = names->texts[names->count], .dtype = ASH_F32, .dim_count = stored.dim_count};
+    memcpy(spec->dims, stored.dims, (size_t)stored.dim_count * sizeof(stored.dims[0]));
+    plan->weights[index] = names->count++;
+}
+
 static int lay_out(struct ash_save_plan *plan, const struct ash_model *outline, struct names *names,
                    struct ash_err *err)
 {
@@ -37,7 +59,7 @@ static int lay_out(struct ash_save_plan *plan, const struct ash_model *outline, 
     int rc;
 
     for (size_t i = 0; i < params; i++)
-        add_name(names, "", ash_model_param(outline, i));
+        add_weight(plan, names, outline, i);
     rc = ash_safetensors_layout_init(&plan->layouts[ASH_SAVE_WEIGHTS], names->specs, names->count, metadata, 1, err);
     if (rc < 0) return rc;
     names->count = 0;
@@ -60,7 +82,10 @@ int ash_save_plan_init(struct ash_save_plan *plan, const struct ash_model *outli
     names.specs = calloc(2 * params + 1, sizeof(*names.specs));
     names.texts = calloc(2 * params + 1, sizeof(*names.texts));
     plan->moments = calloc(params + 1, sizeof(*plan->moments));
-    if (names.specs == NULL || names.texts == NULL || plan->moments == NULL)
+    plan->weights = calloc(params + 1, sizeof(*plan->weights));
+    plan->firsts = calloc(params + 1, sizeof(*plan->firsts));
+    if (names.specs == NULL || names.texts == NULL || plan->moments == NULL || plan->weights == NULL ||
+        plan->firsts == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the names of %zu tensors", 2 * params);
     else
         rc = lay_out(plan, outline, &names, err);
@@ -83,6 +108,8 @@ void ash_save_plan_fini(struct ash_save_plan *plan)
     for (size_t i = 0; i < ASH_SAVE_FILES; i++)
         ash_safetensors_layout_fini(&plan->layouts[i]);
     free(plan->moments);
+    free(plan->weights);
+    free(plan->firsts);
     *plan = (struct ash_save_plan){0};
 }
 
@@ -95,8 +122,10 @@ uint64_t ash_save_plan_offset(const struct ash_save_plan *plan, enum ash_holding
                               size_t element)
 {
     const struct ash_safetensors_layout *layout = &plan->layouts[ash_save_plan_file(kind)];
-    size_t place = kind == ASH_HOLDING_WEIGHTS ? tensor : plan->moments[tensor] + (kind == ASH_HOLDING_V);
+    size_t place =
+        kind == ASH_HOLDING_WEIGHTS ? plan->weights[tensor] : plan->moments[tensor] + (kind == ASH_HOLDING_V);
 
     ash_assert(kind < ASH_HOLDING_KINDS);
+    if (kind == ASH_HOLDING_WEIGHTS) element += plan->firsts[tensor];
     return layout->offsets[place] + element * sizeof(float);
 }

@@ -13,7 +13,8 @@ enum { ASH_SAVE_WEIGHTS, ASH_SAVE_MOMENTS, ASH_SAVE_FILES };
 struct ash_save_plan {
     struct ash_safetensors_layout layouts[ASH_SAVE_FILES];
     struct ash_piece_file files[ASH_SAVE_FILES];
-    size_t *moments; /* [tensor]: place of m in the list of moments; v follows it */
+    size_t *weights, *firsts; /* [tensor]: of its weights, place in the list of tensors and first element there */
+    size_t *moments;          /* [tensor]: place of m in the list of moments; v follows it */
 };
 
 /* Of the model that outline lists. Returns 0, -EFBIG or -ENOMEM. */
