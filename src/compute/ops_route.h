@@ -19,6 +19,10 @@ struct ash_route_args {
     size_t groups, top_groups;     /* groups > 1: choose among the top_groups with the largest sum of their best two */
     const float *choice_bias;      /* [experts], added for choosing only; may be NULL */
     float scale;                   /* factor on the chosen weights */
+    float tolerance;               /* > 0: sparsemixer (phimoe), which uses none of sigmoid, normalize, groups and
+                                      choice_bias. Each choice takes the largest logit m that is left; its weight is its
+                                      share in a softmax over the logits x that are left within that tolerance:
+                                      (m - x) / max(|x|, m) <= tolerance */
     const float *logits;           /* [rows, experts] */
     int32_t *index;                /* [rows, choices], by descending score; ties go to the lower expert */
     float *weight;                 /* [rows, choices] */

@@ -66,15 +66,17 @@ static int read_sizes(const json_t *json, struct ash_model_config *config, struc
         {"num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers},
         {"num_attention_heads", "n_head", 1024, &config->heads},
     };
+    bool attends = config->family->names[ASH_ROLE_STATE_IN] == NULL;
     const struct size_row optional[] = {
         {"num_key_value_heads", NULL, 1024, &config->kv_heads},
         {"intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn},
         {"max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions},
         {"head_dim", NULL, ASH_ATTN_HEAD_MAX, &config->head_dim},
     };
-    int rc = read_rows(json, required, ASH_COUNT(required), true, err);
+    int rc = read_rows(json, required, ASH_COUNT(required) - !attends, true, err);
 
     if (rc < 0) return rc;
+    if (!attends) config->heads = 1;
     config->kv_heads = config->heads;
     config->ffn = 4 * config->hidden;
     config->max_positions = 2048;
@@ -215,7 +217,7 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
 static bool has_no_factors(const struct ash_model_form *form)
 {
     return form->embed_scale == 0 && form->residual_scale == 0 && form->logit_scale == 0 && form->logit_cap == 0 &&
-           form->score_cap == 0;
+           form->score_cap == 0 && !form->head_bias;
 }
 
 bool ash_model_form_is_plain(const struct ash_model_config *config)

@@ -24,7 +24,12 @@ enum ash_rope_kind {
 };
 
 /* Which positions a layer has. */
-enum ash_rope_at { ASH_ROPE_AT_ALL, ASH_ROPE_AT_LOCAL, ASH_ROPE_AT_NONE };
+enum ash_rope_at {
+    ASH_ROPE_AT_ALL,
+    ASH_ROPE_AT_LOCAL,
+    ASH_ROPE_AT_NONE,
+    ASH_ROPE_AT_TEMPERED /* none; queries have a factor that grows with the position */
+};
 
 struct ash_rope_config {
     enum ash_rope_kind kind; /* ASH_ROPE_NONE: learned positions (gpt2) */
@@ -47,7 +52,15 @@ struct ash_expert_config {
     size_t shared_ffn; /* of the experts that every token visits, as one block; 0: none */
     size_t groups, top_groups;
     bool sigmoid, normalize, choice_bias;
-    double scale;
+    bool scales_input;
+    double scale, tolerance;
+};
+
+/* Recurrent states in the place of attention (mamba-2): each head has head_dim x size numbers, and the convolution
+ * before them sees `taps` tokens. */
+struct ash_state_config {
+    size_t heads, head_dim, groups, size, taps;
+    double step_min, step_max; /* limits of steps of time */
 };
 
 struct ash_lora;
@@ -66,12 +79,15 @@ struct ash_model_config {
     struct ash_expert_config expert;
     /* latent attention (deepseek): ranks of the compressed q (0: not compressed) and kv, split of a head */
     size_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
-    double attn_scale;   /* factor on q.k */
+    double attn_scale; /* factor on q.k */
+    /* of ASH_ROPE_AT_TEMPERED: 1 + temper_scale * log(1 + floor((position + 1) / temper_floor)) */
+    double temper_floor, temper_scale;
     bool scale_by_layer; /* and divided by layer + 1 (a gpt2 option) */
     double init_std;
     uint8_t sparse[ASH_MODEL_LAYERS_MAX];  /* 1: layer has experts */
     uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
     uint8_t rope_at[ASH_MODEL_LAYERS_MAX]; /* enum ash_rope_at */
+    struct ash_state_config state;         /* of a family whose layers have states; heads 0: none */
     int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
     json_t *source;              /* config.json as it was read: written back unchanged with the model */

@@ -136,6 +136,9 @@ static int find_divisors(struct ash_model_config *config, struct ash_err *err)
         if (!(json_number_value(json_array_get(list, i)) > 0))
             return ash_err_set(err, -EINVAL, "factor %zu of rope is not a positive number", i);
     config->rope.divisors = list;
+    if (config->rope.attention_factor == 0) /* phimoe's files have it */
+        config->rope.attention_factor =
+            json_number_value(json_object_get(scaling, is_long ? "long_mscale" : "short_mscale"));
     if (config->rope.attention_factor == 0 && is_long)
         config->rope.attention_factor = sqrt(1 + log((double)config->max_positions / config->rope.original_positions) /
                                                      log(config->rope.original_positions));

@@ -79,6 +79,17 @@ static int read_gpt_neox(const json_t *json, struct ash_model_config *config, st
     return ash_json_double(json, "rotary_emb_base", 1e-3, 1e15, &config->rope.theta, err);
 }
 
+static int read_llama4(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    bool use = true;
+    int rc = ash_json_bool(json, "use_qk_norm", &use, err);
+
+    if (rc < 0) return rc;
+    if (!use) config->form.qk_norm = ASH_QK_NORM_NONE;
+    config->form.qk_norm_last = use;
+    return ash_read_chunks(json, config, err);
+}
+
 #define GEMMA_FORM .unit_norm = true, .mlp = ASH_MLP_GATED_TANH, .tied = true, .window = 4096, .embeds_by_width = true
 
 #define DEEPSEEK_FORM                                                                                                  \
@@ -185,6 +196,18 @@ static const struct ash_family families[] = {
     {"granitemoe", "GraniteMoeForCausalLM", "model.", "layers.", ash_names_granitemoe,
      {.expert = {.experts = 8, .choices = 2, .normalize = true, .normalize_is_fixed = true}},
      {ash_read_biases, ash_read_factors, ash_read_experts}},
+    {"phimoe", "PhimoeForCausalLM", "model.", "layers.", ash_names_phimoe,
+     {.norm = ASH_NORM_LAYER, .theta = 1000000,
+      .expert = {.experts = 16, .choices = 2, .normalize_is_fixed = true, .tolerance = 0.01}},
+     {ash_read_norm_eps, ash_read_biases, ash_read_experts, ash_read_mixer, ash_read_window}},
+    {"llama4_text", "Llama4ForCausalLM", "model.", "layers.", ash_names_llama4,
+     {.interleaved = true, .theta = 500000, .qk_norm = ASH_QK_NORM_BARE, .qk_norm_last = true, .chunked = true,
+      .window = 8192,
+      .expert = {.experts = 16, .choices = 1, .shared = 1, .sigmoid = true, .normalize_is_fixed = true,
+                 .is_transposed = true, .scales_input = true}},
+     {ash_read_norm_eps, ash_read_biases, ash_read_experts, ash_read_moe_layers, ash_read_no_rope, read_llama4}},
+    {"mamba2", "Mamba2ForCausalLM", "backbone.", "layers.", ash_names_mamba2, {0},
+     {ash_read_norm_eps, ash_read_mamba2}},
     {"gpt_oss", "GptOssForCausalLM", "model.", "layers.", ash_names_gpt_oss,
      {.mlp = ASH_MLP_GATED_CLAMPED, .qkv_bias = true, .out_bias = true, .theta = 150000, .window = 128, .full_every = 2,
       .expert = {.experts = 128, .choices = 4, .normalize = true, .normalize_is_fixed = true, .is_transposed = true,

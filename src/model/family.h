@@ -12,6 +12,7 @@ enum ash_role {
     ASH_ROLE_FINAL_NORM,
     ASH_ROLE_FINAL_NORM_BIAS,
     ASH_ROLE_HEAD,
+    ASH_ROLE_HEAD_BIAS,
 
     ASH_ROLE_NORM1,
     ASH_ROLE_NORM1_BIAS,
@@ -33,7 +34,15 @@ enum ash_role {
     ASH_ROLE_KV_DOWN_BIAS,
     ASH_ROLE_KV_DOWN_NORM,
     ASH_ROLE_KV_UP,
-    ASH_ROLE_SINKS, /* scores of attention that no key has */
+    ASH_ROLE_SINKS,    /* scores of attention that no key has */
+    ASH_ROLE_STATE_IN, /* recurrent states */
+    ASH_ROLE_STATE_IN_BIAS,
+    ASH_ROLE_STATE_CONV,
+    ASH_ROLE_STATE_CONV_BIAS,
+    ASH_ROLE_STATE_STEP_BIAS,
+    ASH_ROLE_STATE_DECAY,
+    ASH_ROLE_STATE_SKIP,
+    ASH_ROLE_STATE_NORM,
     ASH_ROLE_OUT,
     ASH_ROLE_OUT_BIAS,
     ASH_ROLE_NORM2,

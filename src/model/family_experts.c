@@ -64,6 +64,8 @@ int ash_read_experts(const json_t *json, struct ash_model_config *config, struct
                                          .sigmoid = form->sigmoid,
                                          .normalize = form->normalize,
                                          .choice_bias = form->choice_bias,
+                                         .scales_input = form->scales_input,
+                                         .tolerance = form->tolerance,
                                          .scale = form->scale > 0 ? form->scale : 1};
     rc = read_any(json, counts, 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err);
     if (rc < 0) return rc;
@@ -117,6 +119,40 @@ int ash_read_first_sparse(const json_t *json, struct ash_model_config *config, s
     for (size_t i = 0; i < config->layers; i++)
         config->sparse[i] = i >= first && i <= last && (i + 1) % step == 0;
     return 0;
+}
+
+int ash_read_moe_layers(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    const json_t *list = NULL;
+    size_t step = 1;
+    int rc = ash_config_size(json, "interleave_moe_layer_step", 1, ASH_MODEL_LAYERS_MAX, &step, err);
+
+    if (rc < 0) return rc;
+    rc = ash_json_array(json, "moe_layers", &list, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < config->layers; i++)
+        config->sparse[i] = list == NULL && (i + 1) % step == 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_int_t layer = json_integer_value(json_array_get(list, i));
+
+        if (layer < 0 || (size_t)layer >= config->layers)
+            return ash_err_set(err, -EINVAL, "moe_layers has %lld, but there are %zu layers", (long long)layer,
+                               config->layers);
+        config->sparse[layer] = 1;
+    }
+    config->ffn = 16384;
+    rc = ash_config_size(json, "intermediate_size_mlp", 1, (size_t)1 << 20, &config->ffn, err);
+    return rc < 0 ? rc : 0;
+}
+
+int ash_read_mixer(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    int rc = ash_json_double(json, "router_jitter_noise", 1e-9, 1e6, &config->expert.tolerance, err);
+
+    if (rc < 0) return rc;
+    config->expert.tolerance *= 2;
+    rc = ash_json_bool(json, "lm_head_bias", &config->form.head_bias, err);
+    return rc < 0 ? rc : 0;
 }
 
 /* ---- latent attention -------------------------------------------------------------------------------------------- */

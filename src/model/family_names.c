@@ -57,6 +57,50 @@ const char *const ash_names_mixtral[ASH_ROLE_COUNT] = {
     [ASH_ROLE_EXPERT_DOWN] = "block_sparse_moe.experts.%zu.w2.weight",
 };
 
+const char *const ash_names_phimoe[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_FINAL_NORM_BIAS] = "norm.bias",
+    [ASH_ROLE_HEAD_BIAS] = "lm_head.bias",
+    [ASH_ROLE_ROUTER] = "block_sparse_moe.gate.weight",
+    [ASH_ROLE_EXPERT_GATE] = "block_sparse_moe.experts.%zu.w1.weight",
+    [ASH_ROLE_EXPERT_UP] = "block_sparse_moe.experts.%zu.w3.weight",
+    [ASH_ROLE_EXPERT_DOWN] = "block_sparse_moe.experts.%zu.w2.weight",
+};
+
+const char *const ash_names_llama4[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    [ASH_ROLE_GATE] = "feed_forward.gate_proj.weight",
+    [ASH_ROLE_UP] = "feed_forward.up_proj.weight",
+    [ASH_ROLE_DOWN] = "feed_forward.down_proj.weight",
+    [ASH_ROLE_ROUTER] = "feed_forward.router.weight",
+    [ASH_ROLE_EXPERT_GATE_UP] = "feed_forward.experts.gate_up_proj",
+    [ASH_ROLE_EXPERT_DOWN] = "feed_forward.experts.down_proj",
+    [ASH_ROLE_SHARED_GATE] = "feed_forward.shared_expert.gate_proj.weight",
+    [ASH_ROLE_SHARED_UP] = "feed_forward.shared_expert.up_proj.weight",
+    [ASH_ROLE_SHARED_DOWN] = "feed_forward.shared_expert.down_proj.weight",
+};
+
+const char *const ash_names_mamba2[ASH_ROLE_COUNT] = {
+    [ASH_ROLE_EMBED] = "embeddings.weight",
+    [ASH_ROLE_FINAL_NORM] = "norm_f.weight",
+    [ASH_ROLE_HEAD] = "lm_head.weight",
+    [ASH_ROLE_NORM1] = "norm.weight",
+    [ASH_ROLE_STATE_IN] = "mixer.in_proj.weight",
+    [ASH_ROLE_STATE_IN_BIAS] = "mixer.in_proj.bias",
+    [ASH_ROLE_STATE_CONV] = "mixer.conv1d.weight",
+    [ASH_ROLE_STATE_CONV_BIAS] = "mixer.conv1d.bias",
+    [ASH_ROLE_STATE_STEP_BIAS] = "mixer.dt_bias",
+    [ASH_ROLE_STATE_DECAY] = "mixer.A_log",
+    [ASH_ROLE_STATE_SKIP] = "mixer.D",
+    [ASH_ROLE_STATE_NORM] = "mixer.norm.weight",
+    [ASH_ROLE_OUT] = "mixer.out_proj.weight",
+    [ASH_ROLE_OUT_BIAS] = "mixer.out_proj.bias",
+};
+
 const char *const ash_names_gpt2[ASH_ROLE_COUNT] = {
     [ASH_ROLE_EMBED] = "wte.weight",          [ASH_ROLE_POSITION] = "wpe.weight",
     [ASH_ROLE_FINAL_NORM] = "ln_f.weight",    [ASH_ROLE_FINAL_NORM_BIAS] = "ln_f.bias",

@@ -58,7 +58,7 @@ int ash_read_factors(const json_t *json, struct ash_model_config *config, struct
 
 int ash_read_norm_eps(const json_t *json, struct ash_model_config *config, struct ash_err *err)
 {
-    static const char *const keys[] = {"norm_epsilon", "layer_norm_eps", "layer_norm_epsilon"};
+    static const char *const keys[] = {"rms_norm_eps", "norm_epsilon", "layer_norm_eps", "layer_norm_epsilon"};
 
     config->norm_eps = 1e-5;
     for (size_t i = 0; i < ASH_COUNT(keys); i++) {
@@ -165,6 +165,47 @@ int ash_read_no_rope(const json_t *json, struct ash_model_config *config, struct
         config->rope_at[i] = rotates ? ASH_ROPE_AT_ALL : ASH_ROPE_AT_NONE;
     }
     return 0;
+}
+
+/* The factor of queries in layers without positions. */
+static int read_temper(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    bool use = true;
+    int rc = json_is_integer(json_object_get(json, "attn_temperature_tuning"))
+                 ? 0 /* older files have a number */
+                 : ash_json_bool(json, "attn_temperature_tuning", &use, err);
+
+    if (rc < 0) return rc;
+    config->temper_floor = 8192;
+    config->temper_scale = 0.1;
+    rc = ash_json_double(json, "floor_scale", 1, 1e12, &config->temper_floor, err);
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "attn_scale", 0, 1e6, &config->temper_scale, err);
+    if (rc < 0 || !use) return rc;
+    if (config->rope.share < 1)
+        return ash_err_set(err, -ENOTSUP, "attn_temperature_tuning with a partial_rotary_factor is not supported");
+    for (size_t i = 0; i < config->layers; i++)
+        if (config->rope_at[i] == ASH_ROPE_AT_NONE) config->rope_at[i] = ASH_ROPE_AT_TEMPERED;
+    return 0;
+}
+
+int ash_read_chunks(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    size_t chunk = json_is_null(json_object_get(json, "attention_chunk_size")) ? 0 : config->form.window;
+    const json_t *types = NULL;
+    int rc = ash_config_size(json, "attention_chunk_size", 1, UINT32_MAX, &chunk, err);
+
+    if (rc < 0) return rc;
+    rc = read_types(json, config, &types, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < config->layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        bool is_chunked = types != NULL ? type != NULL && strcmp(type, "chunked_attention") == 0
+                                        : config->rope_at[i] == ASH_ROPE_AT_ALL;
+
+        config->window[i] = is_chunked ? (uint32_t)chunk : 0;
+    }
+    return read_temper(json, config, err);
 }
 
 int ash_read_local_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err)

@@ -25,6 +25,16 @@ static double mlp_weights(const struct ash_model_config *config, bool is_sparse)
            matrices * hidden * (double)(expert->shared_ffn + expert->choices * expert->ffn);
 }
 
+/* Weights of a layer with recurrent states, and what a token does to those: a step, and a product. */
+static double state_weights(const struct ash_model_config *config)
+{
+    const struct ash_state_config *s = &config->state;
+    double inner = (double)(s->heads * s->head_dim), shared = (double)(2 * s->groups * s->size);
+
+    return (double)config->hidden * (3 * inner + shared + (double)s->heads) + (inner + shared) * (double)s->taps +
+           2 * inner * (double)s->size;
+}
+
 /* Keys that a token sees on average. */
 static double keys_seen(double window, double seq_tokens)
 {
@@ -38,7 +48,9 @@ double ash_model_train_flops(const struct ash_model_config *config, double seq_t
     double v = (double)(is_latent ? config->v_dim : config->head_dim);
     double forward = 2 * (double)config->hidden * (double)(config->labels > 0 ? config->labels : config->vocab);
 
-    for (size_t i = 0; i < config->layers; i++)
+    for (size_t i = 0; config->state.heads > 0 && i < config->layers; i++)
+        forward += 2 * state_weights(config);
+    for (size_t i = 0; config->state.heads == 0 && i < config->layers; i++)
         forward += 2 * (attn_weights(config) + mlp_weights(config, config->sparse[i] != 0)) +
                    2 * (double)config->heads * (qk + v) * keys_seen((double)config->window[i], seq_tokens);
     return (config->lora != NULL ? 2 : 3) * forward;

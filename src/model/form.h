@@ -10,7 +10,12 @@
 enum ash_norm_kind { ASH_NORM_RMS, ASH_NORM_LAYER };
 enum ash_mlp_kind { ASH_MLP_GATED, ASH_MLP_GELU_TANH, ASH_MLP_GELU_ERF, ASH_MLP_GATED_TANH, ASH_MLP_GATED_CLAMPED };
 /* Norms of queries and keys: none, one for each head, one over all heads. */
-enum ash_qk_norm { ASH_QK_NORM_NONE, ASH_QK_NORM_HEAD, ASH_QK_NORM_ALL };
+enum ash_qk_norm {
+    ASH_QK_NORM_NONE,
+    ASH_QK_NORM_HEAD,
+    ASH_QK_NORM_ALL,
+    ASH_QK_NORM_BARE /* one for each head, without weights, in layers that rotate */
+};
 
 /* Experts, where the config does not say: how many, how many of them a token visits, their width and its key. */
 struct ash_expert_form {
@@ -24,7 +29,9 @@ struct ash_expert_form {
     bool is_transposed;      /* matrices are stored [in, out] */
     bool alternates;         /* gate and up, fused, are every other output */
     bool bias_is_row;        /* choice_bias is stored as [1, experts] */
+    bool scales_input;       /* a token's weight is a factor on what its expert reads, not on what it gives (llama4) */
     double scale;
+    double tolerance; /* of sparsemixer (phimoe), whose config doubles it; 0: another router */
 };
 
 /* Where norms are, which matrices are fused, and whether an expert or a norm is there at all say the names of the
@@ -36,7 +43,7 @@ struct ash_model_form {
     enum ash_qk_norm qk_norm;
     bool qk_norm_last; /* after the rotation */
     enum ash_mlp_kind mlp;
-    bool qkv_bias, out_bias, mlp_bias;
+    bool qkv_bias, out_bias, mlp_bias, head_bias;
     bool out_bias_apart; /* attention_bias says nothing of the output's */
     bool transposed;     /* matrices are stored [in, out] (gpt2) */
     bool qkv_by_head;    /* q, k and v, in one matrix, follow each other head by head */

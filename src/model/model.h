@@ -29,6 +29,7 @@ struct ash_param {
     bool is_transposed; /* stored [in, out] */
     size_t part, parts; /* of a tensor in files that has parts' values one after the other; parts 0: it is one */
     bool has_one;       /* a norm's weight, stored less 1 */
+    bool is_conv;       /* [channels, taps], stored as [channels, 1, taps] */
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;

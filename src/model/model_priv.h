@@ -43,8 +43,8 @@ struct ash_model {
     struct ash_exec *exec;           /* in whose memory all of them are; NULL: the host's */
     struct ash_buffer placed;        /* mapped weights, copied there: see place.c */
     size_t *vector_offset;           /* [param_count] element offset in vectors */
-    size_t ones_offset;              /* in vectors: of ones, as many as the widest norm whose weight has_one */
-    size_t zero_offset;              /* in vectors: of a 0, as a float and as the number of a row */
+    size_t ones_offset; /* in vectors: of ones, as many as the widest norm whose weight has_one, or that has none */
+    size_t zero_offset; /* in vectors: of a 0, as a float and as the number of a row */
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
@@ -91,7 +91,7 @@ int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err);
 /* The same for what this slice holds (the pieces of ash_model_held) of some parameters from first on. *end_out: the
  * first that is not among them. */
 int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *end_out, struct ash_err *err);
-/* params.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
+/* param_pieces.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
 struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index);
 
 /* packed.c: are weights packed in host memory for exec? */

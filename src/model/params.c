@@ -9,17 +9,19 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/state_widths.h"
 
 static bool role_is_top(enum ash_role role)
 {
-    return role <= ASH_ROLE_HEAD;
+    return role <= ASH_ROLE_HEAD_BIAS;
 }
 
 /* A part of a tensor that experts share is named after it, with its number behind. */
 static void format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
                         size_t buf_bytes)
 {
-    const char *base = role == ASH_ROLE_HEAD ? "" : family->base_prefix, *name = family->names[role];
+    const char *base = role == ASH_ROLE_HEAD || role == ASH_ROLE_HEAD_BIAS ? "" : family->base_prefix,
+               *name = family->names[role];
     char local[64];
 
     ash_assert(family->names[role] != NULL);
@@ -159,7 +161,7 @@ static void add_qk_norms(struct ash_model *model, int layer)
     const struct ash_model_config *c = &model->whole;
     bool all = c->form.qk_norm == ASH_QK_NORM_ALL;
 
-    if (c->form.qk_norm == ASH_QK_NORM_NONE) return;
+    if (c->form.qk_norm == ASH_QK_NORM_NONE || c->form.qk_norm == ASH_QK_NORM_BARE) return;
     add_norm_weight(model, ASH_ROLE_Q_NORM, layer, all ? c->heads * c->head_dim : c->head_dim);
     add_norm_weight(model, ASH_ROLE_K_NORM, layer, all ? c->kv_heads * c->head_dim : c->head_dim);
 }
@@ -306,6 +308,25 @@ static void add_sparse(struct ash_model *model, int layer)
     add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, in.input ? 1 : 0, in);
 }
 
+/* Recurrent states: all of a layer is on every rank. */
+static void add_state(struct ash_model *model, int layer)
+{
+    const struct ash_model_config *c = &model->whole;
+    struct ash_state_widths widths = ash_state_widths_of(c);
+    struct ash_param *conv;
+
+    add_linear(model, ASH_ROLE_STATE_IN, layer, widths.all, c->hidden, c->form.mlp_bias, WHOLE);
+    conv = add(model, ASH_ROLE_STATE_CONV, layer, 0, widths.channels, c->state.taps);
+    conv->is_matrix = false;
+    conv->is_conv = true;
+    if (c->form.qkv_bias) add(model, ASH_ROLE_STATE_CONV_BIAS, layer, 0, widths.channels, 0);
+    add(model, ASH_ROLE_STATE_STEP_BIAS, layer, 0, c->state.heads, 0);
+    add(model, ASH_ROLE_STATE_DECAY, layer, 0, c->state.heads, 0);
+    add(model, ASH_ROLE_STATE_SKIP, layer, 0, c->state.heads, 0);
+    add_norm_weight(model, ASH_ROLE_STATE_NORM, layer, widths.inner);
+    add_linear(model, ASH_ROLE_OUT, layer, c->hidden, widths.inner, c->form.mlp_bias, WHOLE);
+}
+
 static void add_layer(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
@@ -315,6 +336,10 @@ static void add_layer(struct ash_model *model, int layer)
     ash_assert(layer >= 0);
     ash_assert((size_t)layer < c->layers);
     add_norm(model, ASH_ROLE_NORM1, layer);
+    if (c->state.heads > 0) {
+        add_state(model, layer);
+        return;
+    }
     if (c->attn == ASH_ATTN_LATENT)
         add_latent_attention(model, layer);
     else
@@ -346,6 +371,7 @@ static void add_head(struct ash_model *model)
         snprintf(head->name, sizeof(head->name), "score.weight");
         return;
     }
+    if (c->form.head_bias) add_cut(model, ASH_ROLE_HEAD_BIAS, -1, 0, c->vocab, 0, 0, rows);
     if (c->tied && model->slice.embed && !model->slice.gathers) return;
     if (model->slice.gathers) role = ASH_ROLE_HEAD; /* of the embedding, which is whole, this rank's rows */
     head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
@@ -405,45 +431,4 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
     place_experts(model);
     trim(model);
     return 0;
-}
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
-
-size_t ash_param_piece_count(const struct ash_param *param)
-{
-    return param->cut < 0 ? 1 : param->cut == 0 ? param->run_count : param->dims[0] * param->run_count;
-}
-
-struct ash_piece ash_param_piece(const struct ash_param *param, size_t index)
-{
-    size_t cols = param->dim_count == 2 ? param->dims[1] : 1, run = index % (param->cut < 0 ? 1 : param->run_count);
-    size_t row = param->cut == 1 ? index / param->run_count : 0, before = 0;
-
-    ash_assert(index < ash_param_piece_count(param));
-    if (param->cut < 0) return (struct ash_piece){0, 0, param->count};
-    for (size_t i = 0; i < run; i++)
-        before += param->runs[i].count;
-    if (param->cut == 0)
-        return (struct ash_piece){before * cols, param->runs[run].first * cols, param->runs[run].count * cols};
-    return (struct ash_piece){row * cols + before, row * param->full[1] + param->runs[run].first,
-                              param->runs[run].count};
-}
-
-size_t ash_param_full_count(const struct ash_param *param)
-{
-    return param->full[0] * (param->dim_count == 2 ? param->full[1] : 1);
-}
-
-/* The local part of a piece: the rest of the buffer is never touched, so it takes no memory. */
-struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index)
-{
-    struct ash_piece piece = ash_param_piece(param, index);
-    struct ash_shard_part part;
-    struct ash_range held;
-
-    if (!model->slice.shard_weights) return piece;
-    part = ash_shards_part(&model->shards, param);
-    held = ash_range_overlap((struct ash_range){piece.local, piece.count}, (struct ash_range){part.first, part.count});
-    if (held.count == 0) return (struct ash_piece){0};
-    return (struct ash_piece){held.first, piece.full + (held.first - piece.local), held.count};
 }

@@ -88,6 +88,9 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
 {
     int rc;
 
+    if (slice->tp_size > 1 && config->state.heads > 0)
+        return ash_err_set(err, -ENOTSUP, "mesh.tp=%zu does not cut the recurrent states of %s: choose mesh.tp=1",
+                           slice->tp_size, config->family->type);
     if (slice->tp_size > config->kv_heads)
         return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
                            slice->tp_size, config->kv_heads);
@@ -118,6 +121,9 @@ static bool is_narrow(size_t ffn, size_t tp_size)
 
 int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err)
 {
+    if (tp_size > 1 && config->state.heads > 0)
+        return ash_err_set(err, -ENOTSUP, "--tp %zu does not cut the recurrent states of %s: leave it out", tp_size,
+                           config->family->type);
     if (tp_size > config->kv_heads)
         return ash_err_set(
             err, -EINVAL, "--tp %zu wants more ranks than the model has key-value heads (%zu): choose --tp %zu or less",

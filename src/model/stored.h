@@ -13,8 +13,8 @@ struct ash_stored {
     size_t dims[3];
 };
 
-/* The tensor that holds a parameter of these dims: what is here (param->dims) or all of it (param->full). A part of it
- * is at element part * (elements of a part). */
+/* The tensor that holds a parameter of these dims: those of the part here (param->dims) or of all of it (param->full).
+ * A part of it is at element part * (elements of a part). */
 static inline struct ash_stored ash_param_stored(const struct ash_param *param, const size_t dims[2])
 {
     struct ash_stored stored = {.dim_count = param->dim_count};
@@ -26,6 +26,11 @@ static inline struct ash_stored ash_param_stored(const struct ash_param *param, 
     for (int i = 0; i < param->dim_count; i++)
         stored.dims[first + i] = dims[i];
     stored.dim_count += first;
+    if (param->is_conv) { /* of one input each */
+        stored.dims[2] = stored.dims[1];
+        stored.dims[1] = 1;
+        stored.dim_count = 3;
+    }
     return stored;
 }
 

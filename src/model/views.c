@@ -173,7 +173,7 @@ bool ash_model_rounds_bf16(const struct ash_model *model)
 
 int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
 {
-    size_t total = 0, ones = 0;
+    size_t total = 0, ones = model->config.form.qk_norm == ASH_QK_NORM_BARE ? model->config.head_dim : 0;
     int rc;
 
     free(model->vector_offset);

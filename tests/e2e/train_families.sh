@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One family of each form trains whole: alone, and on two ranks of tp, stopped half way and resumed, with the same bits. Its finished
+# One family of each form trains whole: alone, and on two ranks, stopped half way and resumed, with the same bits. Its finished
 # model opens again, and a server gives the text that `ashlar generate` gives.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/serve_lib.bash"
@@ -12,11 +12,11 @@ schedule: {kind: constant}
 YAML
 prompt=$(printf '12+34=%.0s' {1..16}) # longer than a page of the cache
 state_of() { grep -o '"state_hash":"[0-9a-f]*"' "$1/log.jsonl" | tail -n 1; }
-family() { # name
-    local from=$SOURCE/tests/golden/families/$1 text
+family() { # name, axis
+    local from=$SOURCE/tests/golden/families/$1 axis=${2:-tp} text
     try "$ASHLAR" train families.yaml --out alone model.from="$from"
     expect 0 "$1, one process"
-    try "$ASHLAR" launch --procs 2 train families.yaml --out half model.from="$from" mesh.tp=2 train.steps=2
+    try "$ASHLAR" launch --procs 2 train families.yaml --out half model.from="$from" mesh.$axis=2 train.steps=2
     expect 0 "$1, two ranks"
     try "$ASHLAR" launch --procs 2 train --resume --allow-change --out half train.steps=4
     expect 0 "$1, resumed"
@@ -36,5 +36,6 @@ family() { # name
     stop_server
     rm -rf alone half
 }
-for name in gpt_neox gemma3 hunyuan_moe deepseek_v2 gpt_oss granite phi3; do family $name; done
+for name in gpt_neox gemma3 hunyuan_moe deepseek_v2 gpt_oss granite phi3 llama4 phimoe; do family $name; done
+family mamba2 fsdp
 finish

@@ -5,6 +5,11 @@
 #include "base/bf16.h"
 #include "compute/ref/ref.h"
 
+/* route_mixer.c: sparsemixer of one row, forward and backward. */
+void ash_ref_mixer_forward(const struct ash_route_args *args, size_t row);
+/* The gradients of its logits. */
+void ash_ref_mixer_backward(const struct ash_route_args *args, size_t row);
+
 extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
 extern const struct ash_norm_ops ash_ref_norm, ash_ref_norm_wgmma;

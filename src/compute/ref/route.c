@@ -88,6 +88,10 @@ static void forward_rows(void *ctx, size_t begin, size_t end, int worker)
         bool taken[ASH_ROUTE_EXPERTS_MAX] = {false};
         int32_t *index = &args->index[r * args->choices];
 
+        if (args->tolerance > 0) {
+            ash_ref_mixer_forward(args, r);
+            continue;
+        }
         score_row(args, &args->logits[r * args->experts], score);
         for (size_t e = 0; e < args->experts; e++)
             choice[e] = args->choice_bias != NULL ? score[e] + args->choice_bias[e] : score[e];
@@ -159,6 +163,10 @@ static void backward_rows(void *ctx, size_t begin, size_t end, int worker)
         float score[ASH_ROUTE_EXPERTS_MAX], dscore[ASH_ROUTE_CHOICES_MAX];
         const int32_t *index = &args->index[r * args->choices];
 
+        if (args->tolerance > 0) {
+            ash_ref_mixer_backward(args, r);
+            continue;
+        }
         score_row(args, &args->logits[r * args->experts], score);
         backward_weights(args, score, index, &args->dweight[r * args->choices], dscore);
         backward_scores(args, score, index, dscore, &args->dlogits[r * args->experts]);

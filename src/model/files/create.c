@@ -49,6 +49,27 @@ static void draw_values(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* What recurrent states start with: decays 1, 2, ..., steps between 0.001 and 0.1, taps of a small sum. Returns whether
+ * the parameter is one of those; index: of the value in the whole one. */
+static bool draw_state_value(const struct ash_model *model, int32_t param, uint64_t seed, size_t index, float *value)
+{
+    int layer = model->params[param].layer;
+    const int32_t *role = layer >= 0 ? model->layers[layer].param : NULL;
+    double normal;
+
+    if (role == NULL || model->config.state.heads == 0) return false;
+    ash_rng_normals(seed, ash_hash_str(model->params[param].name), index, &normal, 1);
+    if (param == role[ASH_ROLE_STATE_DECAY])
+        *value = (float)log((double)(index + 1));
+    else if (param == role[ASH_ROLE_STATE_CONV])
+        *value = (float)(normal / sqrt((double)(3 * model->config.state.taps)));
+    else if (param == role[ASH_ROLE_STATE_STEP_BIAS])
+        *value = (float)log(expm1(0.001 * pow(100, 0.5 + 0.5 * tanh(normal))));
+    else
+        return false;
+    return true;
+}
+
 /* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */
 static void init_param(struct ash_model *model, int32_t index, uint64_t seed, struct ash_workers *workers)
 {
@@ -67,7 +88,8 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
 
         if (param->is_matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
         for (size_t i = 0; !param->is_matrix && i < piece.count; i++)
-            values[piece.local + i] = is_bias || param->has_one ? 0 : 1;
+            if (!draw_state_value(model, index, seed, piece.full + i, &values[piece.local + i]))
+                values[piece.local + i] = is_bias || param->has_one ? 0 : 1;
     }
 }
 

@@ -78,6 +78,17 @@ struct ash_join_acts {
     struct ash_norm_acts norm;
 };
 
+/* Of a layer with recurrent states (state_block.h); of the gradients rstd is [rows, 2, heads], kept is the scan's
+ * work. */
+struct ash_state_acts {
+    float *all;            /* [rows, widths.all]: the projection */
+    float *xbc;            /* [rows, widths.channels]: after the convolution */
+    float *gate, *y;       /* [rows, widths.inner]: y is the scan's output */
+    float *gated, *normed; /* [rows, widths.inner] */
+    float *rstd;           /* [rows] */
+    float *kept;           /* states, see ash_scan_args; or NULL */
+};
+
 struct ash_layer_acts {
     float *in;  /* [own rows, C]: residual stream before the layer */
     float *mid; /* likewise, between attention and feed-forward */
@@ -86,6 +97,7 @@ struct ash_layer_acts {
     struct ash_join_acts attn_join, ffn_join;
     struct ash_ffn_acts ffn;
     struct ash_moe_acts moe;
+    struct ash_state_acts state;
 };
 
 /* Values of q and k before their norms, and gradients after them, of all ranks' heads: for the norms' weights. */
@@ -118,11 +130,12 @@ struct ash_scratch {
     struct ash_attn_rows dattn_all; /* and of attn.all */
     uint16_t *dattn_out_bf16;       /* instead of dattn.out, rounded; or NULL */
     uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
-    float *by_head;                 /* [rows, q_stride]: q, k and v as the product has them, or their gradients, where
+    struct ash_state_acts dstate;
+    float *by_head;               /* [rows, q_stride]: q, k and v as the product has them, or their gradients, where
                                        their outputs follow each other head by head; or NULL */
-    bool has_dqkv;                  /* attention has written them, until the projections have read them */
-    float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
-    float *packed;                  /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */
+    bool has_dqkv;                /* attention has written them, until the projections have read them */
+    float *dqk_raw, *dqk_raw_all; /* [rows, (H + kv heads) * D]; _all as hidden_all */
+    float *packed;                /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
     float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
     struct ash_ffn_acts dffn; /* wide enough for dense and shared; gate and up of batch rows where ranks of cp

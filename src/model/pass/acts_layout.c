@@ -2,8 +2,10 @@
 #include "model/pass/acts_layout.h"
 
 #include "base/math.h"
+#include "compute/ops_state.h"
 #include "model/lora_priv.h"
 #include "model/pass/split.h"
+#include "model/state_widths.h"
 
 bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep)
 {
@@ -304,12 +306,35 @@ static void lay_join(struct ash_acts_layout *l, size_t layer, enum ash_role role
     join->norm.mean = c->form.norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
+/* Recurrent states instead of attention and feed-forward. */
+static void lay_state(struct ash_acts_layout *l, struct ash_state_acts *state)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_state_widths widths = ash_state_widths_of(c);
+    size_t inner = l->rows * widths.inner, each = c->state.heads * c->state.head_dim * c->state.size;
+
+    state->all = act(l, ASH_KEEP_COSTLY, l->rows * widths.all);
+    state->xbc = act(l, ASH_KEEP_COSTLY, l->rows * widths.channels);
+    state->gate = act(l, ASH_KEEP_COSTLY, inner);
+    state->y = act(l, ASH_KEEP_COSTLY, inner);
+    state->gated = act(l, ASH_KEEP_COSTLY, inner);
+    state->normed = act(l, ASH_KEEP_COSTLY, inner);
+    state->rstd = act(l, ASH_KEEP_COSTLY, l->rows);
+    if (l->opts->backward) state->kept = act(l, ASH_KEEP_COSTLY, ash_div_up(l->rows, ASH_STATE_ROWS) * each);
+}
+
 static void lay_layer(struct ash_acts_layout *l, size_t index)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_layer_acts *acts = &l->acts->layers[index];
 
     acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
+    if (c->state.heads > 0) {
+        lay_norm(l, &acts->attn.norm, false);
+        lay_state(l, &acts->state);
+        ash_acts_layout_reset(l);
+        return;
+    }
     acts->mid = l->opts->backward || c->form.parallel ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_attn(l, &acts->attn);
     lay_join(l, index, ASH_ROLE_POST1, &acts->attn_join);
@@ -389,6 +414,8 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
         acts->scratch.packed =
             ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_acts_layout_qkv_width(l, c->kv_heads));
     acts->scratch.residual = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
+    if (c->expert.scales_input)
+        acts->scratch.pair_weight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.choices);
     if (c->form.qkv_by_head)
         acts->scratch.by_head = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * acts->q_stride);
     if (l->axes->tp.size > 1) ash_acts_layout_exchanges(l);

@@ -6,6 +6,7 @@
 #include "model/pass/reduce.h"
 #include "model/pass/reduce_shm.h"
 #include "model/pass/split.h"
+#include "model/state_widths.h"
 
 #define HEAD_ROWS_MIN ASH_K_GROUP
 
@@ -145,14 +146,33 @@ static void lay_moe_gradients(struct ash_acts_layout *l)
     }
     s->dpair = ash_acts_layout_back_floats(
         l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, pairs * c->hidden);
-    s->pair_weight = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs);
+    if (!c->expert.scales_input) s->pair_weight = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs);
     s->dweight = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, pairs);
     s->dlogits = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
+}
+
+static void lay_state_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_state_acts *d = &l->acts->scratch.dstate;
+    struct ash_state_widths widths = ash_state_widths_of(c);
+
+    d->all = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.all);
+    d->xbc = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.channels);
+    d->gate = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
+    d->y = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
+    d->normed = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
+    d->rstd = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * c->state.heads);
+    d->kept = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * c->state.heads * c->state.size);
 }
 
 void ash_acts_layout_gradients(struct ash_acts_layout *l)
 {
     lay_stream_gradients(l);
+    if (l->model->config.state.heads > 0) {
+        lay_state_gradients(l);
+        return;
+    }
     lay_attn_gradients(l);
     lay_qkv_gradients(l);
     lay_ffn_gradients(l);

@@ -80,6 +80,28 @@ static struct ash_rope_heads raw_heads(const struct ash_pass_step *step, size_t 
     return (struct ash_rope_heads){heads, c->head_dim, heads * c->head_dim, NULL, layer};
 }
 
+/* From the products to rows as attention reads them: norms, positions, rounding. */
+static void finish_rows(const struct ash_pass_step *step, size_t layer, bool is_bf16)
+{
+    const struct ash_model_form *form = &step->model->config.form;
+    struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
+    bool has_norm = ash_qk_norm_is_in(step->model, layer);
+
+    ash_assert(layer < step->model->config.layers);
+    if (has_norm && form->qk_norm_last) ash_rope_apply(step, acts->qk_raw, raw_heads(step, layer), false);
+    if (has_norm) ash_qk_norm_forward(step, layer);
+    ash_rope_temper(step, acts->rows.q, ash_attn_grouped_heads(step, layer, NULL), false);
+    if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
+    /* k's heads follow q's in the row, so one call rotates both */
+    if (is_bf16) {
+        ash_rope_apply_bf16(step, acts->qkv_bf16, ash_attn_grouped_heads(step, layer, NULL));
+        return;
+    }
+    if (!form->qk_norm_last)
+        ash_rope_apply(step, acts->rows.q, ash_attn_grouped_heads(step, layer, acts->qkv_bf16), false);
+    if (acts->qkv_bf16 == NULL) round_rows(step, layer);
+}
+
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm)
 {
     const struct ash_model_config *c = &step->model->config;
@@ -88,12 +110,13 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
         .rows = step->rows, .x = x, .x_bf16 = acts->norm.out_bf16, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
-    bool is_bf16 = acts->qkv_bf16 != NULL && !c->form.qk_norm; /* the rotation reads the products' output */
+    bool has_norm = ash_qk_norm_is_in(step->model, layer);
+    bool is_bf16 = acts->qkv_bf16 != NULL && !has_norm; /* the rotation reads the products' output */
 
     ash_assert(c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
-        bool raw = c->form.qk_norm && i < 2;
+        bool raw = has_norm && i < 2;
         struct ash_linear_out *out = &group.outs[i];
 
         *out = (struct ash_linear_out){.weight = projections[i].weight,
@@ -107,17 +130,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     if (c->form.qkv_by_head) group.outs[0].y = step->acts->scratch.by_head;
     ash_linear_project(step, &group);
     if (c->form.qkv_by_head) copy_by_head(step, acts->rows.q, false);
-    if (c->form.qk_norm_last) ash_rope_apply(step, acts->qk_raw, raw_heads(step, layer), false);
-    if (c->form.qk_norm) ash_qk_norm_forward(step, layer);
-    if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
-    /* k's heads follow q's in the row, so one call rotates both */
-    if (is_bf16) {
-        ash_rope_apply_bf16(step, acts->qkv_bf16, ash_attn_grouped_heads(step, layer, NULL));
-        return;
-    }
-    if (!c->form.qk_norm_last)
-        ash_rope_apply(step, acts->rows.q, ash_attn_grouped_heads(step, layer, acts->qkv_bf16), false);
-    if (acts->qkv_bf16 == NULL) round_rows(step, layer);
+    finish_rows(step, layer, is_bf16);
 }
 
 uint16_t *ash_attn_grouped_rounded(const struct ash_pass_step *step, size_t layer)
@@ -137,6 +150,22 @@ struct ash_rope_heads ash_attn_grouped_heads(const struct ash_pass_step *step, s
     return (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded, layer};
 }
 
+/* From the gradients of attention's rows to those of the products. */
+static void begin_rows(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, uint16_t *rounded)
+{
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_scratch *s = &step->acts->scratch;
+    bool has_norm = ash_qk_norm_is_in(step->model, layer);
+
+    ash_assert(layer < c->layers);
+    ash_rope_temper(step, s->dattn.q, ash_attn_grouped_heads(step, layer, NULL), true);
+    if (!s->has_dqkv && !c->form.qk_norm_last)
+        ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, layer, rounded), true);
+    s->has_dqkv = false;
+    if (has_norm) ash_qk_norm_backward(step, sink, layer);
+    if (has_norm && c->form.qk_norm_last) ash_rope_apply(step, s->dqk_raw, raw_heads(step, layer), true);
+}
+
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                                const float *x)
 {
@@ -152,17 +181,14 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
                                           .shared_rows = step->axes->shared_grads};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+    bool has_norm = ash_qk_norm_is_in(step->model, layer);
     uint16_t *rounded = ash_attn_grouped_rounded(step, layer);
 
     ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL && (!c->form.qkv_by_head || rounded == NULL));
     columns.count = list_projections(step, layer, projections);
-    if (!s->has_dqkv && !c->form.qk_norm_last)
-        ash_rope_apply(step, s->dattn.q, ash_attn_grouped_heads(step, layer, rounded), true);
-    s->has_dqkv = false;
-    if (c->form.qk_norm) ash_qk_norm_backward(step, sink, layer);
-    if (c->form.qk_norm_last) ash_rope_apply(step, s->dqk_raw, raw_heads(step, layer), true);
+    begin_rows(step, sink, layer, rounded);
     for (size_t i = 0; i < columns.count; i++) {
-        bool raw = c->form.qk_norm && i < 2;
+        bool raw = has_norm && i < 2;
         columns.outputs[i] = (struct ash_column_output){
             projections[i].weight, projections[i].bias, (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
             raw ? raw_stride : step->acts->q_stride, rounded != NULL ? rounded + projections[i].column : NULL};

@@ -24,6 +24,8 @@ void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, con
 void ash_attn_latent_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                               const float *x);
 
+/* Do q and k of this layer have norms? */
+bool ash_qk_norm_is_in(const struct ash_model *model, size_t layer);
 /* Norms over each head of q and k: from qk_raw to q and k. */
 void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer);
 /* From the gradients of q and k to dqk_raw; the norms' gradients go to sink. */

@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "compute/attn_pages.h"
 #include "model/pass/rope.h"
+#include "model/state_widths.h"
 
 struct ash_cache {
     const struct ash_model *model;
@@ -25,11 +26,12 @@ struct ash_cache {
 
 static size_t key_width(const struct ash_model_config *config)
 {
-    return config->kv_heads * config->head_dim;
+    return config->state.heads > 0 ? 0 : config->kv_heads * config->head_dim;
 }
 
 static size_t value_width(const struct ash_model_config *config)
 {
+    if (config->state.heads > 0) return 0;
     return config->kv_heads * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
 }
 
@@ -37,7 +39,9 @@ size_t ash_cache_token_bytes(const struct ash_model *model)
 {
     const struct ash_model_config *config = &model->config;
 
-    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model));
+    /* a page ends with the states of its layers */
+    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model)) +
+           ash_div_up(config->layers * ash_state_floats(config), ASH_CACHE_PAGE_TOKENS) * sizeof(float);
 }
 
 size_t ash_cache_whole_token_bytes(const struct ash_model *model)
@@ -361,6 +365,16 @@ static void write_rows(const struct ash_pass_step *step, size_t layer, const str
 
     ash_assert(layer < step->model->config.layers);
     step->exec->ops->attn->kv_write(step->exec, &write);
+}
+
+float *ash_cache_state(const struct ash_cache *cache, int32_t page, size_t layer)
+{
+    const struct ash_model_config *config = &cache->model->config;
+    size_t keys = ASH_CACHE_PAGE_TOKENS * config->layers * (cache->k_width + cache->v_width);
+    char *at = (char *)cache->region.data + (size_t)page * cache->page_bytes;
+
+    ash_assert(layer < config->layers && page >= 0 && (size_t)page < cache->page_count);
+    return (float *)(void *)(at + keys * ash_dtype_bytes(cache->dtype)) + layer * ash_state_floats(config);
 }
 
 const void *ash_cache_data(const struct ash_cache *cache)

@@ -13,6 +13,8 @@ int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, cons
  * these, and q, are rotated and rounded on the way. */
 void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args);
 
+/* The state of a layer in a page that has been taken: of ash_state_floats. */
+float *ash_cache_state(const struct ash_cache *cache, int32_t page, size_t layer);
 /* Where its pages are. */
 const void *ash_cache_data(const struct ash_cache *cache);
 

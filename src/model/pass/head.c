@@ -57,13 +57,14 @@ static void bend_gradients(const struct ash_pass_step *step, const struct wanted
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     size_t width = ash_gathers(step) ? step->model->whole.vocab : ash_head_width(step->model);
-    struct ash_linear_group group = {
-        .rows = count,
-        .x = x,
-        .x_stride = step->model->config.hidden,
-        .norm = norm,
-        .out_count = 1,
-        .outs[0] = {ash_head_param(step->model), ASH_NO_PARAM, logits_out, ash_head_width(step->model), NULL}};
+    struct ash_linear_group group = {.rows = count,
+                                     .x = x,
+                                     .x_stride = step->model->config.hidden,
+                                     .norm = norm,
+                                     .out_count = 1,
+                                     .outs[0] = {ash_head_param(step->model),
+                                                 step->model->top.param[ASH_ROLE_HEAD_BIAS], logits_out,
+                                                 ash_head_width(step->model), NULL}};
 
     ash_assert(x != NULL && (logits_out != NULL || ash_gathers(step)) && ash_head_param(step->model) != ASH_NO_PARAM);
     if (ash_gathers(step)) {

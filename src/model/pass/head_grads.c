@@ -37,6 +37,24 @@ bool ash_head_is_frozen(const struct ash_pass_step *step, const struct ash_grad_
     return ash_grad_sum_of(sink, head_sum(step->model)).data == NULL && step->model->adapters != NULL;
 }
 
+/* The gradient of the outputs' bias, in pieces like the matrix's. */
+static void bias_grad(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+                      const struct ash_column_parallel *columns)
+{
+    int32_t bias = step->model->top.param[ASH_ROLE_HEAD_BIAS];
+    struct ash_linear_io io = {.rows = columns->rows,
+                               .dy = columns->outputs[0].dy,
+                               .dy_stride = columns->outputs[0].dy_stride,
+                               .seq_rows = columns->seq_rows};
+
+    if (bias == ASH_NO_PARAM) return;
+    if (columns->first == 0) ash_grad_acquire(sink, bias, ASH_GRAD_ALL);
+    if (ash_grad_sum_of(sink, bias).data != NULL)
+        ash_linear_bias_grad(step->model, step->exec, columns->outputs[0].weight, &io,
+                             ash_grad_sum_of(sink, bias).data);
+    if (columns->first + columns->rows == step->rows) ash_grad_release(sink, bias, ASH_GRAD_ALL);
+}
+
 /* The output matrix's gradient over the rows of a piece. All pieces are accumulated between one acquire and release;
  * a single piece is accumulated in parts of the matrix. */
 static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink,
@@ -54,6 +72,7 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
                                .shared_rows = columns->shared_rows};
 
     if (ash_head_is_frozen(step, sink)) return;
+    bias_grad(step, sink, columns);
     if (is_one_piece(step)) {
         ash_linear_weight_backward(step, sink, sum, head, &io);
         return;

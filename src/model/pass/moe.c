@@ -31,6 +31,7 @@ static struct ash_route_args route_args(const struct ash_pass_step *step, size_t
                                    .top_groups = x->top_groups,
                                    .choice_bias = ash_model_vector(step->model, bias),
                                    .scale = (float)x->scale,
+                                   .tolerance = (float)x->tolerance,
                                    .logits = moe->logits,
                                    .index = moe->index,
                                    .weight = moe->weight};
@@ -206,14 +207,15 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
         struct ash_ffn_params params = shared_params(step, layer);
         ash_ffn_forward(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = moe->shared, .y = y});
     }
-    step->exec->ops->row->combine(step->exec, &(struct ash_slots_args){.rows = step->own.count,
-                                                                       .slots = c->expert.choices,
-                                                                       .cols = c->hidden,
-                                                                       .y = moe->y,
-                                                                       .where = moe->where + own,
-                                                                       .weight = moe->weight + own,
-                                                                       .add = has_shared,
-                                                                       .out = y});
+    step->exec->ops->row->combine(step->exec,
+                                  &(struct ash_slots_args){.rows = step->own.count,
+                                                           .slots = c->expert.choices,
+                                                           .cols = c->hidden,
+                                                           .y = moe->y,
+                                                           .where = moe->where + own,
+                                                           .weight = c->expert.scales_input ? NULL : moe->weight + own,
+                                                           .add = has_shared,
+                                                           .out = y});
 }
 
 /* Along cp accumulation is ordered, whether tokens here chose the expert or not. */
@@ -253,8 +255,8 @@ static void recompute_cheap(const struct ash_pass_step *step, size_t layer, cons
     if (count > 0) ash_ffn_activate(step, &acts, count, c->expert.ffn);
 }
 
-/* Gradients of the router's logits, from those of the chosen weights. */
-static void route_backward(const struct ash_pass_step *step, size_t layer, const float *dy)
+/* Gradients of the router's logits, from those of the chosen weights: rows of tokens times rows of pairs. */
+static void route_backward(const struct ash_pass_step *step, size_t layer, const float *rows, const float *pairs)
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
@@ -265,8 +267,8 @@ static void route_backward(const struct ash_pass_step *step, size_t layer, const
     step->exec->ops->row->slot_dot(step->exec, &(struct ash_slots_args){.rows = step->rows,
                                                                         .slots = c->expert.choices,
                                                                         .cols = c->hidden,
-                                                                        .x = dy,
-                                                                        .y = moe->y,
+                                                                        .x = rows,
+                                                                        .y = pairs,
                                                                         .where = moe->where,
                                                                         .out = s->dweight});
     args.dweight = s->dweight;
@@ -298,16 +300,36 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
     ash_linear_input_grad(step, router, &io);
 }
 
+/* dx of the experts that every token visits. */
+static void shared_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
+                            const float *dy, float *dx)
+{
+    const struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    struct ash_ffn_params params = shared_params(step, layer);
+    struct ash_ffn_io io = {.rows = step->rows,
+                            .x = x,
+                            .acts = moe->shared,
+                            .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
+                            .dy = dy,
+                            .dx = dx};
+
+    ash_assert(params.width > 0);
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE)
+        ash_ffn_activate(step, &moe->shared, step->rows, params.width);
+    ash_ffn_backward(step, sink, &params, &io);
+}
+
 void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
                       const float *dy, float *dx)
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     struct ash_scratch *s = &step->acts->scratch;
+    size_t own = step->own.first * c->expert.choices;
     bool has_shared = c->expert.shared_ffn != 0, is_grouped = step->rows > 0 && ash_moe_is_grouped(step, layer);
 
     ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && dy != NULL && dx != NULL)));
-    if (step->rows > 0) route_backward(step, layer, dy);
+    if (step->rows > 0 && !c->expert.scales_input) route_backward(step, layer, dy, moe->y);
     if (is_grouped) {
         ash_moe_grouped_backward(step, sink, layer, x, dy);
     } else {
@@ -317,24 +339,15 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
         ash_moe_combine_grads(step, layer);
     }
     if (step->rows == 0) return;
-    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE && has_shared)
-        ash_ffn_activate(step, &moe->shared, step->rows, c->expert.shared_ffn);
-    if (has_shared) {
-        struct ash_ffn_params params = shared_params(step, layer);
-        struct ash_ffn_io io = {.rows = step->rows,
-                                .x = x,
-                                .acts = moe->shared,
-                                .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
-                                .dy = dy,
-                                .dx = dx};
-        ash_ffn_backward(step, sink, &params, &io);
-    }
+    if (c->expert.scales_input) route_backward(step, layer, x, s->dpair);
+    if (has_shared) shared_backward(step, sink, layer, x, dy, dx);
     step->exec->ops->row->combine(step->exec,
                                   &(struct ash_slots_args){.rows = step->own.count,
                                                            .slots = c->expert.choices,
                                                            .cols = c->hidden,
                                                            .y = s->dpair,
-                                                           .where = moe->where + step->own.first * c->expert.choices,
+                                                           .where = moe->where + own,
+                                                           .weight = c->expert.scales_input ? moe->weight + own : NULL,
                                                            .add = has_shared,
                                                            .out = dx});
     router_backward(step, sink, layer, x, dx);

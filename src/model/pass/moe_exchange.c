@@ -372,7 +372,7 @@ void ash_moe_dispatch(const struct ash_pass_step *step, size_t layer, const floa
 
     ash_assert(layer < step->model->config.layers);
     if (!exchanges(step->model, step->axes)) {
-        gather_own_rows(step, layer, x, false, moe->x);
+        gather_own_rows(step, layer, x, step->model->config.expert.scales_input, moe->x);
         return;
     }
     if (ash_moe_crosses_nodes(step->model, step->axes)) ash_moe_nodes_choose(step, layer);
@@ -386,7 +386,7 @@ void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, cons
 {
     ash_assert(layer < step->model->config.layers);
     if (!exchanges(step->model, step->axes)) {
-        gather_own_rows(step, layer, dy, true, step->acts->scratch.dpair);
+        gather_own_rows(step, layer, dy, !step->model->config.expert.scales_input, step->acts->scratch.dpair);
         return;
     }
     if (ash_moe_crosses_nodes(step->model, step->axes)) ash_moe_nodes_choose(step, layer);

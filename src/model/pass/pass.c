@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "compute/ops_state.h"
 #include "model/load.h"
 #include "model/lora_priv.h"
 #include "model/pass/cache_step.h"
@@ -38,10 +39,11 @@ static int open_parts(struct ash_pass *pass, struct ash_err *err)
 
     if (rc < 0) return rc;
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
+    pass->state_seqs = calloc(opts->max_rows, sizeof(*pass->state_seqs));
     pass->positions = calloc(opts->max_rows, sizeof(*pass->positions));
     pass->few_kept = calloc(opts->max_rows, sizeof(*pass->few_kept));
     if (!pass->exec->memory->host_visible) pass->kept_row = calloc(ash_max(model->vocab.count, 1), sizeof(float));
-    if (pass->seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
+    if (pass->seqs == NULL || pass->state_seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
         (pass->kept_row == NULL && !pass->exec->memory->host_visible))
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
     rc = ash_gather_open(axes, model, opts->max_rows, err);
@@ -101,6 +103,7 @@ void ash_pass_close(struct ash_pass *pass)
     free(pass->kept_row);
     free(pass->few_kept);
     free(pass->positions);
+    free(pass->state_seqs);
     free(pass->seqs);
     free(pass);
 }
@@ -273,7 +276,8 @@ static bool may_replay(const struct ash_pass *pass)
     const struct ash_model_config *config = &pass->model->config;
 
     return step->cache != NULL && !step->has_adapters && config->attn == ASH_ATTN_GROUPED &&
-           config->expert.experts == 0 && pass->opts.hooks.need == NULL && step->batch->doc_count == step->rows;
+           config->expert.experts == 0 && config->state.heads == 0 && pass->opts.hooks.need == NULL &&
+           step->batch->doc_count == step->rows;
 }
 
 /* Contents of a recorded step besides the batch's numbers: addresses. */

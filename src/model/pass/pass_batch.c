@@ -131,6 +131,7 @@ static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_b
                                   .moe = &pass->moe,
                                   .embed = &pass->embed,
                                   .seqs = pass->seqs,
+                                  .state_seqs = pass->state_seqs,
                                   .few_kept = pass->few_kept,
                                   .kept_row = pass->kept_row,
                                   .kv_dtype = ash_model_kv_dtype(pass->model),

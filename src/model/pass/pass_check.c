@@ -3,13 +3,20 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/backends/state_ops.h"
 #include "model/pass/pass_priv.h"
+
+/* What ranks of cp and of ep do not know. */
+static bool takes_neither(const struct ash_model_config *config)
+{
+    const char *const *names = config->family->names;
+
+    return names[ASH_ROLE_SINKS] != NULL || names[ASH_ROLE_EXPERT_GATE_UP] != NULL || config->state.heads > 0;
+}
 
 int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
 {
-    const char *const *names = model->config.family->names;
     const struct ash_slice *slice = &model->slice;
-    bool is_fused = names[ASH_ROLE_EXPERT_GATE_UP] != NULL;
 
     if (slice->gathers && slice->tp_size > 1) {
         ash_assert(opts->outs.size == slice->tp_size && opts->outs.rank == slice->tp_rank && !opts->backward);
@@ -22,8 +29,8 @@ int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opt
     if (opts->shared_grads && opts->cp.size > 1 && !ash_model_form_is_plain(&model->config))
         return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu on one node does not train %s models: choose mesh.cp=1",
                            opts->cp.size, model->config.family->type);
-    if (opts->cp.size * ash_max(opts->ep.size, 1) > 1 && (names[ASH_ROLE_SINKS] != NULL || is_fused))
-        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu mesh.ep=%zu: %s models take neither: choose mesh.dp or mesh.tp",
+    if (opts->cp.size * ash_max(opts->ep.size, 1) > 1 && takes_neither(&model->config))
+        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu mesh.ep=%zu: %s models take neither: choose mesh.fsdp or mesh.pp",
                            opts->cp.size, opts->ep.size, model->config.family->type);
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
@@ -46,6 +53,7 @@ static const char *attention_part(const struct ash_model *model)
     const struct ash_model_form *form = &model->config.form;
 
     if (form->chunked) return "chunks of attention";
+    if (model->config.expert.tolerance > 0) return "sparsemixer";
     return form->score_cap != 0 ? "caps of scores" : NULL;
 }
 
@@ -53,6 +61,7 @@ int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exe
 {
     const char *lacks = exec->ops->takes_bf16 ? attention_part(model) : NULL;
 
+    if (lacks == NULL && model->config.state.heads > 0 && ash_state_ops_of(exec) == NULL) lacks = "recurrent states";
     if (lacks == NULL && exec->ops->family == NULL) lacks = family_part(model);
     if (lacks == NULL) return 0;
     return ash_err_set(err, -ENOTSUP, "'%s' cannot compute %s models: it has no %s; --backend cpu has", exec->ops->name,

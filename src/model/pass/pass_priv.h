@@ -22,11 +22,12 @@ struct ash_pass {
     struct ash_embed_plan embed;
     struct ash_moe_exchange moe;
     struct ash_grad_order order;
-    struct ash_attn_seq *seqs; /* [max_rows], host */
-    int32_t *positions;        /* [max_rows], host: of the batch's rows */
-    struct ash_kept *few_kept; /* [max_rows], host */
-    float *kept_row;           /* [vocab], host; NULL: the host can touch the device's */
-    struct ash_pass_step step; /* the current batch; points at the above */
+    struct ash_attn_seq *seqs;        /* [max_rows], host */
+    struct ash_state_seq *state_seqs; /* [max_rows], host */
+    int32_t *positions;               /* [max_rows], host: of the batch's rows */
+    struct ash_kept *few_kept;        /* [max_rows], host */
+    float *kept_row;                  /* [vocab], host; NULL: the host can touch the device's */
+    struct ash_pass_step step;        /* the current batch; points at the above */
 };
 
 /* pass_batch.c: check the batch, copy it to the device, and make it the current one. cache may be NULL. Returns 0,

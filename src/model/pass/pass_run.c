@@ -9,6 +9,7 @@
 #include "model/pass/norm.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
+#include "model/pass/state_block.h"
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
@@ -59,6 +60,10 @@ static void layer_forward(const struct ash_pass_step *step, size_t layer, float 
     ash_assert(layer < step->model->config.layers);
     if (step->rows == 0) {
         if (step->model->config.sparse[layer]) ash_moe_forward(step, layer, NULL, NULL);
+        return;
+    }
+    if (step->model->config.state.heads > 0) {
+        ash_state_block_forward(step, layer, acts->in, out);
         return;
     }
     ash_attn_block_forward(step, layer, acts->in, acts->mid);
@@ -167,6 +172,10 @@ static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sin
     if (recomputes) layer_forward(step, layer, step->acts->scratch.residual);
     if (step->rows == 0) {
         if (is_sparse) ash_moe_backward(step, sink, layer, NULL, NULL, NULL);
+        return;
+    }
+    if (step->model->config.state.heads > 0) {
+        ash_state_block_backward(step, sink, layer);
         return;
     }
     ash_ffn_block_backward(step, sink, layer);

@@ -8,12 +8,25 @@
 #include "model/pass/gather.h"
 #include "model/pass/split.h"
 
+bool ash_qk_norm_is_in(const struct ash_model *model, size_t layer)
+{
+    enum ash_qk_norm kind = model->config.form.qk_norm;
+
+    return kind != ASH_QK_NORM_NONE && (kind != ASH_QK_NORM_BARE || ash_rope_is_in(model, layer));
+}
+
+/* The weights of a norm; without any, ones. */
+static const float *weights(const struct ash_model *model, size_t layer, bool key)
+{
+    if (model->config.form.qk_norm == ASH_QK_NORM_BARE) return (const float *)model->vectors.data + model->ones_offset;
+    return ash_model_vector(model, model->layers[layer].param[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]);
+}
+
 /* Norm of q (key false) or k (key true), of each head or of all (then tp does not split them), from qk_raw into the row
  * that attention reads. */
 static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t layer, bool key)
 {
     const struct ash_model_config *c = &step->model->config;
-    const int32_t *p = step->model->layers[layer].param;
     struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
     size_t column = key ? c->heads * c->head_dim : 0, heads = key ? c->kv_heads : c->heads;
     bool all = c->form.qk_norm == ASH_QK_NORM_ALL;
@@ -25,7 +38,7 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
                                   .x_stride = (c->heads + c->kv_heads) * c->head_dim,
                                   .y_stride = step->acts->q_stride,
                                   .x = acts->qk_raw + column,
-                                  .weight = ash_model_vector(step->model, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]),
+                                  .weight = weights(step->model, layer, key),
                                   .eps = (float)c->norm_eps,
                                   .y = acts->rows.q + column,
                                   .rstd = key ? acts->k_rstd : acts->q_rstd,
@@ -151,7 +164,7 @@ void ash_qk_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink
     const struct ash_model_config *c = &step->model->config;
     const int32_t *p = step->model->layers[layer].param;
     struct ash_scratch *s = &step->acts->scratch;
-    bool is_split = step->axes->tp.size > 1;
+    bool is_split = step->axes->tp.size > 1 && c->form.qk_norm != ASH_QK_NORM_BARE;
 
     ash_assert(c->form.qk_norm && s->dqk_raw != NULL);
     if (is_split) exchange_heads(step, layer);

@@ -2,6 +2,7 @@
 #include "model/pass/rope.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +11,35 @@
 
 #define POSITIONS_MIN 256
 
-static bool has_local(const struct ash_model_config *config)
+static bool has_layers(const struct ash_model_config *config, enum ash_rope_at at)
 {
-    return memchr(config->rope_at, ASH_ROPE_AT_LOCAL, config->layers) != NULL;
+    return memchr(config->rope_at, at, config->layers) != NULL;
+}
+
+/* How many pairs of tables the layers need. */
+static size_t count_kinds(const struct ash_model_config *config)
+{
+    if (has_layers(config, ASH_ROPE_AT_TEMPERED)) return 3;
+    return has_layers(config, ASH_ROPE_AT_LOCAL) ? 2 : 1;
+}
+
+/* A rotation by nothing, times the factor of queries. */
+static void fill_tempered(const struct ash_model_config *config, size_t dims, size_t count, float *factors,
+                          float *zeros)
+{
+    for (size_t i = 0; i < count * (dims / 2); i++) {
+        double position = (double)(i / (dims / 2)) + 1;
+
+        factors[i] = (float)(1 + config->temper_scale * log1p(floor(position / config->temper_floor)));
+        zeros[i] = 0;
+    }
 }
 
 int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const struct ash_exec *exec, size_t count,
                      struct ash_err *err)
 {
     const struct ash_model_config *c = &model->config;
-    size_t dims = c->attn == ASH_ATTN_LATENT ? c->rope_dim : c->rotary_dims, kinds = has_local(c) ? 2 : 1;
+    size_t dims = c->attn == ASH_ATTN_LATENT ? c->rope_dim : c->rotary_dims, kinds = count_kinds(c);
     size_t positions = rope->positions == 0 ? POSITIONS_MIN : rope->positions, elements;
     struct ash_buffer tables = {0};
     float *host = NULL;
@@ -38,6 +58,7 @@ int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const
     }
     ash_rope_fill_tables(&c->rope, dims, positions, host, host + elements);
     if (kinds > 1) ash_rope_fill_tables(&c->local_rope, dims, positions, host + 2 * elements, host + 3 * elements);
+    if (kinds > 2) fill_tempered(c, dims, positions, host + 4 * elements, host + 5 * elements);
     rc = exec->memory->copy(tables.data, host, kinds * 2 * elements * sizeof(float));
     if (rc < 0) {
         ash_err_set(err, rc, "cannot copy the rotary tables");
@@ -68,17 +89,17 @@ static const float *table(const struct ash_rope *rope, size_t number)
 
 const float *ash_rope_cos(const struct ash_rope *rope, enum ash_rope_at at)
 {
-    return table(rope, at == ASH_ROPE_AT_LOCAL ? 2 : 0);
+    return table(rope, at == ASH_ROPE_AT_TEMPERED ? 4 : at == ASH_ROPE_AT_LOCAL ? 2 : 0);
 }
 
 const float *ash_rope_sin(const struct ash_rope *rope, enum ash_rope_at at)
 {
-    return table(rope, at == ASH_ROPE_AT_LOCAL ? 3 : 1);
+    return table(rope, at == ASH_ROPE_AT_TEMPERED ? 5 : at == ASH_ROPE_AT_LOCAL ? 3 : 1);
 }
 
 bool ash_rope_is_in(const struct ash_model *model, size_t layer)
 {
-    return model->config.rope.kind != ASH_ROPE_NONE && model->config.rope_at[layer] != ASH_ROPE_AT_NONE;
+    return model->config.rope.kind != ASH_ROPE_NONE && model->config.rope_at[layer] < ASH_ROPE_AT_NONE;
 }
 
 /* Rows that are not rotated are only rounded, if that is wanted. */
@@ -143,5 +164,17 @@ void ash_rope_apply_bf16(const struct ash_pass_step *step, uint16_t *x, struct a
     struct ash_rope_args args = args_of(step, heads);
     args.x_bf16 = x;
     args.round_bf16 = true;
+    step->exec->ops->rope->apply(step->exec, &args);
+}
+
+void ash_rope_temper(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+{
+    struct ash_rope_args args;
+
+    if (step->model->config.rope_at[heads.layer] != ASH_ROPE_AT_TEMPERED) return;
+    ash_assert(x != NULL && step->rope->dims == heads.head_stride);
+    heads.heads = step->model->config.heads;
+    args = ash_rope_args_of(step, x, heads, inverse);
+    args.interleaved_in = false;
     step->exec->ops->rope->apply(step->exec, &args);
 }

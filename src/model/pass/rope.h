@@ -6,7 +6,8 @@
 
 /* Zero-initialise; close with ash_rope_fini. */
 struct ash_rope {
-    struct ash_buffer tables; /* cos, then sin: [positions, dims / 2] each; then those of local positions */
+    struct ash_buffer
+        tables; /* cos, then sin: [positions, dims / 2] each; of local ones; factors of queries, and zeros */
     size_t positions, dims;
 };
 
@@ -35,5 +36,8 @@ struct ash_rope_args ash_rope_args_of(const struct ash_pass_step *step, float *x
 void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
 /* The same, forward and in place, of rows that a product rounded to bf16. */
 void ash_rope_apply_bf16(const struct ash_pass_step *step, uint16_t *x, struct ash_rope_heads heads);
+/* Multiply the queries in the step's rows of x, or (inverse) their gradients, by the factor that grows with the
+ * position, where the layer has one. */
+void ash_rope_temper(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
 
 #endif

@@ -11,6 +11,7 @@ struct ash_cache;
 struct ash_embed_plan;
 struct ash_moe_exchange;
 struct ash_rope;
+struct ash_state_seq;
 struct ash_ulysses;
 
 struct ash_pass_step {
@@ -24,9 +25,10 @@ struct ash_pass_step {
     struct ash_ulysses *ulysses;
     struct ash_moe_exchange *moe;
     struct ash_embed_plan *embed;
-    struct ash_attn_seq *seqs; /* [max_rows], host: attention's view of the documents */
-    struct ash_kept *few_kept; /* [max_rows], host: of the rows that have targets */
-    float *kept_row;           /* [vocab], host: a row of logits, where the host cannot touch them; else NULL */
+    struct ash_attn_seq *seqs;        /* [max_rows], host: attention's view of the documents */
+    struct ash_state_seq *state_seqs; /* [max_rows], host: parts of documents, for layers with states */
+    struct ash_kept *few_kept;        /* [max_rows], host: of the rows that have targets */
+    float *kept_row;                  /* [vocab], host: a row of logits, where the host cannot touch them; else NULL */
     /* the batch: */
     const struct ash_batch *batch; /* borrowed; all ranks of cp have the whole one */
     struct ash_cache *cache;       /* NULL: keys and values of the batch alone */

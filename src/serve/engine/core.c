@@ -64,6 +64,8 @@ static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, s
     if (opts->max_tokens == 0 || opts->max_tokens > positions) opts->max_tokens = positions;
     if (opts->vocab == 0 || opts->vocab > core->vocab) opts->vocab = core->vocab;
     if (opts->draft != NULL && opts->speculate == 0) opts->speculate = DRAFT_TOKENS;
+    if (opts->speculate > 0 && (ash_core_has_states(core->model) || ash_core_has_states(opts->draft)))
+        return ash_err_set(err, -ENOTSUP, "drafted tokens cannot be taken out of recurrent states: do not speculate");
     if (opts->max_batch_rows < opts->max_seqs)
         return ash_err_set(err, -EINVAL, "%zu rows of a step are too few for %zu sequences", opts->max_batch_rows,
                            opts->max_seqs);

@@ -253,4 +253,10 @@ void ash_seq_fail(struct ash_seq *seq, int rc, const struct ash_err *err);
  * */
 int ash_core_foresee(const struct ash_core *core, const struct ash_pass_opts *opts, size_t *pages, struct ash_err *err);
 
+/* Has it recurrent states, which take back no token? model may be NULL. */
+static inline bool ash_core_has_states(const struct ash_model *model)
+{
+    return model != NULL && ash_model_get_config(model)->state.heads > 0;
+}
+
 #endif

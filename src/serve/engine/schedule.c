@@ -161,6 +161,7 @@ static struct ash_prefix_part match_pages(struct ash_core *core, struct ash_seq 
 static void share_prefix(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_prefix_part part = match_pages(core, seq);
+    bool has_states = ash_core_has_states(core->model); /* a page has the one after its last token */
 
     seq->leader_tokens = seq->computed + part.tokens;
     ask_running(core, seq, reusable_tokens(seq), &part);
@@ -168,7 +169,7 @@ static void share_prefix(struct ash_core *core, struct ash_seq *seq)
         if (seq->load != NULL) return;
         part = match_pages(core, seq);
     }
-    if (seq->leader == NULL && part.tokens > 0) copy_part(core, seq, part);
+    if (seq->leader == NULL && part.tokens > 0 && !has_states) copy_part(core, seq, part);
 }
 
 /* ---- admission --------------------------------------------------------------------------------------------------- */

@@ -153,6 +153,79 @@ static void test_group(void **state)
     ash_exec_fini(&exec);
 }
 
+/* sparsemixer as a formula: each choice's share among those that are left and within the tolerance, which logits hold
+ * constant. */
+struct mixer {
+    float tolerance;
+    const float *logits;
+    int32_t index[CHOICES];
+    float dweight[CHOICES];
+};
+
+static double mixer_share(const struct mixer *op, const double *logits, size_t choice)
+{
+    size_t best = (size_t)op->index[choice];
+    double all = 0.0, max = (double)op->logits[best];
+
+    for (size_t e = 0; e < EXPERTS; e++) {
+        double x = (double)op->logits[e], size = fabs(x) > max ? fabs(x) : max;
+        bool is_left = (max - x) / size <= (double)op->tolerance;
+
+        for (size_t s = 0; s < choice; s++)
+            is_left = is_left && (size_t)op->index[s] != e;
+        if (is_left) all += exp(logits[e]);
+    }
+    return exp(logits[best]) / all;
+}
+
+static double mixer_scalar(const void *ctx, const double *logits)
+{
+    const struct mixer *op = ctx;
+    double total = 0.0;
+
+    for (size_t s = 0; s < CHOICES; s++)
+        total += (double)op->dweight[s] * mixer_share(op, logits, s);
+    return total;
+}
+
+static void test_mixer(void **state)
+{
+    static const float tolerances[] = {0.02f, 0.4f, 1.5f, 1e6f};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        float logits[EXPERTS], weight[CHOICES], dlogits[EXPERTS];
+        double wide[EXPERTS];
+        struct mixer op = {.tolerance = tolerances[seed % 4], .logits = logits};
+        struct ash_route_args args = {.rows = 1,
+                                      .experts = EXPERTS,
+                                      .choices = CHOICES,
+                                      .groups = 1,
+                                      .scale = 1.0f,
+                                      .tolerance = op.tolerance,
+                                      .logits = logits,
+                                      .index = op.index,
+                                      .weight = weight,
+                                      .dweight = op.dweight,
+                                      .dlogits = dlogits};
+
+        fill(logits, EXPERTS, 100 + seed, 1.0f);
+        fill(op.dweight, CHOICES, 200 + seed, 1.0f);
+        exec.ops->route->forward(&exec, &args);
+        exec.ops->route->backward(&exec, &args);
+        for (size_t e = 0; e < EXPERTS; e++)
+            wide[e] = (double)logits[e];
+        for (size_t s = 0; s < CHOICES; s++) {
+            check_close((double)weight[s], mixer_share(&op, wide, s), 1e-6, "weight", s);
+            if (s > 0) assert_true(logits[op.index[s]] <= logits[op.index[s - 1]]);
+        }
+        check_gradient(mixer_scalar, &op, logits, EXPERTS, dlogits, "dlogits");
+    }
+    ash_exec_fini(&exec);
+}
+
 struct route {
     bool sigmoid, normalize;
     int32_t index[CHOICES];
@@ -211,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_softmax),     cmocka_unit_test(test_ties),     cmocka_unit_test(test_groups),
         cmocka_unit_test(test_masked_zero), cmocka_unit_test(test_backward), cmocka_unit_test(test_group),
+        cmocka_unit_test(test_mixer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,23 @@ static const struct {
      "'intermediate_size':8192,'hidden_act':'gelu','layer_norm_eps':1e-05,'max_position_embeddings':2048,"
      "'rotary_emb_base':10000,'rotary_pct':0.25,'use_parallel_residual':true,'tie_word_embeddings':false}",
      1011781632},
+    {"Phi-3.5-MoE",
+     "{'model_type':'phimoe','vocab_size':32064,'hidden_size':4096,'num_hidden_layers':32,'num_attention_heads':32,"
+     "'num_key_value_heads':8,'intermediate_size':6400,'num_local_experts':16,'num_experts_per_tok':2,"
+     "'attention_bias':true,'lm_head_bias':true,'router_jitter_noise':0.01,'rms_norm_eps':1e-05}",
+     41873153344},
+    {"Llama-4-Scout (text)",
+     "{'model_type':'llama4_text','vocab_size':202048,'hidden_size':5120,'num_hidden_layers':48,'num_attention_heads':40,"
+     "'num_key_value_heads':8,'head_dim':128,'intermediate_size':8192,'intermediate_size_mlp':16384,"
+     "'num_local_experts':16,'num_experts_per_tok':1,'interleave_moe_layer_step':1,'attn_temperature_tuning':4,"
+     "'no_rope_layers':[],'rope_theta':500000,'rope_scaling':{'rope_type':'llama3','factor':8.0,'low_freq_factor':1.0,"
+     "'high_freq_factor':4.0,'original_max_position_embeddings':8192}}",
+     107769861120},
+    {"mamba2-130m",
+     "{'model_type':'mamba2','vocab_size':50288,'hidden_size':768,'num_hidden_layers':24,'num_heads':24,'head_dim':64,"
+     "'state_size':128,'n_groups':1,'conv_kernel':4,'expand':2,'use_bias':false,'use_conv_bias':true,"
+     "'tie_word_embeddings':true,'time_step_limit':[0.0,1e9],'layer_norm_epsilon':1e-05}",
+     128989632},
     {"starcoder2-3b",
      "{'model_type':'starcoder2','vocab_size':49152,'hidden_size':3072,'num_hidden_layers':30,'num_attention_heads':24,"
      "'num_key_value_heads':2,'intermediate_size':12288,'use_bias':true,'hidden_act':'gelu_pytorch_tanh',"

@@ -220,6 +220,8 @@ static void test_same_logits(void **state)
                                         "families/phi3",
                                         "families/starcoder2",
                                         "families/gpt_neox",
+                                        "families/llama4",
+                                        "families/phimoe",
                                         "families/olmo2",
                                         "families/olmo3",
                                         "families/olmoe",
