@@ -24,6 +24,9 @@ static const struct ash_opt group_opts[] = {
      "seconds that a wait for other ranks continues after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
      "signal ends it at once",
      0, 1e6, NULL},
+    {"staged", ASH_OPT_BOOL, GROUP(staged), "false",
+     "values in GPU memory go through host memory on their way to other ranks, also where these could read them", 0, 0,
+     NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL,
      "failure domain of this process; default: Slurm's name of the node, or the host's name", 0, 0, NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
@@ -364,6 +367,7 @@ void ash_group_close(struct ash_group *group)
     pass_error_on(group);
     ash_call_queues_close(group->queues);
     ash_group_messages_fini(group);
+    ash_group_device_fini(group);
     ash_net_close(group->net);
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
@@ -386,30 +390,6 @@ size_t ash_group_size(const struct ash_group *group)
 size_t ash_group_nodes(const struct ash_group *group)
 {
     return group != NULL ? group->nodes.nodes : 1;
-}
-
-void ash_group_set_memory(struct ash_group *group, const struct ash_device_memory *memory)
-{
-    struct ash_staging *staging = &group->root->staging;
-
-    ash_staging_fini(staging);
-    staging->memory = memory;
-}
-
-int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err)
-{
-    ash_assert(group != NULL);
-    return ash_staging_copy(&group->root->staging, dst, src, size_bytes, err);
-}
-
-bool ash_group_is_staged(const struct ash_group *group)
-{
-    return group != NULL && group->root->staging.memory != NULL;
-}
-
-bool ash_group_shares_memory(const struct ash_group *group)
-{
-    return ash_group_nodes(group) == 1 && !ash_group_is_staged(group);
 }
 
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank)

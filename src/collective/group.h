@@ -26,6 +26,7 @@
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
+    bool staged;      /* values in a device's memory go through the host's, also where ranks could read each other's */
     const char *node; /* failure domain of this process; NULL: the launcher's or the host's name */
     int algorithm; /* enum ash_net_algorithm (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
@@ -85,9 +86,10 @@ size_t ash_group_local_rank(const struct ash_group *group);
 /* Rank `rank` of the group. The strings live as long as the root group. */
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank);
 /* From now on the values of calls and channels, in the group and in all groups split from the same root, may be in this
- * memory, too. They go through host memory then (collective/core/staging.h), and ranks of a node share none. NULL: no
- * more, and blocks of host memory are freed; before the memory's device is closed. All ranks call it with memory of one
- * kind, between calls. Borrowed. */
+ * memory, too. Ranks of one node then exchange them from window to window (collective/host/device_calls.h) where the
+ * device can; else, and in channels, they go through host memory (collective/core/staging.h). Ranks of a node share
+ * none. NULL: no more, and windows and blocks of host memory are freed, before the memory's device is closed. All ranks
+ * call it with memory of one kind, between calls. Borrowed. */
 void ash_group_set_memory(struct ash_group *group, const struct ash_device_memory *memory);
 /* Copy within this process, from and to any of the host's memory and that one. Returns 0 or -EIO. Any thread. */
 int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err);

@@ -63,6 +63,22 @@ static struct ash_flight_call reduction(enum ash_flight_op kind, size_t count, e
     return what;
 }
 
+/* Are its values in the memory of a device? */
+static bool is_device(const struct ash_group *group, const void *data)
+{
+    return ash_staging_holds(&group->root->staging, data);
+}
+
+/* ... of a sum that a device can make? */
+static bool is_device_sum(const struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                          const void *out)
+{
+    bool has_part = shares->first[group->rank + 1] > shares->first[group->rank];
+
+    return shares->tree.part_count <= ASH_DEVICE_SUM_PARTS_MAX && is_device(group, out) &&
+           (!has_part || is_device(group, parts[0]));
+}
+
 /* What every call of one rank comes to. Returns 0. */
 static int keep(const void *in, void *out, size_t size_bytes)
 {
@@ -112,9 +128,15 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
     struct call call = begin(group, reduction(ASH_FLIGHT_ALL_REDUCE, count, dtype, op));
     size_t bytes = count * ash_coll_dtype_bytes(dtype);
     struct ash_staging_io io = {parts, parts_of(group, shares), bytes, out, bytes};
+    const struct ash_device_reduction what = {parts, shares, out, count, dtype, op};
+    const struct ash_coll_call coll = {
+        .kind = ASH_CALL_ALL_REDUCE, .dtype = (uint8_t)dtype, .op = (uint8_t)op, .size_bytes = bytes};
     struct ash_staged staged;
-    int rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
+    int rc = ash_group_choose_device(group, &coll, is_device_sum(group, parts, shares, out), err);
 
+    if (rc == 0) rc = ash_group_device_done(group, ash_device_all_reduce(group->device, &what, err), err);
+    if (rc <= 0) return settle(group, &call, rc);
+    rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
     if (rc == 0) rc = call.ops->all_reduce(group->comm, staged.parts, shares, staged.out, count, dtype, op, err);
     return finish(group, &call, &staged, rc, err);
 }
@@ -126,9 +148,15 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
     struct call call = begin(group, reduction(ASH_FLIGHT_REDUCE_SCATTER, count, dtype, op));
     size_t bytes = count * ash_coll_dtype_bytes(dtype);
     struct ash_staging_io io = {parts, parts_of(group, shares), group->size * bytes, out, bytes};
+    const struct ash_device_reduction what = {parts, shares, out, count, dtype, op};
+    const struct ash_coll_call coll = {
+        .kind = ASH_CALL_REDUCE_SCATTER, .dtype = (uint8_t)dtype, .op = (uint8_t)op, .size_bytes = bytes};
     struct ash_staged staged;
-    int rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
+    int rc = ash_group_choose_device(group, &coll, is_device_sum(group, parts, shares, out), err);
 
+    if (rc == 0) rc = ash_group_device_done(group, ash_device_reduce_scatter(group->device, &what, err), err);
+    if (rc <= 0) return settle(group, &call, rc);
+    rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
     if (rc == 0) rc = call.ops->reduce_scatter(group->comm, staged.parts, shares, staged.out, count, dtype, op, err);
     return finish(group, &call, &staged, rc, err);
 }
@@ -182,6 +210,10 @@ int ash_group_all_gather(struct ash_group *group, const void *in, void *out, siz
     if (group == NULL) return keep(in, out, size_bytes);
     io.out_bytes = group->size * size_bytes;
     call = begin(group, sized(ASH_FLIGHT_ALL_GATHER, size_bytes));
+    rc = ash_group_choose_device(group, &(struct ash_coll_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes},
+                                 is_device(group, in) && is_device(group, out), err);
+    if (rc == 0) rc = ash_group_device_done(group, ash_device_all_gather(group->device, in, out, size_bytes, err), err);
+    if (rc <= 0) return settle(group, &call, rc);
     rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
     if (rc == 0) rc = call.ops->all_gather(group->comm, staged.parts[0], staged.out, size_bytes, err);
     return finish(group, &call, &staged, rc, err);
@@ -199,6 +231,12 @@ int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, 
     if (group == NULL) return 0;
     what.peer = (uint32_t)root;
     call = begin(group, what);
+    rc = ash_group_choose_device(
+        group, &(struct ash_coll_call){.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes},
+        is_device(group, data), err);
+    if (rc == 0)
+        rc = ash_group_device_done(group, ash_device_broadcast(group->device, data, size_bytes, root, err), err);
+    if (rc <= 0) return settle(group, &call, rc);
     if (group->rank == root) io = (struct ash_staging_io){.parts = &in, .part_count = 1, .part_bytes = size_bytes};
     rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
     if (rc == 0 && staged.copies != NULL) data = (void *)(uintptr_t)staged.parts[0];
@@ -222,6 +260,12 @@ int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *
     }
     what.bytes = io.part_bytes;
     struct call call = begin(group, what);
+    rc = ash_group_choose_device(group, &(struct ash_coll_call){.kind = ASH_CALL_ALL_TO_ALL},
+                                 is_device(group, in) && is_device(group, out), err);
+    if (rc == 0)
+        rc = ash_group_device_done(group, ash_device_all_to_all(group->device, in, send_bytes, out, recv_bytes, err),
+                                   err);
+    if (rc <= 0) return settle(group, &call, rc);
     rc = ash_staging_begin(&group->root->staging, &io, &staged, err);
     if (rc == 0) rc = call.ops->all_to_all(group->comm, staged.parts[0], send_bytes, staged.out, recv_bytes, err);
     return finish(group, &call, &staged, rc, err);

@@ -10,6 +10,7 @@
 #include "collective/core/staging.h"
 #include "record/flight.h"
 #include "collective/group.h"
+#include "collective/host/device_calls.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
 #include "collective/epoch.h"
@@ -50,6 +51,7 @@ struct ash_group_root {
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
     struct ash_net_address *addresses;  /* [size], of all ranks */
     struct ash_staging staging;         /* of values in a device's memory */
+    atomic_bool has_said;               /* that they are staged for want of windows */
     pthread_mutex_t lock;               /* of what follows */
     struct ash_group *groups;           /* all that are open, through next */
     bool lost;
@@ -65,10 +67,12 @@ struct ash_group {
     size_t rank, size;
     uint32_t *members; /* [size] ranks in the root */
     struct ash_node_map nodes;
-    const struct ash_coll_ops *ops;         /* of the calls, on */
-    void *comm;                             /* local, or net if there are several nodes */
-    struct ash_local *local;                /* the ranks of this node */
-    struct ash_net *net;                    /* NULL where all ranks are on one node */
+    const struct ash_coll_ops *ops;  /* of the calls, on */
+    void *comm;                      /* local, or net if there are several nodes */
+    struct ash_local *local;         /* the ranks of this node */
+    struct ash_net *net;             /* NULL where all ranks are on one node */
+    struct ash_device_calls *device; /* of values in a device's memory; NULL before the first call of that kind */
+    bool has_no_windows;             /* there cannot be any: values go through host memory */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_call_queues *queues;         /* of calls that are started; NULL before the first */
     char name[ASH_FLIGHT_NAME_BYTES];       /* for the flight recorder, zero-padded */
@@ -130,6 +134,15 @@ int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const 
 uint64_t ash_group_record(struct ash_group *group, struct ash_flight_call *call);
 /* It has ended: its time and bytes are counted by the group's name and op. */
 void ash_group_recorded(struct ash_group *group, uint64_t number, const struct ash_flight_call *call, int rc);
+/* group_device.c: */
+/* A call whose values are in the device's memory on this rank (is_device) or not: the ranks agree on how to make it.
+ * Returns 0: from window to window, by group->device; 1: by the host; or the group's error. */
+int ash_group_choose_device(struct ash_group *group, const struct ash_coll_call *call, bool is_device,
+                            struct ash_err *err);
+/* A call from window to window has returned rc. Returns it, or 1: there are no windows, and the host makes the call. */
+int ash_group_device_done(struct ash_group *group, int rc, const struct ash_err *err);
+/* Close the group's windows, before their device is closed. */
+void ash_group_device_fini(struct ash_group *group);
 /* messages.c: close the channels that ash_group_send and ash_group_recv use. */
 void ash_group_messages_fini(struct ash_group *group);
 

@@ -39,6 +39,20 @@ for layout in mesh.tp=2 mesh.cp=2; do
     [ "$(state_of ranks cuda 2 runtime.ranks_per_gpu=2 $layout)" = "$want" ] || fail "$layout: ranks on the GPU have other bits"
 done
 
+# Values go from window to window: sums by a kernel. Through host memory where that is asked for, or the driver cannot share.
+reduces() { grep -c 'launch [0-9]*: reduce_f32' "$SCRATCH/err"; }
+export EMULATE_TRACE=1
+[ "$(state_of ranks cuda 2 runtime.ranks_per_gpu=2 mesh.dp=2)" = "$want" ] || fail "traced, ranks have other bits"
+[ "$(reduces)" -gt 0 ] || fail "no kernel adds up the ranks' gradients"
+[ "$(state_of ranks cuda 2 runtime.ranks_per_gpu=2 mesh.dp=2 group.staged=true)" = "$want" ] || fail "staged ranks have other bits"
+[ "$(reduces)" = 0 ] || fail "staged values are added up by a kernel"
+export STANDIN_NO_SHARING=1
+[ "$(state_of ranks cuda 2 runtime.ranks_per_gpu=2 mesh.dp=2)" = "$want" ] || fail "without windows, ranks have other bits"
+[ "$(reduces)" = 0 ] || fail "memory that cannot be shared is added up by a kernel"
+grep -q 'warning: values between ranks go through host memory, which is slower: .*CUDA_ERROR_NOT_SUPPORTED' "$SCRATCH/err" ||
+    fail "it does not say that values are staged"
+unset EMULATE_TRACE STANDIN_NO_SHARING
+
 # A rank each, or say so.
 try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/refused" $tiny runtime.backend=cuda
 [ "$code" != 0 ] || fail "two ranks take one GPU unasked"

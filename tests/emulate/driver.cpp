@@ -79,18 +79,38 @@ static bool has_host_pointer(const struct emu_kernel *kernel, const void *args)
     return false;
 }
 
-static int launch(const struct ash_cuda_launch_config *config, void *of, void **args)
+static std::function<int()> *make_launch(const struct ash_cuda_launch_config *config, void *of, void **args)
 {
     struct function function = *(struct function *)of;
     struct emu_grid grid = {{config->grid_x, config->grid_y, config->grid_z},
                             config->block_x * config->block_y * config->block_z,
                             config->shared_bytes};
-    if (has_host_pointer(function.kernel, args[0])) return -1;
+    if (has_host_pointer(function.kernel, args[0])) return new std::function<int()>([]() { return -1; });
     /* Arguments may have structs at borders of 64 bytes. */
     std::shared_ptr<void> copy(aligned_alloc(128, (function.kernel->args_bytes + 127) / 128 * 128), free);
 
     memcpy(copy.get(), args[0], function.kernel->args_bytes);
-    return run_or_record([=]() { return emu_launch(function.image, function.kernel, grid, copy.get()); });
+    return new std::function<int()>(
+        [=]() { return emu_launch(function.image, function.kernel, grid, copy.get()); });
+}
+
+static int launch(const struct ash_cuda_launch_config *config, void *of, void **args)
+{
+    std::unique_ptr<std::function<int()>> run(make_launch(config, of, args));
+
+    return run_or_record(*run);
+}
+
+static void *hold(const struct ash_cuda_launch_config *config, void *of, void **args)
+{
+    return make_launch(config, of, args);
+}
+
+static int run_held(void *held)
+{
+    std::unique_ptr<std::function<int()>> run((std::function<int()> *)held);
+
+    return (*run)();
 }
 
 static int copy(uint64_t dst, uint64_t src, size_t size_bytes)
@@ -135,5 +155,5 @@ static const char *failure(void)
 }
 
 const struct standin_kernels standin_kernels = {
-    emu_alloc, emu_free, emu_alloc_bytes, emu_memory_add, emu_memory_remove, load, find, launch, copy, set8, begin,
-    end,       run,      failure,         emu_map_encode};
+    emu_alloc, emu_free, emu_alloc_bytes, emu_memory_add, emu_memory_remove, load, find, launch, hold,
+    run_held,  copy,     set8,            begin,          end,               run,  failure, emu_map_encode};

@@ -18,6 +18,9 @@ struct standin_kernels {
     void *(*find)(void *module, const char *name);
     /* Work: at once, or between begin and end recorded. Returns 0, or -1 where a kernel failed. */
     int (*launch)(const struct ash_cuda_launch_config *config, void *function, void **args);
+    /* A launch with its arguments, for later; run_held does it, once. */
+    void *(*hold)(const struct ash_cuda_launch_config *config, void *function, void **args);
+    int (*run_held)(void *held);
     int (*copy)(uint64_t dst, uint64_t src, size_t size_bytes);
     int (*set8)(uint64_t dst, unsigned char value, size_t size_bytes);
     void (*begin)(void);

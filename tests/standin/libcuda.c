@@ -9,11 +9,15 @@
  *     STANDIN_SLOW_PAIR=XY   copies from GPU X to GPU Y have a tenth of that
  *     STANDIN_WRONG_PAIR=XY  they get a wrong bit
  *     STANDIN_APART=1        no GPU reads another's memory: 20 GB/s, through the host
+ *     STANDIN_NO_SHARING=1   memory cannot be given to other processes
  *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
  *                            and the numbers of launches and of replayed graphs
  */
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +37,9 @@ enum {
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
     ILLEGAL_ADDRESS = 700,
+    NOT_READY = 600,
     FAILED = 719,
+    NOT_SUPPORTED = 801,
     RECORDING = 906
 };
 
@@ -142,6 +148,104 @@ static int release_memory(void *ptr)
     return SUCCESS;
 }
 
+/* ---- queues: work is done when it is enqueued, or, after a wait for a counter, when somebody looks --------------- */
+
+struct event {
+    double ms;
+    _Atomic int pending; /* records that are not reached yet */
+    struct stream *stream;
+};
+
+enum kind { WAIT, WRITE, COPY, SET, LAUNCH, RECORD, AFTER };
+
+struct work {
+    enum kind kind;
+    uint64_t dst, src, value; /* dst: of a counter, too */
+    size_t bytes;
+    void *object; /* a launch that is held, or an event */
+    struct work *next;
+};
+
+struct stream {
+    struct work *head, **tail;
+};
+
+/* The emulator does one thing at a time. A thread that runs work may look at a queue again. */
+static pthread_mutex_t worker = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *recorded_stream; /* the queue that is recorded */
+
+static void lock_worker(void)
+{
+    pthread_mutex_lock(&worker);
+}
+
+static int unlock_worker(int rc)
+{
+    pthread_mutex_unlock(&worker);
+    return rc;
+}
+
+static bool is_ready(const struct work *work)
+{
+    if (work->kind == AFTER) return atomic_load(&((struct event *)work->object)->pending) == 0;
+    if (work->kind != WAIT) return recording == 0 || !emulates();
+    return (int64_t)(atomic_load((_Atomic uint64_t *)(uintptr_t)work->dst) - work->value) >= 0;
+}
+
+static void do_work(const struct work *work)
+{
+    int rc = 0;
+
+    if (work->kind == WRITE) atomic_store((_Atomic uint64_t *)(uintptr_t)work->dst, work->value);
+    if (work->kind == RECORD) atomic_fetch_sub(&((struct event *)work->object)->pending, 1);
+    if (has_trapped) return;
+    if (work->kind == LAUNCH && emulates()) rc = standin_kernels.run_held(work->object);
+    if (work->kind == COPY) memmove((void *)(uintptr_t)work->dst, (const void *)(uintptr_t)work->src, work->bytes);
+    if (work->kind == SET) memset((void *)(uintptr_t)work->dst, (int)work->value, work->bytes);
+    if (rc != 0) has_trapped = 1;
+}
+
+/* What can be done of a queue. Is it all? */
+static bool progress(struct stream *stream)
+{
+    bool is_empty;
+
+    if (stream == NULL) return true;
+    lock_worker();
+    while (stream->head != NULL && is_ready(stream->head)) {
+        struct work *work = stream->head;
+
+        do_work(work);
+        stream->head = work->next;
+        if (stream->head == NULL) stream->tail = &stream->head;
+        free(work);
+    }
+    is_empty = stream->head == NULL;
+    return unlock_worker(is_empty);
+}
+
+/* Must work on this queue wait: for work before it, or because another queue is recorded? */
+static bool is_late(struct stream *stream)
+{
+    return stream != NULL && stream != recorded_stream && (!progress(stream) || (recording && emulates()));
+}
+
+static int enqueue(struct stream *stream, struct work what)
+{
+    struct work *work = malloc(sizeof(*work));
+
+    if (work == NULL) return OUT_OF_MEMORY;
+    *work = what;
+    work->next = NULL;
+    lock_worker();
+    if (stream->head == NULL) stream->tail = &stream->head;
+    *stream->tail = work;
+    stream->tail = &work->next;
+    unlock_worker(0);
+    progress(stream);
+    return SUCCESS;
+}
+
 #define EXPORT __attribute__((visibility("default")))
 #define CALL(name, ...)                                                                                                \
     int name(__VA_ARGS__);                                                                                             \
@@ -230,10 +334,12 @@ static void set_place(uint64_t old, uint64_t first, size_t bytes)
 {
     size_t i = 0;
 
+    lock_worker();
     while (i + 1 < PLACES_MAX && places[i].first != old)
         i++;
     places[i].first = first;
     places[i].bytes = bytes;
+    unlock_worker(0);
 }
 
 CALL(cuPointerGetAttribute, void *value, int attribute, uint64_t ptr)
@@ -293,7 +399,7 @@ CALL(cuMemRelease, uint64_t handle)
 }
 CALL(cuMemExportToShareableHandle, void *fd_out, uint64_t handle, int type, unsigned long long flags)
 {
-    int rc = fails();
+    int rc = number_of("STANDIN_NO_SHARING", 0) != 0 ? NOT_SUPPORTED : fails();
 
     if (rc == SUCCESS && type == 1 && flags == 0) *(int *)fd_out = fcntl((int)handle, F_DUPFD_CLOEXEC, 0);
     return rc;
@@ -336,6 +442,7 @@ CALL(cuMemMap, uint64_t ptr, size_t bytes, size_t first, uint64_t handle, unsign
     if (rc != SUCCESS || flags != 0) return rc != 0 ? rc : 1;
     if (fstat((int)handle, &facts) < 0 || (size_t)facts.st_size < first + bytes) return 1;
     held++;
+    set_place(0, ptr, bytes);
     if (emulates()) standin_kernels.add_memory((void *)(uintptr_t)ptr, bytes);
     return mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)first) ==
                    MAP_FAILED
@@ -345,6 +452,7 @@ CALL(cuMemMap, uint64_t ptr, size_t bytes, size_t first, uint64_t handle, unsign
 CALL(cuMemUnmap, uint64_t ptr, size_t bytes)
 {
     held--;
+    set_place(ptr, 0, 0);
     if (emulates()) standin_kernels.remove_memory((void *)(uintptr_t)ptr);
     mprotect((void *)(uintptr_t)ptr, bytes, PROT_NONE);
     return SUCCESS;
@@ -367,25 +475,71 @@ CALL(cuMemFreeHost, void *ptr)
 }
 CALL(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t bytes, void *stream)
 {
-    if (emulates() && !has_trapped) return worked(standin_kernels.copy(dst, src, bytes));
+    if (is_late(stream)) return enqueue(stream, (struct work){.kind = COPY, .dst = dst, .src = src, .bytes = bytes});
+    if (emulates() && !has_trapped) {
+        lock_worker();
+        return unlock_worker(worked(standin_kernels.copy(dst, src, bytes)));
+    }
     if (!has_trapped) memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
     return fails_on(stream);
 }
 CALL(cuMemsetD8Async, uint64_t dst, unsigned char value, size_t bytes, void *stream)
 {
-    if (emulates() && !has_trapped) return worked(standin_kernels.set8(dst, value, bytes));
+    if (is_late(stream)) return enqueue(stream, (struct work){.kind = SET, .dst = dst, .value = value, .bytes = bytes});
+    if (emulates() && !has_trapped) {
+        lock_worker();
+        return unlock_worker(worked(standin_kernels.set8(dst, value, bytes)));
+    }
     if (!has_trapped) memset((void *)(uintptr_t)dst, value, bytes);
     return fails_on(stream);
 }
 CALL(cuStreamCreate, void **stream, unsigned flags)
 {
     (void)flags;
-    return take(stream, 1);
+    return take(stream, sizeof(struct stream));
 }
 CALL(cuStreamSynchronize, void *stream)
 {
-    (void)stream;
-    return recording ? RECORDING : finish();
+    while (!progress(stream))
+        sched_yield();
+    return recording && (stream == NULL || stream == recorded_stream) ? RECORDING : finish();
+}
+CALL(cuStreamWaitValue64_v2, void *stream, uint64_t at, uint64_t value, unsigned flags)
+{
+    int rc = flags != 0 || at % 8 != 0 ? INVALID_VALUE : fails_here();
+
+    return rc != SUCCESS ? rc : enqueue(stream, (struct work){.kind = WAIT, .dst = at, .value = value});
+}
+CALL(cuStreamWriteValue64_v2, void *stream, uint64_t at, uint64_t value, unsigned flags)
+{
+    int rc = flags != 0 || at % 8 != 0 ? INVALID_VALUE : fails_here();
+
+    return rc != SUCCESS ? rc : enqueue(stream, (struct work){.kind = WRITE, .dst = at, .value = value});
+}
+CALL(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
+{
+    int rc = flags != 0 ? INVALID_VALUE : fails_here();
+
+    return rc != SUCCESS ? rc : enqueue(stream, (struct work){.kind = AFTER, .object = event});
+}
+CALL(cuMemHostRegister_v2, void *ptr, size_t bytes, unsigned flags)
+{
+    bool is_whole = (uintptr_t)ptr % 4096 == 0 && bytes % 4096 == 0 && bytes > 0;
+    int rc = !is_whole || flags != 3 ? INVALID_VALUE : fails_here();
+
+    if (rc == SUCCESS) held++;
+    return rc;
+}
+CALL(cuMemHostUnregister, void *ptr)
+{
+    (void)ptr;
+    held--;
+    return SUCCESS;
+}
+CALL(cuMemHostGetDevicePointer_v2, uint64_t *at, void *ptr, unsigned flags)
+{
+    *at = (uint64_t)(uintptr_t)ptr;
+    return flags != 0 ? INVALID_VALUE : fails_here();
 }
 CALL(cuStreamDestroy_v2, void *stream)
 {
@@ -420,17 +574,32 @@ CALL(cuMemcpyPeerAsync, uint64_t dst, void *dst_context, uint64_t src, void *src
 CALL(cuEventCreate, void **event, unsigned flags)
 {
     (void)flags;
-    return take(event, sizeof(double));
+    return take(event, sizeof(struct event));
 }
 CALL(cuEventRecord, void *event, void *stream)
 {
-    (void)stream;
-    *(double *)event = copied_ms;
-    return fails();
+    struct event *of = event;
+    int rc = fails();
+
+    of->ms = copied_ms;
+    of->stream = stream;
+    if (rc != SUCCESS || !is_late(stream)) return rc;
+    atomic_fetch_add(&of->pending, 1);
+    return enqueue(stream, (struct work){.kind = RECORD, .object = event});
+}
+CALL(cuEventQuery, void *event)
+{
+    struct event *of = event;
+
+    if (of->pending > 0) progress(of->stream);
+    return of->pending > 0 ? NOT_READY : finish();
 }
 CALL(cuEventSynchronize, void *event)
 {
-    (void)event;
+    struct event *of = event;
+
+    while (of->pending > 0 && !progress(of->stream))
+        sched_yield();
     return finish();
 }
 CALL(cuEventElapsedTime, float *ms, void *start, void *end)
@@ -482,7 +651,12 @@ CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *functi
 
     (void)extra;
     launches++;
-    return rc == SUCCESS && emulates() ? worked(standin_kernels.launch(config, function, args)) : rc;
+    if (rc != SUCCESS || !emulates()) return rc;
+    if (is_late(config->stream))
+        return enqueue(config->stream,
+                       (struct work){.kind = LAUNCH, .object = standin_kernels.hold(config, function, args)});
+    lock_worker();
+    return unlock_worker(worked(standin_kernels.launch(config, function, args)));
 }
 CALL(cuTensorMapEncodeTiled, void *out, int type, unsigned rank, void *data, const uint64_t *sizes,
      const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion,
@@ -499,20 +673,24 @@ CALL(cuStreamBeginCapture_v2, void *stream, int mode)
 {
     int rc = fails_here();
 
-    (void)stream;
     (void)mode;
-    if (rc == SUCCESS) recording = 1;
-    if (rc == SUCCESS && emulates()) standin_kernels.begin();
-    return rc;
+    if (rc != SUCCESS) return rc;
+    lock_worker();
+    recording = 1;
+    recorded_stream = stream;
+    if (emulates()) standin_kernels.begin();
+    return unlock_worker(SUCCESS);
 }
-CALL(cuStreamEndCapture, void *stream, void **recorded)
+CALL(cuStreamEndCapture, void *stream, void **graph)
 {
-    int rc = take(recorded, sizeof(void *));
+    int rc = take(graph, sizeof(void *));
 
     (void)stream;
+    lock_worker();
     recording = 0;
-    if (rc == SUCCESS && emulates()) *(void **)*recorded = standin_kernels.end();
-    return rc;
+    recorded_stream = NULL;
+    if (rc == SUCCESS && emulates()) *(void **)*graph = standin_kernels.end();
+    return unlock_worker(rc);
 }
 CALL(cuGraphInstantiateWithFlags, void **graph, void *recorded, unsigned long long flags)
 {
@@ -528,7 +706,9 @@ CALL(cuGraphLaunch, void *graph, void *stream)
 
     (void)stream;
     replays++;
-    return rc == SUCCESS && emulates() ? worked(standin_kernels.run(*(void **)graph)) : rc;
+    if (rc != SUCCESS || !emulates()) return rc;
+    lock_worker();
+    return unlock_worker(worked(standin_kernels.run(*(void **)graph)));
 }
 CALL(cuGraphExecDestroy, void *graph)
 {
@@ -546,6 +726,7 @@ CALL(cuGetErrorName, int result, const char **name)
             : result == RECORDING       ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
             : result == NOT_FOUND       ? "CUDA_ERROR_NOT_FOUND"
             : result == FAILED          ? "CUDA_ERROR_LAUNCH_FAILED"
+            : result == NOT_SUPPORTED   ? "CUDA_ERROR_NOT_SUPPORTED"
                                         : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }
@@ -556,6 +737,7 @@ CALL(cuGetErrorString, int result, const char **text)
             : result == INVALID_CONTEXT ? "invalid device context"
             : result == FAILED          ? standin_kernels.failure()
             : result == NOT_FOUND       ? "named symbol not found"
+            : result == NOT_SUPPORTED   ? "operation not supported"
                                         : "invalid argument";
     return SUCCESS;
 }

@@ -122,10 +122,29 @@ static bool is_behind(const struct rank_progress *a, const struct rank_progress 
     return a->steps[i] < b->steps[i];
 }
 
+/* The group ends because of a peer, which does or has done `what`. */
+static int blame(struct ash_local *local, size_t peer, uint64_t waited_ns, int code, const char *what,
+                 struct ash_err *err)
+{
+    char text[96], why[ASH_ERR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
+             (unsigned long long)local->call.number, local->labels[local->rank], ash_wait_limits_text(code),
+             (double)waited_ns * 1e-9, ash_coll_call_text(&local->call, text, sizeof(text)), local->labels[peer], what);
+    return ash_local_fail(local, code, local->labels[peer], why, err);
+}
+
+static const char stopped[] = "has stopped in the middle of it";
+
+int ash_control_stopped(struct ash_local *local, size_t peer, uint64_t waited_ns, int code, struct ash_err *err)
+{
+    ash_assert(peer < local->size);
+    return blame(local, peer, waited_ns, code, stopped, err);
+}
+
 /* The one we wait for may itself wait for another: the one that is furthest behind is to blame. */
 static int late_peer(struct ash_local *local, size_t peer, uint64_t waited_ns, int code, struct ash_err *err)
 {
-    char text[96], why[ASH_ERR_TEXT_BYTES];
     struct rank_progress least = progress_of(local, peer);
 
     ash_assert(peer < local->size);
@@ -136,11 +155,7 @@ static int late_peer(struct ash_local *local, size_t peer, uint64_t waited_ns, i
         least = own;
         peer = r;
     }
-    snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
-             (unsigned long long)local->call.number, local->labels[local->rank], ash_wait_limits_text(code),
-             (double)waited_ns * 1e-9, ash_coll_call_text(&local->call, text, sizeof(text)), local->labels[peer],
-             least.steps[0] == 0 ? "has not made this call" : "has stopped in the middle of it");
-    return ash_local_fail(local, code, local->labels[peer], why, err);
+    return blame(local, peer, waited_ns, code, least.steps[0] == 0 ? "has not made this call" : stopped, err);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */

@@ -73,6 +73,13 @@ int ash_control_wait(struct ash_local *local, size_t peer, const _Atomic uint64_
                      struct ash_err *err);
 /* Wait until peer makes the present call, and compare the two calls: -EPROTO where they differ. */
 int ash_control_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
+/* The group ends with code: this rank has waited waited_ns for peer, which has stopped in the middle of the present
+ * call. Returns the error. */
+int ash_control_stopped(struct ash_local *local, size_t peer, uint64_t waited_ns, int code, struct ash_err *err);
+/* Before an all-to-all: what each rank sends must be what the others expect, else -EPROTO. *longest_out: the most bytes
+ * that go from any rank to another one. */
+int ash_local_pairs(struct ash_local *local, const size_t *send_bytes, const size_t *recv_bytes, size_t *longest_out,
+                    struct ash_err *err);
 /* Begin a call: give it a number and a flag and describe it in the control block. Fails where an earlier one has. */
 int ash_control_begin(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
 

@@ -129,6 +129,21 @@ int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct
     return rc < 0 ? rc : exchange(local, NULL, 0, 0, true, err);
 }
 
+int ash_local_agree(struct ash_local *local, struct ash_coll_call call, uint8_t bits, uint8_t *common_out,
+                    struct ash_err *err)
+{
+    const void *const parts[] = {&bits};
+    uint8_t common = bits;
+    int rc = ash_control_begin(local, call, err);
+
+    if (rc == 0) rc = exchange(local, parts, 1, sizeof(bits), true, err);
+    if (rc < 0) return rc;
+    for (size_t r = 0; r < local->size; r++)
+        common &= small_data(local, r, true)[0];
+    *common_out = common;
+    return 0;
+}
+
 int ash_local_barrier(struct ash_local *local, struct ash_err *err)
 {
     return ash_local_compare(local, (struct ash_coll_call){.kind = ASH_CALL_BARRIER}, err);

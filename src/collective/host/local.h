@@ -76,6 +76,9 @@ size_t ash_local_failed_rank(const struct ash_local *local);
 
 /* For collective/net: wait until all of these processes make this call, and compare their calls. */
 int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
+/* The same, and each has some bits set: *common_out are those that all have set. */
+int ash_local_agree(struct ash_local *local, struct ash_coll_call call, uint8_t bits, uint8_t *common_out,
+                    struct ash_err *err);
 /* How late a peer may be from now on. */
 void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits);
 

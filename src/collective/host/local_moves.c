@@ -196,10 +196,22 @@ static int check_pairs(struct ash_local *local, const size_t *matrix, const size
     return 0;
 }
 
+int ash_local_pairs(struct ash_local *local, const size_t *send_bytes, const size_t *recv_bytes, size_t *longest_out,
+                    struct ash_err *err)
+{
+    size_t *matrix = malloc(local->size * local->size * sizeof(*matrix));
+    int rc;
+
+    if (matrix == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", local->size);
+    rc = ash_local_all_gather(local, send_bytes, matrix, local->size * sizeof(*matrix), err);
+    if (rc == 0) rc = check_pairs(local, matrix, recv_bytes, longest_out, err);
+    free(matrix);
+    return rc;
+}
+
 int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
-    size_t *matrix = malloc(local->size * local->size * sizeof(*matrix));
     struct ash_pipe pipe = {.local = local,
                             .in = in,
                             .out = out,
@@ -208,12 +220,8 @@ int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *
                             .piece_bytes = part_bytes(local, 1),
                             .copy_in = copy_in_pairs,
                             .reduce = reduce_pairs};
-    int rc;
+    int rc = ash_local_pairs(local, send_bytes, recv_bytes, &pipe.size_bytes, err);
 
-    if (matrix == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", local->size);
-    rc = ash_local_all_gather(local, send_bytes, matrix, local->size * sizeof(*matrix), err);
-    if (rc == 0) rc = check_pairs(local, matrix, recv_bytes, &pipe.size_bytes, err);
-    free(matrix);
     if (rc == 0)
         rc = ash_control_begin(local,
                                (struct ash_coll_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes}, err);

@@ -10,6 +10,8 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "collective/host/control.h"
+#include "collective/host/handover.h"
+#include "infra/device/shared_memory.h"
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
@@ -25,6 +27,11 @@ struct ash_window {
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_segment_key *keys;    /* of each rank's memory */
     char *data[ASH_LOCAL_RANKS_MAX]; /* of each rank */
+    /* In the memory of a device: what each rank shares, and in the segments only words, which the queue waits for. */
+    const struct ash_device_queue_ops *ops; /* NULL: in the host's memory */
+    struct ash_device_queue *queue;
+    struct ash_shared_memory *shared[ASH_LOCAL_RANKS_MAX];
+    size_t words_count; /* segments that were added to the queue, by rank */
 };
 
 /* Where the counters are. */
@@ -41,7 +48,7 @@ static int map_peers(struct ash_window *window, const struct ash_segment_key *ke
 
     for (size_t r = 0; rc == 0 && r < local->size; r++) {
         if (r != local->rank) rc = ash_segment_map(&window->peers[r], &window->keys[r], err);
-        if (rc == 0 && r != local->rank) window->data[r] = window->peers[r].data;
+        if (rc == 0 && r != local->rank && window->ops == NULL) window->data[r] = window->peers[r].data;
     }
     return rc == 0 ? ash_local_barrier(local, err) : rc; /* a rank that leaves at once must have been mapped before */
 }
@@ -81,6 +88,81 @@ int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_windo
     return 0;
 }
 
+/* ---- in the memory of a device ----------------------------------------------------------------------------------- */
+
+static const struct ash_segment *segment_of(const struct ash_window *window, size_t rank)
+{
+    return rank == window->rank ? &window->own : &window->peers[rank];
+}
+
+struct ash_window_words *ash_window_words_of(const struct ash_window *window, size_t from, size_t to)
+{
+    ash_assert(window->ops != NULL && from < window->ranks && to < window->ranks);
+    return (struct ash_window_words *)segment_of(window, to)->data + from;
+}
+
+static int send_own(void *ctx, int socket, struct ash_err *err)
+{
+    const struct ash_window *window = ctx;
+
+    return ash_shared_memory_send(window->shared[window->rank], socket, err);
+}
+
+static int receive_peer(void *ctx, size_t rank, int socket, struct ash_err *err)
+{
+    struct ash_window *window = ctx;
+
+    return window->ops->receive(window->queue, socket, &window->shared[rank], err);
+}
+
+static const struct ash_handover_ops handover_ops = {send_own, receive_peer};
+
+/* The words of all ranks, here and mapped, for the queue. */
+static int add_words(struct ash_window *window, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t r = 0; r < window->ranks && rc == 0; r++) {
+        const struct ash_segment *segment = segment_of(window, r);
+
+        rc = window->ops->add_counters(window->queue, segment->data, segment->size_bytes, err);
+        if (rc == 0) window->words_count++;
+    }
+    return rc;
+}
+
+int ash_window_open_device(struct ash_local *local, const struct ash_device_queue_ops *ops,
+                           struct ash_device_queue *queue, size_t size_bytes, struct ash_window **window_out,
+                           struct ash_err *err)
+{
+    struct ash_window *window = new_window(local, size_bytes);
+    struct ash_segment_key key = {0};
+    int rc;
+
+    if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
+    window->ops = ops;
+    window->queue = queue;
+    rc = ash_segment_create(&window->own, local->size * sizeof(struct ash_window_words), "ashlar-window", err);
+    if (rc == 0) rc = ash_segment_get_key(&window->own, &key);
+    if (rc == 0) rc = map_peers(window, &key, err);
+    if (rc == 0) {
+        bool is_ready =
+            add_words(window, err) == 0 && ops->share(queue, size_bytes, &window->shared[local->rank], err) == 0;
+
+        rc = ash_handover(local, &handover_ops, window, is_ready, err);
+    }
+    if (rc < 0) {
+        ash_window_close(window);
+        return rc;
+    }
+    for (size_t r = 0; r < local->size; r++)
+        window->data[r] = ash_shared_memory_data(window->shared[r]);
+    *window_out = window;
+    return 0;
+}
+
+/* ---- of other windows -------------------------------------------------------------------------------------------- */
+
 int ash_window_show(struct ash_local *local, const struct ash_window *shown, size_t rank,
                     struct ash_window **window_out, struct ash_err *err)
 {
@@ -89,7 +171,7 @@ int ash_window_show(struct ash_local *local, const struct ash_window *shown, siz
 
     if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
     if (rank == ASH_WINDOW_OWN) rank = shown->rank;
-    ash_assert(rank < shown->ranks);
+    ash_assert(rank < shown->ranks && shown->ops == NULL);
     rc = map_peers(window, &shown->keys[rank], err);
     if (rc < 0) {
         ash_window_close(window);
@@ -109,6 +191,10 @@ void ash_window_close(struct ash_window *window)
 {
     if (window == NULL) return;
     for (size_t r = 0; r < window->ranks; r++)
+        ash_shared_memory_close(window->shared[r]);
+    for (size_t r = 0; r < window->words_count; r++)
+        window->ops->remove_counters(window->queue, segment_of(window, r)->data);
+    for (size_t r = 0; r < window->ranks; r++)
         ash_segment_fini(&window->peers[r]);
     ash_segment_fini(&window->own);
     free(window->keys);
@@ -117,7 +203,7 @@ void ash_window_close(struct ash_window *window)
 
 void *ash_window_data(const struct ash_window *window)
 {
-    return window->own.data;
+    return window->data[window->rank];
 }
 
 void *ash_window_data_of(const struct ash_window *window, size_t rank)
@@ -129,7 +215,7 @@ void *ash_window_data_of(const struct ash_window *window, size_t rank)
 void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
 {
     ash_assert(rank < window->ranks);
-    ash_segment_unmap_pages(rank == window->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
+    ash_segment_unmap_pages(segment_of(window, rank), first_byte, size_bytes);
 }
 
 /* ---- counters ---------------------------------------------------------------------------------------------------- */

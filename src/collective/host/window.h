@@ -4,13 +4,21 @@
 #ifndef ASH_COLLECTIVE_HOST_WINDOW_H
 #define ASH_COLLECTIVE_HOST_WINDOW_H
 
+#include <stdatomic.h>
 #include "collective/host/local.h"
+#include "infra/device_queue.h"
 
 struct ash_window;
 
 /* All ranks call it with the same size. The memory is zeroed. Returns 0, -ENOMEM or the communicator's error; on 0 the
  * caller owns *window_out. */
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
+/* The same in the memory of a device, whose queue (borrowed) waits for counters and is the only one that uses the
+ * window; without zeros. Returns -ENOTSUP on all ranks where any of them cannot share memory, or open that of another.
+ * It is for no sums of this file: device_calls.h makes them. */
+int ash_window_open_device(struct ash_local *local, const struct ash_device_queue_ops *ops,
+                           struct ash_device_queue *queue, size_t size_bytes, struct ash_window **window_out,
+                           struct ash_err *err);
 #define ASH_WINDOW_OWN SIZE_MAX
 /* A window of what each rank shows the others: the memory of a rank (or ASH_WINDOW_OWN, its own) of one of its own
  * windows (with ranks of another group, on the same node), for as long as that window lives. All ranks call it. It has
@@ -26,6 +34,13 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 /* Another rank's, of the group on this node. */
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
+/* Of a window in a device's memory: two words that rank `from` raises for rank `to`, for its queue and the host. Pairs
+ * have words of their own, so that a rank can let its own waits pass. */
+struct ash_window_words {
+    _Alignas(64) _Atomic uint64_t ready, done;
+};
+/* Those of a pair. */
+struct ash_window_words *ash_window_words_of(const struct ash_window *window, size_t from, size_t to);
 
 /* Drop some bytes (those that there are) of a rank's memory from this process's page table: they stay as they are, but
  * their pages count as this process's again only when it touches them. */

@@ -146,4 +146,5 @@ const struct ash_memory_ops ash_memory_apart = {.size = sizeof(ash_memory_apart)
                                                 .copy = apart_copy,
                                                 .zero = apart_zero};
 
-const struct ash_device_memory ash_device_apart = {&ash_memory_apart, apart_holds, &ash_memory_host};
+const struct ash_device_memory ash_device_apart = {
+    .ops = &ash_memory_apart, .holds = apart_holds, .host_side = &ash_memory_host};

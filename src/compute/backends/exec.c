@@ -223,6 +223,6 @@ void ash_backend_copy(const struct ash_exec *exec, void *dst, const void *src, s
 
 const struct ash_device_memory *ash_backend_device_memory(const struct ash_exec *exec)
 {
-    if (exec->cuda != NULL) return &ash_device_cuda;
+    if (exec->cuda != NULL) return ash_cuda_backend_memory(exec->cuda);
     return exec->memory == &ash_memory_apart ? &ash_device_apart : NULL;
 }

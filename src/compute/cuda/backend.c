@@ -11,6 +11,7 @@
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/images.h"
+#include "compute/cuda/ranks/ranks.h"
 #include "compute/cuda/replay.h"
 
 static const struct {
@@ -86,6 +87,9 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
     rc = ash_buffer_init(&backend->results, &ash_memory_cuda, ASH_CUDA_RESULTS_BYTES, "results of GPU ops", err);
     if (rc < 0) goto fail;
     ash_cuda_library_open(backend);
+    backend->memory = ash_device_cuda;
+    backend->memory.queues = &ash_cuda_rank_queues;
+    backend->memory.device = backend;
     *backend_out = backend;
     return 0;
 
@@ -111,6 +115,11 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 {
     return ash_cuda_wait(backend->cuda, err);
+}
+
+const struct ash_device_memory *ash_cuda_backend_memory(const struct ash_cuda_backend *backend)
+{
+    return &backend->memory;
 }
 
 size_t ash_cuda_backend_tried(size_t count, size_t k)

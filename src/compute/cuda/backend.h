@@ -12,6 +12,7 @@ extern const struct ash_ops ash_ops_cuda;
 
 struct ash_cuda;
 struct ash_cuda_backend;
+struct ash_device_memory;
 
 /* Open GPU `index` with all kernels. Returns 0, or a negative errno and what is
  * missing: a driver, a GPU that this build's kernels run on, or the kernels. */
@@ -22,6 +23,8 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
 /* The GPU that it runs on, for timers and facts. Belongs to the backend. */
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
+/* Its memory, for calls between ranks. Belongs to the backend. */
+const struct ash_device_memory *ash_cuda_backend_memory(const struct ash_cuda_backend *backend);
 /* Does it have cuBLASLt? */
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
 /* How many of an operand's count lines are drawn where the library is tried; each has k values. */

@@ -48,6 +48,11 @@ static ash_cuda_result take_context(const struct ash_cuda_driver *driver, void *
     return result;
 }
 
+ash_cuda_result ash_cuda_take(const struct ash_cuda *cuda)
+{
+    return take_context(cuda->driver, cuda->context, cuda->number);
+}
+
 /* Before the queue is used. */
 const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda)
 {

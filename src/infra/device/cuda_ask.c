@@ -20,4 +20,5 @@ static bool holds(const void *data)
     return result == 0 ? kind == ASH_CUDA_MEMORY_DEVICE : result != ASH_CUDA_INVALID_VALUE;
 }
 
-const struct ash_device_memory ash_device_cuda = {&ash_memory_cuda, holds, &ash_memory_pinned};
+const struct ash_device_memory ash_device_cuda = {
+    .ops = &ash_memory_cuda, .holds = holds, .host_side = &ash_memory_pinned};

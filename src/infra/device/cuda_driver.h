@@ -21,7 +21,9 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
        ASH_CUDA_FUNC_DYNAMIC_SHARED_BYTES = 8,
        ASH_CUDA_FUNC_SHARED_CARVEOUT = 9,
 };
-enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
+enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_STREAM_ALONE = 1 /* CU_STREAM_NON_BLOCKING */ };
+enum { ASH_CUDA_HOST_PORTABLE = 1, ASH_CUDA_HOST_MAPPED = 2 };
+enum { ASH_CUDA_EVENT_WITHOUT_TIME = 2, ASH_CUDA_NOT_READY = 600 };
 enum {
     ASH_CUDA_POINTER_MEMORY = 2,
     ASH_CUDA_MEMORY_DEVICE = 2
@@ -86,6 +88,9 @@ struct ash_cuda_access {
     X(free, "cuMemFree_v2", (ash_cuda_ptr ptr))                                                                        \
     X(host_alloc, "cuMemHostAlloc", (void **ptr_out, size_t size_bytes, unsigned flags))                               \
     X(host_free, "cuMemFreeHost", (void *ptr))                                                                         \
+    X(host_register, "cuMemHostRegister_v2", (void *ptr, size_t size_bytes, unsigned flags))                           \
+    X(host_forget, "cuMemHostUnregister", (void *ptr))                                                                 \
+    X(host_address, "cuMemHostGetDevicePointer_v2", (ash_cuda_ptr * ptr_out, void *ptr, unsigned flags))               \
     X(copy, "cuMemcpyAsync", (ash_cuda_ptr dst, ash_cuda_ptr src, size_t size_bytes, void *stream))                    \
     X(copy_peer, "cuMemcpyPeerAsync",                                                                                  \
       (ash_cuda_ptr dst, void *dst_context, ash_cuda_ptr src, void *src_context, size_t size_bytes, void *stream))     \
@@ -110,9 +115,13 @@ struct ash_cuda_access {
     X(stream_create, "cuStreamCreate", (void **stream_out, unsigned flags))                                            \
     X(stream_wait, "cuStreamSynchronize", (void *stream))                                                              \
     X(stream_destroy, "cuStreamDestroy_v2", (void *stream))                                                            \
+    X(stream_after, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))                                  \
+    X(stream_write64, "cuStreamWriteValue64_v2", (void *stream, ash_cuda_ptr at, uint64_t value, unsigned flags))      \
+    X(stream_wait64, "cuStreamWaitValue64_v2", (void *stream, ash_cuda_ptr at, uint64_t value, unsigned flags))        \
     X(event_create, "cuEventCreate", (void **event_out, unsigned flags))                                               \
     X(event_record, "cuEventRecord", (void *event, void *stream))                                                      \
     X(event_wait, "cuEventSynchronize", (void *event))                                                                 \
+    X(event_query, "cuEventQuery", (void *event))                                                                      \
     X(event_ms, "cuEventElapsedTime", (float *ms_out, void *start, void *end))                                         \
     X(event_destroy, "cuEventDestroy_v2", (void *event))                                                               \
     X(module_load, "cuModuleLoadData", (void **module_out, const void *image))                                         \

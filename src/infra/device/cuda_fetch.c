@@ -6,7 +6,6 @@
 #include "base/math.h"
 #include "infra/device/cuda_priv.h"
 
-#define EVENT_WITHOUT_TIME 2 /* CU_EVENT_DISABLE_TIMING */
 #define ROOM_BYTES_MIN ((size_t)4096)
 
 /* Pinned memory for a fetch. The old memory may still be written to, so growing waits. */
@@ -16,7 +15,7 @@ static bool make_room(struct ash_cuda *cuda, struct ash_cuda_fetch_place *fetch,
     size_t room_bytes = ash_max(size_bytes, ROOM_BYTES_MIN);
 
     if (fetch->event == NULL)
-        ash_cuda_check(cuda, driver->event_create(&fetch->event, EVENT_WITHOUT_TIME), "making an event");
+        ash_cuda_check(cuda, driver->event_create(&fetch->event, ASH_CUDA_EVENT_WITHOUT_TIME), "making an event");
     if (fetch->room_bytes >= size_bytes || cuda->has_failed) return !cuda->has_failed;
     if (ash_cuda_wait(cuda, NULL) < 0) return false;
     if (fetch->host != NULL) driver->host_free(fetch->host);

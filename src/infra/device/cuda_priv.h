@@ -39,6 +39,8 @@ struct ash_cuda {
 const struct ash_cuda_driver *ash_cuda_memory_driver(void);
 /* The driver, before the queue is used: this thread takes the GPU. */
 const struct ash_cuda_driver *ash_cuda_driver_of(struct ash_cuda *cuda);
+/* This thread takes the GPU; a failure is the caller's. */
+ash_cuda_result ash_cuda_take(const struct ash_cuda *cuda);
 /* Keep the first failure of `what`: later ones are its consequences. */
 void ash_cuda_check(struct ash_cuda *cuda, ash_cuda_result result, const char *what);
 

@@ -27,8 +27,9 @@ static int find_mapped_bytes(struct ash_shared_memory *memory, struct ash_err *e
     struct ash_cuda *cuda = memory->cuda;
     struct ash_cuda_alloc_props props = props_of(cuda);
     size_t step = 0;
-    ash_cuda_result result = ash_cuda_driver_of(cuda)->granularity(&step, &props, 0);
+    ash_cuda_result result = ash_cuda_take(cuda);
 
+    if (result == 0) result = cuda->driver->granularity(&step, &props, 0);
     if (result != 0 || step == 0) return refuse(cuda, result, "asking how memory can be shared", err);
     if (memory->size_bytes > SIZE_MAX - step) return ash_err_set(err, -ENOMEM, "too much shared memory");
     memory->mapped_bytes = ash_round_up(memory->size_bytes, step);
@@ -80,7 +81,7 @@ static int create_cuda(struct ash_shared_memory *memory, struct ash_err *err)
     else
         rc = map_cuda(memory, handle, err);
     cuda->driver->release(handle); /* the mapping and the descriptor keep it */
-    return rc < 0 ? rc : fill_zeros(memory, err);
+    return rc < 0 || memory->is_unset ? rc : fill_zeros(memory, err);
 }
 
 static int open_cuda(struct ash_shared_memory *memory, struct ash_err *err)
@@ -104,7 +105,10 @@ static void close_cuda(struct ash_shared_memory *memory)
     ash_cuda_ptr at = (ash_cuda_ptr)(uintptr_t)memory->data;
 
     if (at == 0) return;
-    ash_cuda_wait(cuda, NULL); /* a kernel may still use it */
+    if (memory->skips_wait)
+        ash_cuda_take(cuda);
+    else
+        ash_cuda_wait(cuda, NULL); /* a kernel may still use it */
     cuda->driver->unmap(at, memory->mapped_bytes);
     cuda->driver->address_free(at, memory->mapped_bytes);
 }

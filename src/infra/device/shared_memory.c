@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/assert.h"
 #include "infra/device/shared_memory_priv.h"
 
 /* ---- the host's -------------------------------------------------------------------------------------------------- */
@@ -103,6 +104,17 @@ int ash_shared_memory_create(struct ash_cuda *cuda, size_t size_bytes, struct as
     return finish(memory, memory->ops->create(memory, err), memory_out);
 }
 
+int ash_shared_memory_create_unset(struct ash_cuda *cuda, size_t size_bytes, struct ash_shared_memory **memory_out,
+                                   struct ash_err *err)
+{
+    struct ash_shared_memory *memory = new_memory(cuda, size_bytes, err);
+
+    if (memory == NULL) return size_bytes == 0 ? -EINVAL : -ENOMEM;
+    ash_assert(cuda != NULL);
+    memory->is_unset = memory->skips_wait = true;
+    return finish(memory, memory->ops->create(memory, err), memory_out);
+}
+
 int ash_shared_memory_open(struct ash_cuda *cuda, int fd, size_t size_bytes, struct ash_shared_memory **memory_out,
                            struct ash_err *err)
 {
@@ -114,6 +126,11 @@ int ash_shared_memory_open(struct ash_cuda *cuda, int fd, size_t size_bytes, str
     if (memory->fd < 0) rc = ash_err_set(err, -EINVAL, "the descriptor of shared memory is not open");
     if (rc == 0) rc = memory->ops->open(memory, err);
     return finish(memory, rc, memory_out);
+}
+
+void ash_shared_memory_skip_wait(struct ash_shared_memory *memory)
+{
+    memory->skips_wait = true;
 }
 
 void ash_shared_memory_close(struct ash_shared_memory *memory)

@@ -17,10 +17,16 @@ struct ash_shared_memory;
  * no bytes, -ENOMEM where they are not there, -ENOTSUP where the driver cannot share. Owner thread of cuda. */
 int ash_shared_memory_create(struct ash_cuda *cuda, size_t size_bytes, struct ash_shared_memory **memory_out,
                              struct ash_err *err);
-/* Open size_bytes of the memory that a descriptor stands for, of the same GPU (or the host's) as where it was created.
- * The descriptor stays the caller's. Returns 0, or -EINVAL where it stands for no such memory, or for less. */
+/* A GPU's without zeros: its content is not defined. Neither this nor close waits for work of the GPU. Any thread,
+ * while the GPU is open. */
+int ash_shared_memory_create_unset(struct ash_cuda *cuda, size_t size_bytes, struct ash_shared_memory **memory_out,
+                                   struct ash_err *err);
+/* Open size_bytes of the memory that a descriptor stands for, of this GPU, of one whose memory it can reach, or of the
+ * host. The descriptor stays the caller's. Returns 0, or -EINVAL where it stands for no such memory, or for less. */
 int ash_shared_memory_open(struct ash_cuda *cuda, int fd, size_t size_bytes, struct ash_shared_memory **memory_out,
                            struct ash_err *err);
+/* Close will wait for no work of the GPU: whoever uses it waits before. */
+void ash_shared_memory_skip_wait(struct ash_shared_memory *memory);
 /* Let go of it; others keep it. NULL is a no-op. */
 void ash_shared_memory_close(struct ash_shared_memory *memory);
 

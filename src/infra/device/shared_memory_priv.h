@@ -2,6 +2,7 @@
 #ifndef ASH_INFRA_DEVICE_SHARED_MEMORY_PRIV_H
 #define ASH_INFRA_DEVICE_SHARED_MEMORY_PRIV_H
 
+#include <stdbool.h>
 #include "infra/device/shared_memory.h"
 
 struct ash_shared_memory_ops {
@@ -19,6 +20,7 @@ struct ash_shared_memory {
     void *data;            /* NULL: not yet mapped */
     size_t size_bytes, mapped_bytes;
     int fd;
+    bool is_unset, skips_wait; /* nobody asked for zeros; close waits for nothing */
 };
 
 extern const struct ash_shared_memory_ops ash_shared_memory_host, ash_shared_memory_cuda;

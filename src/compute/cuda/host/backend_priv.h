@@ -20,6 +20,7 @@ struct ash_cuda_replay;
 
 struct ash_cuda_backend {
     struct ash_cuda *cuda;
+    struct ash_device_memory memory; /* for calls between ranks */
     void *kernels[ASH_CUDA_KERNEL_COUNT];
     struct ash_buffer results;        /* GPU memory for what an op gives back to the host */
     struct ash_buffer scratch;        /* GPU memory, grown on demand: see ash_cuda_scratch */

@@ -357,4 +357,15 @@ struct ash_cuda_sample {
     const unsigned char *block; /* [rows] of struct ash_cuda_sample_row, and their lists */
 };
 
+/* reduce.cu: a sum over windows of ranks; see infra/device_queue.h. */
+#define ASH_CUDA_REDUCE_PARTS 256
+struct ash_cuda_reduce {
+    const void *parts[ASH_CUDA_REDUCE_PARTS];
+    uint8_t joins[ASH_CUDA_REDUCE_PARTS];
+    void *out, *also; /* also: or NULL */
+    size_t count;
+    unsigned part_count;
+    int op, pairs, is_wide; /* op: 0 sum, 1 maximum, 2 minimum; pairs: 2, 4, 8, or 0 for another tree */
+};
+
 #endif
