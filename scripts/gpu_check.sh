@@ -6,6 +6,8 @@
 #   conformance  every op against its reference, to the bit
 #   goldens      the transformers library in float32; within 1e-2 in bf16; logits equal alone, in batches, in pieces and in the
 #                trainer, and equal to the CPU's reference
+#   ranks        2 and 4 processes on the GPU: calls, layouts of each family, a rank that is killed and one that leaves, memory
+#                that comes back, rates
 #   share        memory that one process writes and another reads after the first has gone
 #   bits         training and text equal to the CPU's
 #   steps        five steps of each family: micro-batches, recomputation, stop and resume, equal to the CPU's reference
@@ -91,7 +93,7 @@ peaks() {
 }
 conformance() {
     local test
-    for test in tests/test_ops_* tests/test_wgmma; do
+    for test in tests/test_ops_* tests/test_wgmma tests/test_device_calls; do
         if [ -x "$test" ]; then attempt conformance "$(basename "$test")" 110 "$test"; fi
     done
 }
@@ -183,6 +185,151 @@ steps() {
         attempt steps "five steps of $(basename "$dir")" 110 bash -c 'family_steps "$1"' - "$PWD/$dir"
     done
 }
+# rank_state PROCS KEY=VALUE...: as state, of some ranks that share the GPU
+rank_state() {
+    local procs=$1 out=$work/ranks said
+    shift
+    rm -rf "$out"
+    said=$(timeout --kill-after=5 100 ./ashlar launch --procs "$procs" train quickstart.yaml --out "$out" data.train="$work/train" \
+        data.valid="$work/valid" runtime.backend="$backend" runtime.ranks_per_gpu="$procs" "$@" 2>&1)
+    if [ $# -gt 0 ] && [[ " $* " != *group.staged* ]] && [ "$backend" = cuda ] && grep 'go through host memory' <<< "$said"; then return; fi
+    state_in <<< "$said" | grep . || tail -n 1 <<< "$said"
+}
+# Three steps of a family in drawn layouts: the state of one process.
+family_ranks() {
+    local dir=$1 vocab settings expected found layout procs precision
+    local two=(mesh.dp=2 "mesh.fsdp=2 mesh.zero=1" "mesh.fsdp=2 mesh.zero=2" "mesh.fsdp=2 mesh.zero=3" "mesh.dp=2 group.staged=true")
+    local four=(mesh.dp=4 "mesh.dp=2 mesh.fsdp=2 mesh.zero=3" "mesh.fsdp=4 mesh.zero=1" "mesh.fsdp=4 mesh.zero=3 train.recompute=full")
+    vocab=$(sed -n 's/.*"vocab_size": *\([0-9]*\).*/\1/p' "$dir/config.json" | head -n 1)
+    [ "${vocab:-0}" -ge 16 ] || { echo "error: a vocabulary of '${vocab:-}'"; return 1; }
+    RANDOM=$(cksum <<< "${RANKS_SEED:-1} $dir" | cut -d' ' -f1)
+    precision=$([ $((RANDOM % 2)) = 0 ] && echo fp32 || echo bf16)
+    settings="model.from=$dir data.seq=16 train.steps=3 train.global_batch=8 train.grains=4 train.micro_batch=2 train.save_every=0
+        train.valid_every=0 train.hash_every=1 schedule.warmup=1 optimizer.lr=1e-3 train.precision=$precision"
+    expected=$(state "$backend" $settings)
+    [[ $expected =~ ^[0-9a-f]{16}$ ]] || { echo "error: one process: $expected"; return 1; }
+    for procs in 2 4; do
+        [ $procs = 2 ] && layout=${two[RANDOM % ${#two[@]}]} || layout=${four[RANDOM % ${#four[@]}]}
+        found=$(rank_state $procs $settings $layout)
+        [ "$found" = "$expected" ] || { echo "error: $precision, $layout: '$found' instead of '$expected'"; return 1; }
+    done
+}
+# The other axes, of one model.
+axes() {
+    local settings="train.steps=3 train.global_batch=8 train.grains=4 train.micro_batch=2 train.save_every=0 train.valid_every=0
+        train.hash_every=1 schedule.warmup=1 model.hidden=128 model.heads=4 model.kv_heads=4 model.layers=4 model.ffn=256
+        model.vocab=64 runtime.threads=1" expected found layout
+    expected=$(state "$backend" $settings)
+    [[ $expected =~ ^[0-9a-f]{16}$ ]] || { echo "error: one process: $expected"; return 1; }
+    for layout in "2 mesh.tp=2" "2 mesh.cp=2" "2 mesh.pp=2 mesh.interleave=2" "4 mesh.tp=2 mesh.fsdp=2 mesh.zero=3" "4 mesh.pp=2 mesh.dp=2" \
+        "4 mesh.tp=2 mesh.cp=2"; do
+        found=$(rank_state $layout $settings)
+        [ "$found" = "$expected" ] || { echo "error: $layout: '$found' instead of '$expected'"; return 1; }
+    done
+}
+# until_says SECONDS PATTERN FILE
+until_says() {
+    local end=$((SECONDS + $1))
+    until grep -qs -- "$2" "$3"; do
+        [ $SECONDS -lt $end ] || { echo "error: '$2' does not come: $(tail -n 3 "$3")"; return 1; }
+        sleep 0.05
+    done
+}
+state_of_steps() { # FOLDER: the state of its last checkpoint
+    local last
+    last=$(ls -d "$1"/checkpoints/step-* | tail -n 1)
+    grep -o '"state_hash": *"[0-9a-f]*"' "$last/manifest.json" | grep -o '[0-9a-f]\{16\}'
+}
+# killed ZERO: of three ranks one is killed and comes back, then one leaves; the state is that of one process, and no step is lost
+killed() {
+    local out=$work/killed steps launcher code expected
+    local settings="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant train.grains=4 train.save_every=0 data.seq=32
+        train.global_batch=4 runtime.threads=1
+        data.train=$work/train data.valid=$work/valid"
+    rm -rf "$out" "$work/straight"
+    ./ashlar launch --procs 3 --restarts 3 train quickstart.yaml --out "$out" $settings runtime.backend="$backend" runtime.ranks_per_gpu=3 \
+        mesh.fsdp=3 mesh.zero="$1" > "$work/killed.out" 2> "$work/killed.err" < /dev/null &
+    launcher=$!
+    until_says 60 '"step":10,' "$out/log.jsonl" || { kill -9 $launcher; return 1; }
+    kill -9 "$(pgrep -P $launcher | sed -n 2p)"
+    until_says 60 '3 ranks continue' "$work/killed.err" || { kill -9 $launcher; return 1; }
+    kill -TERM "$(pgrep -P $launcher | sed -n 1p)"
+    until_says 60 '1 rank leaves; 2 ranks continue' "$work/killed.err" || { kill -9 $launcher; return 1; }
+    kill -TERM $launcher
+    wait $launcher
+    code=$?
+    [ $code = 75 ] || { echo "error: it ends with $code: $(tail -n 3 "$work/killed.err")"; return 1; }
+    grep -q '"lost_steps": 0' "$out/ledger.json" || { echo "error: steps are lost"; return 1; }
+    steps=$(grep -c '"step"' "$out/log.jsonl")
+    ./ashlar train quickstart.yaml --out "$work/straight" $settings runtime.backend="$backend" train.steps="$steps" > "$work/log" 2>&1 ||
+        { tail -n 2 "$work/log"; return 1; }
+    expected=$(state_of_steps "$work/straight")
+    [ -n "$expected" ] && [ "$(state_of_steps "$out")" = "$expected" ] ||
+        { echo "error: after $steps steps '$(state_of_steps "$out")' instead of '$expected'"; return 1; }
+}
+# Memory of the GPU a second after ranks that use it were killed.
+given_back() {
+    local before launcher
+    used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
+    before=$(used)
+    rm -rf "$work/gone"
+    ./ashlar launch --procs 4 train quickstart.yaml --out "$work/gone" data.train="$work/train" data.valid="$work/valid" train.steps=1000000 \
+        train.grains=4 schedule.kind=constant mesh.dp=4 runtime.backend="$backend" runtime.ranks_per_gpu=4 > "$work/log" 2>&1 < /dev/null &
+    launcher=$!
+    until_says 60 '"step":20,' "$work/gone/log.jsonl" || { kill -9 $launcher; return 1; }
+    echo "$before MiB used before, $(used) MiB while four ranks train"
+    kill -9 $(pgrep -P $launcher) $launcher
+    wait $launcher 2> /dev/null
+    sleep 1
+    [ "$(used)" -le $((before + 16)) ] || { echo "error: $before MiB were used before, $(used) MiB a second after the ranks were killed"; return 1; }
+}
+# Rates of calls between windows and through the host, and of a step shared by two processes.
+rank_rates() {
+    local procs staged op out
+    for procs in 2 4; do
+        for op in all_reduce reduce_scatter all_gather all_to_all; do
+            for staged in false true; do
+                [ $staged = false ] || [ $op = all_reduce ] || continue
+                out=$(timeout 60 ./ashlar bench collective --op $op --gpu --procs $procs --min 1ki --max 256mi --factor 64 --rounds 3 --json \
+                    group.staged=$staged 2>&1) || { tail -n 1 <<< "$out"; return 1; }
+                grep -q '"wrong":[^0]' <<< "$out" && { echo "error: $op between $procs ranks is wrong"; return 1; }
+                grep '^{' <<< "$out" | sed "s/^{/{\"stage\": \"ranks\", \"staged\": $staged, /" >> "$results"
+            done
+        done
+    done
+}
+# tokens_per_s COMMAND...: the median of a run's last steps
+tokens_per_s() {
+    rm -rf "$work/rate"
+    "$@" --out "$work/rate" > "$work/log" 2>&1 || { tail -n 2 "$work/log" >&2; return 1; }
+    grep -o '"tokens_per_s":[0-9.]*' "$work/rate/log.jsonl" | cut -d: -f2 | tail -n 9 | sort -g | sed -n 5p
+}
+shared_step() {
+    local settings="data.train=$work/train data.valid=$work/valid runtime.backend=$backend train.precision=bf16 train.steps=${RATE_STEPS:-24}
+        train.valid_every=0 train.save_every=0 train.hash_every=0 schedule.warmup=1 data.seq=1024 train.global_batch=32 train.grains=2
+        train.micro_batch=16 ${RATE_MODEL:-model.hidden=768 model.layers=12 model.heads=12 model.ffn=2048 model.max_positions=1024}" one two
+    one=$(tokens_per_s ./ashlar train quickstart.yaml $settings) || return 1
+    two=$(tokens_per_s ./ashlar launch --procs 2 train quickstart.yaml $settings mesh.dp=2 runtime.ranks_per_gpu=2) || return 1
+    printf '{"stage": "ranks", "op": "dp=2 of two processes beside one", "one": %s, "two": %s}\n' "$one" "$two" | tee -a "$results"
+}
+ranks() {
+    local dir zero
+    data
+    export backend work results RANKS_SEED
+    export -f state state_in rank_state family_ranks axes until_says state_of_steps killed given_back rank_rates tokens_per_s shared_step
+    attempt ranks "calls" 110 tests/test_device_calls
+    attempt ranks "axes" 110 bash -c axes
+    for zero in 1 2 3; do attempt ranks "one of three killed, one leaves, zero $zero" 110 bash -c "killed $zero"; done
+    if [ "$backend" = cuda ] && command -v nvidia-smi > /dev/null; then
+        attempt ranks "memory comes back" 110 bash -c given_back
+        attempt ranks "rates of calls" 300 bash -c rank_rates
+        attempt ranks "a step of two processes" 110 bash -c shared_step
+    fi
+    for dir in ${STEP_MODELS:-goldens/*}; do
+        [ -e "$dir/tokenizer.json" ] && [ ! -e "$dir/reference.safetensors" ] && continue
+        attempt ranks "layouts of $(basename "$dir")" 110 bash -c 'family_ranks "$1"' - "$PWD/$dir"
+    done
+}
 # Bad accesses and races of every kernel (one runs some hundred times slower under it).
 sanitizer() {
     local test tool
@@ -252,10 +399,10 @@ profile() {
         --max-tokens 64 --profile "$out-text.json"
 }
 
-[ $# -gt 0 ] || set -- facts peaks conformance goldens share bits steps losses first sanitizer bench peers profile
+[ $# -gt 0 ] || set -- facts peaks conformance goldens share ranks bits steps losses first sanitizer bench peers profile
 for stage in "$@"; do
     case $stage in
-        facts | peaks | conformance | goldens | share | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
+        facts | peaks | conformance | goldens | share | ranks | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
         *) echo "gpu_check: there is no stage '$stage'" >&2; exit 2 ;;
     esac
 done

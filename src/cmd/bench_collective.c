@@ -12,6 +12,8 @@
 #include "base/cores.h"
 #include "base/math.h"
 #include "collective/group.h"
+#include "compute/backends/backends.h"
+#include "infra/device/cuda.h"
 #include "collective/net/net.h"
 #include "orchestrate/local/launch.h"
 #include "probe/collective.h"
@@ -24,7 +26,7 @@ static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "i64", "u8", N
 struct flags {
     int op, dtype;
     int64_t procs, nodes, min_bytes, max_bytes, factor, rounds;
-    bool json, window, bound;
+    bool json, window, bound, gpu;
     const char *tune;
 };
 
@@ -42,6 +44,9 @@ static const struct ash_opt bench_opts[] = {
      NULL},
     {"window", ASH_OPT_BOOL, FIELD(window), NULL, "all_reduce in memory that all ranks have mapped, as training does",
      0, 0, NULL},
+    {"gpu", ASH_OPT_BOOL, FIELD(gpu), NULL,
+     "operands in GPU memory: a GPU for each process, in turn if there are fewer (group.staged: through the host's)",
+     0, 0, NULL},
     {"bound", ASH_OPT_BOOL, FIELD(bound), NULL,
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
@@ -55,7 +60,8 @@ static const struct ash_opt_table bench_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis =
-        "ashlar bench collective [--op NAME | --bound | --tune FILE] [--procs P] [--min BYTES] [--max BYTES] [flags]",
+        "ashlar bench collective [--op NAME | --bound | --tune FILE] [--gpu] [--procs P] [--min BYTES] [--max BYTES]\n"
+        "                        [flags]",
     .about = "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it\n"
              "by what the operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of\n"
              "memory or wires. Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
@@ -64,6 +70,7 @@ static const struct ash_cmd_usage usage = {
              "that is given the file as group.cost takes the cheapest algorithm for each size; parts that a run\n"
              "cannot measure stay as they are in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
+                "  ashlar bench collective --procs 2 --gpu --min 1ki --max 256mi\n"
                 "  srun -n 16 ashlar bench collective --op all_gather --json\n"
                 "  srun -N 4 ashlar bench collective --tune cost.json\n"
                 "  srun -N 4 ashlar train job.yaml group.cost=cost.json --out run",
@@ -148,12 +155,14 @@ static int run_sizes(const struct flags *flags, struct ash_collective_probe *pro
     }
 }
 
-static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
+static int run_ranks(const struct flags *flags, struct ash_group *group, const struct ash_device_memory *memory,
+                     struct ash_err *err)
 {
     struct ash_collective_probe probe = {.group = group,
                                          .call = flags->bound ? ASH_PROBE_COPY : (enum ash_probe_call)flags->op,
                                          .dtype = (enum ash_coll_dtype)flags->dtype,
-                                         .rounds = (size_t)flags->rounds};
+                                         .rounds = (size_t)flags->rounds,
+                                         .memory = memory};
     size_t max_bytes = flags->tune != NULL ? ASH_TUNE_BYTES : (size_t)flags->max_bytes;
     int rc;
 
@@ -161,6 +170,24 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
     rc = ash_collective_probe_init(&probe, max_bytes + 64, flags->window, err);
     if (rc == 0) rc = flags->tune != NULL ? tune(flags->tune, &probe, err) : run_sizes(flags, &probe, err);
     ash_collective_probe_fini(&probe);
+    return rc;
+}
+
+/* With --gpu: the GPU of this process, whose memory the group then knows. */
+static int run_on_gpu(const struct flags *flags, struct ash_group *group, struct ash_err *err)
+{
+    struct ash_exec exec = {0};
+    char name[32];
+    int gpus = ash_cuda_count(), rc;
+
+    if (gpus == 0) return ash_err_set(err, -ENODEV, "--gpu: this process sees no GPU");
+    snprintf(name, sizeof(name), "cuda:%zu", ash_group_local_rank(group) % (size_t)gpus);
+    rc = ash_exec_init(&exec, name, 1, err);
+    if (rc < 0) return rc;
+    ash_group_set_memory(group, ash_backend_device_memory(&exec));
+    rc = run_ranks(flags, group, ash_backend_device_memory(&exec), err);
+    ash_group_set_memory(group, NULL);
+    ash_exec_fini(&exec);
     return rc;
 }
 
@@ -190,6 +217,8 @@ static int check_flags(const struct flags *flags, const struct ash_group_opts *g
     if (flags->min_bytes > flags->max_bytes)
         return ash_err_set(err, -EINVAL, "--min %" PRId64 " is larger than --max %" PRId64, flags->min_bytes,
                            flags->max_bytes);
+    if (flags->gpu && (flags->window || flags->bound || flags->tune != NULL))
+        return ash_err_set(err, -EINVAL, "--gpu measures plain calls: leave --window, --bound and --tune away");
     if (flags->tune == NULL || group_opts->algorithm == ASH_NET_AUTO) return 0;
     return ash_err_set(err, -EINVAL, "--tune measures all algorithms: leave group.algorithm at auto");
 }
@@ -206,7 +235,7 @@ static int run_bench(const struct flags *flags, const struct ash_group_opts *gro
     if (rc < 0) return rc;
     if (strcmp(env.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
     rc = ash_group_open(&env, group_opts, &group, err);
-    if (rc == 0) rc = run_ranks(flags, group, err);
+    if (rc == 0) rc = flags->gpu ? run_on_gpu(flags, group, err) : run_ranks(flags, group, NULL, err);
     ash_group_close(group);
     return rc;
 }

@@ -17,6 +17,13 @@ static bool may_have_windows(const struct ash_group *group)
 
 enum { ON_DEVICE = 1, HAS_WINDOWS = 2 }; /* what a rank says before a call */
 
+/* Why values are staged, once. */
+static void say(struct ash_group *group, const char *why)
+{
+    if (!atomic_exchange(&group->root->has_said, true))
+        ash_log(ASH_LOG_WARN, "values between ranks go through host memory, which is slower: %s", why);
+}
+
 int ash_group_choose_device(struct ash_group *group, const struct ash_coll_call *call, bool is_device,
                             struct ash_err *err)
 {
@@ -29,7 +36,10 @@ int ash_group_choose_device(struct ash_group *group, const struct ash_coll_call 
     if (memory->queues != NULL && !group->root->opts.staged) own |= HAS_WINDOWS;
     if (own != 0 && is_device && group->device == NULL)
         rc = ash_device_calls_open(group->local, memory, &group->device, &why);
-    if (rc < 0) own = 0;
+    if (rc < 0) { /* then none uses windows */
+        say(group, why.text);
+        own = 0;
+    }
     if (own != 0 && is_device) own |= ON_DEVICE;
     rc = ash_local_agree(group->local, *call, own, &all, err);
     if (rc < 0) return rc;
@@ -41,9 +51,7 @@ int ash_group_device_done(struct ash_group *group, int rc, const struct ash_err 
 {
     if (rc != -ENOTSUP) return rc;
     group->has_no_windows = true;
-    if (group->rank == 0 && !atomic_exchange(&group->root->has_said, true))
-        ash_log(ASH_LOG_WARN, "values between ranks go through host memory, which is slower: %s",
-                err != NULL ? err->text : "windows cannot be had");
+    if (group->rank == 0) say(group, err != NULL ? err->text : "windows cannot be had");
     return 1;
 }
 

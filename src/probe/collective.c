@@ -29,7 +29,7 @@ static int run_all_to_all(struct ash_collective_probe *probe, struct ash_err *er
 
     for (size_t r = 0; r < ash_group_size(probe->group); r++)
         sizes[r] = part_bytes(probe);
-    return ash_group_all_to_all(probe->group, probe->in, sizes, probe->out, sizes, err);
+    return ash_group_all_to_all(probe->group, probe->call_in, sizes, probe->call_out, sizes, err);
 }
 
 static int run_once(struct ash_collective_probe *probe, struct ash_err *err)
@@ -42,17 +42,17 @@ static int run_once(struct ash_collective_probe *probe, struct ash_err *err)
                                            ASH_COLL_SUM, err);
     switch (probe->call) {
     case ASH_PROBE_ALL_REDUCE:
-        return ash_group_all_reduce(probe->group, probe->in, probe->out, probe->bytes / width, dtype, ASH_COLL_SUM,
-                                    err);
+        return ash_group_all_reduce(probe->group, probe->call_in, probe->call_out, probe->bytes / width, dtype,
+                                    ASH_COLL_SUM, err);
     case ASH_PROBE_REDUCE_SCATTER:
-        return ash_group_reduce_scatter(probe->group, probe->in, probe->out, part_bytes(probe) / width, dtype,
+        return ash_group_reduce_scatter(probe->group, probe->call_in, probe->call_out, part_bytes(probe) / width, dtype,
                                         ASH_COLL_SUM, err);
     case ASH_PROBE_ALL_GATHER:
-        return ash_group_all_gather(probe->group, probe->in, probe->out, part_bytes(probe), err);
+        return ash_group_all_gather(probe->group, probe->call_in, probe->call_out, part_bytes(probe), err);
     case ASH_PROBE_ALL_TO_ALL:
         return run_all_to_all(probe, err);
     case ASH_PROBE_BROADCAST:
-        return ash_group_broadcast(probe->group, probe->out, probe->bytes, 0, err);
+        return ash_group_broadcast(probe->group, probe->call_out, probe->bytes, 0, err);
     case ASH_PROBE_BARRIER:
         return ash_group_barrier(probe->group, err);
     case ASH_PROBE_COPY:
@@ -65,7 +65,7 @@ static int run_once(struct ash_collective_probe *probe, struct ash_err *err)
 /* ---- is it right? ------------------------------------------------------------------------------------------------ */
 
 /* Every byte of a rank's operand depends on the rank, and sums show it (small numbers are exact in every type). */
-static void fill(struct ash_collective_probe *probe)
+static int fill(struct ash_collective_probe *probe, struct ash_err *err)
 {
     enum ash_coll_dtype dtype = probe->dtype;
     size_t count = probe->bytes / ash_coll_dtype_bytes(dtype), rank = ash_group_rank(probe->group);
@@ -84,6 +84,11 @@ static void fill(struct ash_collective_probe *probe)
         memcpy(probe->out, probe->in, probe->bytes);
     else
         memset(probe->out, 0, probe->bytes);
+    if (probe->memory == NULL) return 0;
+    return ash_group_copy(probe->group, probe->call_in, probe->in, probe->bytes, err) < 0 ||
+                   ash_group_copy(probe->group, probe->call_out, probe->out, probe->bytes, err) < 0
+               ? -EIO
+               : 0;
 }
 
 /* Elements of an all-reduced float32 operand that are not the sum; other operations and types are left to the tests. */
@@ -173,8 +178,10 @@ int ash_collective_probe_check(struct ash_collective_probe *probe, uint64_t *wro
     int64_t wrong;
     int rc;
 
-    fill(probe);
-    rc = run_once(probe, err);
+    rc = fill(probe, err);
+    if (rc == 0) rc = run_once(probe, err);
+    if (rc == 0 && probe->memory != NULL)
+        rc = ash_group_copy(probe->group, probe->out, probe->call_out, probe->bytes, err);
     if (rc < 0) return rc;
     wrong = (int64_t)count_wrong(probe);
     rc = ash_group_all_reduce(probe->group, &wrong, &wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
@@ -191,16 +198,30 @@ int ash_collective_probe_cost(const struct ash_collective_probe *probe, struct a
                                                 [ASH_COST_BROADCAST] = ASH_PROBE_BROADCAST,
                                                 [ASH_COST_ALL_TO_ALL] = ASH_PROBE_ALL_TO_ALL};
     struct ash_collective_probe other = *probe;
+    int rc;
 
     ash_assert((size_t)call < ASH_COUNT(calls));
     other.group = group;
     other.call = calls[call];
     other.bytes = bytes;
-    fill(&other);
-    return ash_collective_probe_time(&other, seconds_out, err);
+    rc = fill(&other, err);
+    return rc < 0 ? rc : ash_collective_probe_time(&other, seconds_out, err);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* What calls work on: the operands on the host, or as many bytes in memory. */
+static int open_operands(struct ash_collective_probe *probe, size_t whole, struct ash_err *err)
+{
+    const struct ash_memory_ops *ops = probe->memory != NULL ? probe->memory->ops : NULL;
+
+    probe->out = aligned_alloc(4096, whole);
+    if (probe->out == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
+    probe->call_in = ops != NULL ? ops->alloc(whole) : probe->in;
+    probe->call_out = ops != NULL ? ops->alloc(whole) : probe->out;
+    if (probe->call_in != NULL && probe->call_out != NULL) return 0;
+    return ash_err_set(err, -ENOMEM, "no room for two operands of %zu bytes in the memory of '%s'", whole, ops->name);
+}
 
 /* Operands in memory of this process, or results in a window, to which the operand is copied before each check. */
 int ash_collective_probe_init(struct ash_collective_probe *probe, size_t max_bytes, bool in_window, struct ash_err *err)
@@ -209,23 +230,24 @@ int ash_collective_probe_init(struct ash_collective_probe *probe, size_t max_byt
     int rc;
 
     ash_assert(probe->rounds >= 1 && probe->rounds <= ASH_PROBE_ROUNDS_MAX);
+    probe->whole_bytes = whole;
     probe->in = aligned_alloc(4096, whole);
     if (probe->in == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
-    if (in_window && probe->call == ASH_PROBE_ALL_REDUCE) {
-        ash_tree_of(&probe->shares.tree, size);
-        for (size_t r = 0; r <= size; r++)
-            probe->shares.first[r] = (uint32_t)r;
-        rc = ash_group_window_open(probe->group, whole, &probe->window, err);
-        if (rc < 0) return rc;
-        probe->out = ash_window_data(probe->window);
-        return 0;
-    }
-    probe->out = aligned_alloc(4096, whole);
-    return probe->out != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
+    if (!in_window || probe->call != ASH_PROBE_ALL_REDUCE) return open_operands(probe, whole, err);
+    ash_tree_of(&probe->shares.tree, size);
+    for (size_t r = 0; r <= size; r++)
+        probe->shares.first[r] = (uint32_t)r;
+    rc = ash_group_window_open(probe->group, whole, &probe->window, err);
+    if (rc < 0) return rc;
+    probe->call_in = probe->in;
+    probe->call_out = probe->out = ash_window_data(probe->window);
+    return 0;
 }
 
 void ash_collective_probe_fini(struct ash_collective_probe *probe)
 {
+    if (probe->memory != NULL && probe->call_in != NULL) probe->memory->ops->free(probe->call_in, probe->whole_bytes);
+    if (probe->memory != NULL && probe->call_out != NULL) probe->memory->ops->free(probe->call_out, probe->whole_bytes);
     if (probe->window == NULL) free(probe->out);
     ash_window_close(probe->window);
     free(probe->in);

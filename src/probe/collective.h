@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include "collective/group.h"
 #include "collective/host/window.h"
+#include "infra/device_memory.h"
 
 enum ash_probe_call {
     ASH_PROBE_ALL_REDUCE,
@@ -24,14 +25,17 @@ struct ash_collective_probe {
     struct ash_group *group; /* borrowed */
     enum ash_probe_call call;
     enum ash_coll_dtype dtype;
-    size_t rounds; /* measurements of a size, 1 to ASH_PROBE_ROUNDS_MAX: the median counts */
-    size_t bytes;  /* of the operation, the larger side: set before each measurement */
-    char *in, *out;
-    struct ash_window *window; /* all_reduce in memory that all ranks have mapped; NULL: from in to out */
-    struct ash_shares shares;  /* one part from each rank */
+    size_t rounds;                          /* measurements of a size, 1 to ASH_PROBE_ROUNDS_MAX: the median counts */
+    size_t bytes;                           /* of the operation, the larger side: set before each measurement */
+    const struct ash_device_memory *memory; /* operands are there, as the group knows; NULL: on the host */
+    char *in, *out;                         /* on the host; */
+    char *call_in, *call_out;               /* what calls read and write: these, or in memory */
+    size_t whole_bytes;                     /* of each */
+    struct ash_window *window;              /* all_reduce in memory that all ranks have mapped; NULL: from in to out */
+    struct ash_shares shares;               /* one part from each rank */
 };
 
-/* Memory for operands of up to max_bytes on top of group, call, dtype and rounds, which are set; in_window: an
+/* Memory for operands of up to max_bytes on top of group, call, dtype, rounds and memory, which are set; in_window: an
  * all_reduce in a window. All ranks call it. Returns 0 or a negative errno; fini is due either way. */
 int ash_collective_probe_init(struct ash_collective_probe *probe, size_t max_bytes, bool in_window,
                               struct ash_err *err);

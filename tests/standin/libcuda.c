@@ -10,6 +10,7 @@
  *     STANDIN_WRONG_PAIR=XY  they get a wrong bit
  *     STANDIN_APART=1        no GPU reads another's memory: 20 GB/s, through the host
  *     STANDIN_NO_SHARING=1   memory cannot be given to other processes
+ *     STANDIN_NO_VALUES=1    queues cannot wait for values in memory
  *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
  *                            and the numbers of launches and of replayed graphs
  */
@@ -285,10 +286,11 @@ CALL(cuDeviceGetUuid_v2, void *uuid, int device)
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
     (void)device;
-    *value = attribute == 97   ? 232448
-             : attribute == 75 ? 9
-             : attribute == 76 ? (int)number_of("STANDIN_MINOR", 0)
-                               : 132;
+    *value = attribute == 97    ? 232448
+             : attribute == 122 ? number_of("STANDIN_NO_VALUES", 0) == 0
+             : attribute == 75  ? 9
+             : attribute == 76  ? (int)number_of("STANDIN_MINOR", 0)
+                                : 132;
     return fails();
 }
 CALL(cuDeviceTotalMem_v2, size_t *bytes, int device)

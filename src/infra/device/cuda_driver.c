@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
 
@@ -52,9 +53,19 @@ static int find_devices(void)
     return 0;
 }
 
+/* Queues that wait for other ranks must not share a channel with others, which would then wait, too: as many as there
+ * are. The driver reads this when it is opened. */
+static void ask_for_channels(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 static void open_driver(void)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library;
+
+    ask_for_channels();
+    library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL) {
         open_rc =

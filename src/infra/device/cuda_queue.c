@@ -55,11 +55,23 @@ static const struct ash_cuda_driver *driver_of(struct ash_cuda_queue *queue)
     return queue->has_failed ? NULL : queue->cuda->driver;
 }
 
+/* Can a queue wait for a value in memory? */
+static bool has_values(const struct ash_cuda *cuda)
+{
+    int has = 0;
+
+    return cuda->driver->device_attribute(&has, ASH_CUDA_ATTR_STREAM_VALUES, cuda->device) == 0 && has != 0;
+}
+
 int ash_cuda_queue_open(struct ash_cuda *cuda, struct ash_cuda_queue **queue_out, struct ash_err *err)
 {
-    struct ash_cuda_queue *queue = calloc(1, sizeof(*queue));
+    struct ash_cuda_queue *queue;
     const struct ash_cuda_driver *driver;
 
+    if (!has_values(cuda))
+        return ash_err_set(err, -ENOTSUP, "GPU %d (%s): its queues cannot wait for values in memory", cuda->facts.index,
+                           cuda->facts.name);
+    queue = calloc(1, sizeof(*queue));
     if (queue == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a queue between ranks");
     queue->cuda = cuda;
     driver = driver_of(queue);
