@@ -161,6 +161,28 @@ static int take_join(struct ash_decoder *decoder, size_t step, const char *text,
     return rc < 0 ? rc : pass(decoder, step + 1, text, size_bytes, true);
 }
 
+/* A piece goes on with the word before it, another token begins one. */
+static int take_word_piece(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes)
+{
+    const struct ash_tok_dec *dec = &decoder->tokenizer->decs.steps[step];
+    bool is_first = decoder->states[step].tokens == 0, goes_on = false;
+    struct ash_str token = {0};
+    int rc = 0;
+
+    if (!is_first && size_bytes >= dec->content.size_bytes && dec->content.size_bytes > 0)
+        goes_on = memcmp(text, dec->content.data, dec->content.size_bytes) == 0;
+    if (goes_on) {
+        text += dec->content.size_bytes;
+        size_bytes -= dec->content.size_bytes;
+    }
+    if (!is_first && !goes_on) rc = ash_str_adds(&token, " ");
+    if (rc == 0) rc = ash_str_add(&token, text, size_bytes);
+    if (rc == 0 && dec->cleans) rc = ash_tok_word_piece_clean(&token);
+    if (rc == 0) rc = pass(decoder, step + 1, token.data, token.size_bytes, true);
+    ash_str_fini(&token);
+    return rc;
+}
+
 /* Take characters off the start as the token comes in; nothing has to wait for its end. */
 static int strip_start(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes, bool ends)
 {
@@ -224,6 +246,9 @@ static int take_token(struct ash_decoder *decoder, size_t step, const char *text
         break;
     case ASH_TOK_DEC_METASPACE:
         rc = take_metaspace(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_WORD_PIECE:
+        rc = take_word_piece(decoder, step, text, size_bytes);
         break;
     }
     decoder->states[step].tokens++;

@@ -84,14 +84,28 @@ static int load_metaspace(struct ash_tok_dec *dec, const json_t *step, struct as
     return rc;
 }
 
+static int load_word_piece(struct ash_tok_dec *dec, const json_t *step, struct ash_err *err)
+{
+    const char *prefix = "##";
+    int rc = ash_json_string(step, "prefix", &prefix, err);
+
+    dec->kind = ASH_TOK_DEC_WORD_PIECE;
+    dec->cleans = true;
+    if (rc >= 0) rc = ash_json_bool(step, "cleanup", &dec->cleans, err);
+    if (rc >= 0 && ash_str_adds(&dec->content, prefix) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a decoder");
+    return rc;
+}
+
 static int load_step(void *ctx, const json_t *step, const char *type, struct ash_err *err)
 {
     static const struct {
         const char *type;
         int (*load)(struct ash_tok_dec *dec, const json_t *step, struct ash_err *err);
     } kinds[] = {
-        {"ByteLevel", load_bytes}, {"ByteFallback", load_fallback}, {"Fuse", load_fuse},
-        {"Replace", load_replace}, {"Strip", load_strip},           {"Metaspace", load_metaspace},
+        {"ByteLevel", load_bytes},      {"ByteFallback", load_fallback}, {"Fuse", load_fuse},
+        {"Replace", load_replace},      {"Strip", load_strip},           {"Metaspace", load_metaspace},
+        {"WordPiece", load_word_piece},
     };
     struct ash_tok_decs *decs = ctx;
 

@@ -19,6 +19,27 @@ static int refuse_affix(const json_t *object, const char *key, struct ash_err *e
     return 0;
 }
 
+static int load_word_piece(struct ash_tok_model *model, const json_t *object, struct ash_err *err)
+{
+    const char *prefix = "##", *unknown = "[UNK]";
+    const json_t *vocab = NULL;
+    int64_t chars = 100;
+    int rc = ash_json_string(object, "continuing_subword_prefix", &prefix, err);
+
+    model->is_word_piece = true;
+    if (rc >= 0) rc = ash_json_string(object, "unk_token", &unknown, err);
+    if (rc >= 0) rc = ash_json_int(object, "max_input_chars_per_word", 1, INT32_MAX, &chars, err);
+    if (rc >= 0) rc = ash_json_object(object, "vocab", &vocab, err);
+    if (rc >= 0 && vocab == NULL) return ash_err_set(err, -EINVAL, "model: 'vocab' is missing");
+    if (rc >= 0) rc = ash_tok_vocab_load(&model->vocab, vocab, err);
+    if (rc >= 0) rc = ash_tok_merges_reserve(&model->merges, 0, err);
+    if (rc < 0) return rc;
+    model->word_chars_max = (size_t)chars;
+    if (ash_str_adds(&model->subword_prefix, prefix) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for the vocabulary");
+    return ash_tok_model_finish(model, unknown, false, err);
+}
+
 static int load_options(struct ash_tok_model *model, const json_t *object, const char **unknown_out,
                         struct ash_err *err)
 {
@@ -27,7 +48,7 @@ static int load_options(struct ash_tok_model *model, const json_t *object, const
     int rc = ash_json_string(object, "type", &type, err);
 
     if (rc >= 0 && strcmp(type, "BPE") != 0)
-        return ash_err_set(err, -ENOTSUP, "model: type '%.64s' is not supported, only BPE is", type);
+        return ash_err_set(err, -ENOTSUP, "model: type '%.64s' is not supported, only BPE and WordPiece are", type);
     if (rc >= 0) rc = ash_json_double(object, "dropout", 0, 1, &dropout, err);
     if (rc >= 0 && dropout > 0)
         return ash_err_set(err, -ENOTSUP, "model: dropout %g makes the ids random; set it to null", dropout);
@@ -99,8 +120,11 @@ static int load_characters(struct ash_tok_model *model, struct ash_err *err)
 
 int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool byte_level, struct ash_err *err)
 {
-    const char *unknown = NULL;
-    int rc = load_options(model, object, &unknown, err);
+    const char *unknown = NULL, *type = json_string_value(json_object_get(object, "type"));
+    int rc;
+
+    if (type != NULL && strcmp(type, "WordPiece") == 0) return load_word_piece(model, object, err);
+    rc = load_options(model, object, &unknown, err);
 
     if (rc >= 0) rc = load_tables(model, object, err);
     return rc < 0 ? rc : ash_tok_model_finish(model, unknown, byte_level, err);
@@ -112,7 +136,9 @@ int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool 
     model->has_unknown = unknown != NULL;
     model->unknown_id = unknown != NULL ? ash_tok_vocab_find(&model->vocab, unknown, strlen(unknown)) : -1;
     find_bytes(model);
-    return byte_level ? 0 : load_characters(model, err);
+    if (model->is_word_piece && model->unknown_id < 0)
+        return ash_err_set(err, -EINVAL, "model: the vocabulary lacks unk_token '%.64s'", unknown);
+    return byte_level || model->is_word_piece ? 0 : load_characters(model, err);
 }
 
 void ash_tok_model_fini(struct ash_tok_model *model)
@@ -120,5 +146,6 @@ void ash_tok_model_fini(struct ash_tok_model *model)
     ash_tok_points_close(model->points);
     ash_tok_pairs_close(model->pairs);
     ash_tok_merges_fini(&model->merges);
+    ash_str_fini(&model->subword_prefix);
     ash_tok_vocab_fini(&model->vocab);
 }

@@ -35,6 +35,38 @@ static int load_form(struct ash_tok_norm *norm, const char *type, bool *known_ou
     return 0;
 }
 
+static struct ash_tok_norm *add_step(struct ash_tok_norms *norms, enum ash_tok_norm_kind kind)
+{
+    struct ash_tok_norm *norm = norms->count < ASH_TOK_STEPS_MAX ? &norms->steps[norms->count++] : NULL;
+
+    if (norm != NULL) norm->kind = kind;
+    return norm;
+}
+
+/* BertNormalizer is several steps. */
+static int load_bert(struct ash_tok_norms *norms, const json_t *step, struct ash_err *err)
+{
+    bool cleans = true, spaces = true, lowers = true, strips;
+    struct ash_tok_norm *last = NULL;
+    int rc = ash_json_bool(step, "clean_text", &cleans, err);
+
+    if (rc >= 0) rc = ash_json_bool(step, "handle_chinese_chars", &spaces, err);
+    if (rc >= 0) rc = ash_json_bool(step, "lowercase", &lowers, err);
+    strips = lowers; /* if the file does not say */
+    if (rc >= 0 && !json_is_null(json_object_get(step, "strip_accents")))
+        rc = ash_json_bool(step, "strip_accents", &strips, err);
+    if (rc < 0) return rc;
+    if (norms->count + 5 > ASH_TOK_STEPS_MAX) return ash_err_set(err, -E2BIG, "more than %d steps", ASH_TOK_STEPS_MAX);
+    if (cleans) add_step(norms, ASH_TOK_CLEAN);
+    if (spaces) add_step(norms, ASH_TOK_SPACE_HAN);
+    if (strips) last = add_step(norms, ASH_TOK_FORM);
+    if (last != NULL) last->former = ash_tok_former_open(ASH_TOK_NFD);
+    if (last != NULL && last->former == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the normalizer");
+    if (strips) add_step(norms, ASH_TOK_STRIP_MARKS);
+    if (lowers) add_step(norms, ASH_TOK_LOWERCASE);
+    return 0;
+}
+
 static int load_step(void *ctx, const json_t *step, const char *type, struct ash_err *err)
 {
     struct ash_tok_norms *norms = ctx;
@@ -42,12 +74,17 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
     bool is_form;
     int rc;
 
+    if (strcmp(type, "BertNormalizer") == 0) return load_bert(norms, step, err);
     if (norms->count == ASH_TOK_STEPS_MAX) return ash_err_set(err, -E2BIG, "more than %d steps", ASH_TOK_STEPS_MAX);
     norms->count++; /* fini frees a half-read one too */
     rc = load_form(norm, type, &is_form, err);
     if (is_form) return rc;
     if (strcmp(type, "Lowercase") == 0) {
         norm->kind = ASH_TOK_LOWERCASE;
+        return 0;
+    }
+    if (strcmp(type, "StripAccents") == 0) {
+        norm->kind = ASH_TOK_STRIP_MARKS;
         return 0;
     }
     if (strcmp(type, "ByteLevel") == 0) {
@@ -141,6 +178,10 @@ static int apply_step(const struct ash_tok_norm *norm, struct ash_tok_scratch *s
         return lowercase(text, out);
     case ASH_TOK_MAP_BYTES:
         return ash_tok_bytes_map(out, text.data, text.size_bytes);
+    case ASH_TOK_CLEAN:
+    case ASH_TOK_SPACE_HAN:
+    case ASH_TOK_STRIP_MARKS:
+        return ash_tok_bert_apply(norm->kind, text, out);
     }
     return rc;
 }

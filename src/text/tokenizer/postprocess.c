@@ -75,10 +75,35 @@ static int load_template(struct ash_tok_post *post, const json_t *processor, str
     return 0;
 }
 
+/* ["[CLS]", 101] at key. */
+static int add_named(struct ash_tok_post *post, const json_t *processor, const char *key, struct ash_err *err)
+{
+    const json_t *id = json_array_get(json_object_get(processor, key), 1);
+    json_int_t value = json_integer_value(id);
+
+    if (!json_is_integer(id) || value < 0 || value > ASH_TOK_ID_MAX)
+        return ash_err_set(err, -EINVAL, "'%s' is not a token and its id", key);
+    return template_add(post, (int32_t)value, err);
+}
+
+/* BertProcessing and RobertaProcessing: cls, the text, sep. */
+static int load_around(struct ash_tok_post *post, const json_t *processor, struct ash_err *err)
+{
+    int rc;
+
+    if (post->has_template) return ash_err_set(err, -ENOTSUP, "a second template is not supported");
+    post->has_template = true;
+    rc = add_named(post, processor, "cls", err);
+    if (rc == 0) rc = template_add(post, ASH_TOK_SEQUENCE, err);
+    return rc == 0 ? add_named(post, processor, "sep", err) : rc;
+}
+
 static int load_step(void *ctx, const json_t *step, const char *type, struct ash_err *err)
 {
     if (strcmp(type, "ByteLevel") == 0) return 0;
     if (strcmp(type, "TemplateProcessing") == 0) return load_template(ctx, step, err);
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
+        return load_around(ctx, step, err);
     return ash_err_set(err, -ENOTSUP, "type '%.64s' is not supported", type);
 }
 

@@ -66,6 +66,13 @@ static int load_punctuation(struct ash_tok_pre *pre, const json_t *step, struct 
     return load_behavior(pre, step, err);
 }
 
+static int load_spaces(struct ash_tok_pre *pre, const json_t *step, struct ash_err *err)
+{
+    (void)step;
+    pre->behavior = ASH_TOK_REMOVED;
+    return ash_tok_pattern_regex(&pre->pattern, "\\s+", err);
+}
+
 static int load_prepend(struct ash_tok_pre *pre, const json_t *step, struct ash_err *err)
 {
     static const char *const names[] = {"always", "first", "never"};
@@ -111,11 +118,17 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
         int (*load)(struct ash_tok_pre *pre, const json_t *step, struct ash_err *err);
     } kinds[] = {
         {"Split", load_split},         {"ByteLevel", load_byte_level},    {"Digits", load_digits},
-        {"Metaspace", load_metaspace}, {"Punctuation", load_punctuation},
+        {"Metaspace", load_metaspace}, {"Punctuation", load_punctuation}, {"WhitespaceSplit", load_spaces},
     };
     struct ash_tok_pres *pres = ctx;
 
-    if (pres->count == ASH_TOK_STEPS_MAX) return ash_err_set(err, -E2BIG, "more than %d steps", ASH_TOK_STEPS_MAX);
+    if (pres->count + 2 > ASH_TOK_STEPS_MAX)
+        return ash_err_set(err, -E2BIG, "more than %d steps", ASH_TOK_STEPS_MAX - 1);
+    if (strcmp(type, "BertPreTokenizer") == 0) { /* words, then each punctuation mark by itself */
+        int rc = load_spaces(&pres->steps[pres->count++], step, err);
+
+        return rc < 0 ? rc : load_punctuation(&pres->steps[pres->count++], step, err);
+    }
     for (size_t i = 0; i < ASH_COUNT(kinds); i++)
         if (strcmp(type, kinds[i].type) == 0) return kinds[i].load(&pres->steps[pres->count++], step, err);
     return ash_err_set(err, -ENOTSUP, "type '%.64s' is not supported", type);

@@ -91,6 +91,12 @@ static int add_step(const struct ash_tokenizer *tokenizer, const struct ash_tok_
         return add_spaced(dec, text, out);
     case ASH_TOK_DEC_REPLACE:
         return add_replaced(tokenizer, dec, text, out);
+    case ASH_TOK_DEC_WORD_PIECE:
+        if (text->size_bytes >= dec->content.size_bytes && dec->content.size_bytes > 0 &&
+            memcmp(text->data, dec->content.data, dec->content.size_bytes) == 0)
+            return ash_str_add(out, text->data + dec->content.size_bytes, text->size_bytes - dec->content.size_bytes);
+        if (ash_str_adds(out, " ") < 0) return -ENOMEM;
+        return ash_str_add(out, text->data, text->size_bytes);
     case ASH_TOK_DEC_JOIN:
         if (ash_str_adds(out, " ") < 0) return -ENOMEM;
         return ash_str_add(out, text->data, text->size_bytes);

@@ -20,6 +20,8 @@ static uint64_t hash_model(const struct ash_tok_model *model)
                    (uint64_t)model->byte_fallback << 2 | (uint64_t)model->ignore_merges << 3 |
                    (uint64_t)model->has_unknown << 4 | (uint64_t)(uint32_t)model->unknown_id << 5;
 
+    if (model->is_word_piece)
+        sum += ash_hash_bytes(model->subword_prefix.data, model->subword_prefix.size_bytes, model->word_chars_max);
     for (size_t id = 0; id < model->vocab.entry_count; id++) {
         const struct ash_tok_entry *entry = &model->vocab.entries[id];
         if (entry->content != NULL) sum += ash_hash_mix(ash_hash_bytes(entry->content, entry->size_bytes, id));

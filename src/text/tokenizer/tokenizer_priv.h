@@ -1,6 +1,7 @@
 /* tokenizer_priv - what the files of this folder share. The way of a text: added tokens are cut out (added), the rest
- * is normalized (normalize), cut into words (pretokenize, pattern), each word becomes ids (bpe), special ids go around
- * them (postprocess). decode turns ids into text. A `tok` file never logs and never asserts on input. */
+ * is normalized (normalize, bert), cut into words (pretokenize, pattern), each word becomes ids (bpe, wordpiece),
+ * special ids go around them (postprocess). decode turns ids into text. A `tok` file never logs and never asserts on
+ * input. */
 #ifndef ASH_TEXT_TOKENIZER_PRIV_H
 #define ASH_TEXT_TOKENIZER_PRIV_H
 
@@ -13,10 +14,10 @@
 
 #include "base/json.h"
 #include "base/str.h"
+#include "text/tokenizer/scratch_priv.h"
 #include "text/tokenizer/tokenizer.h"
 
 #define ASH_TOK_ID_MAX ((1 << 22) - 1)            /* the largest id that a file may use */
-#define ASH_TOK_STEPS_MAX 32                      /* normalizers, pre-tokenizers or decoders, sequences unrolled */
 #define ASH_TOK_NESTING_MAX 8                     /* sequences inside sequences */
 #define ASH_TOK_TEXT_BYTES_MAX ((size_t)1 << 30)  /* of one encode call */
 #define ASH_TOK_PATTERN_BYTES_MAX ((size_t)16384) /* of one regular expression */
@@ -101,7 +102,10 @@ struct ash_tok_pairs;  /* code points between which some merge can happen */
 struct ash_tok_model {
     struct ash_tok_vocab vocab;
     struct ash_tok_merges merges;
-    bool byte_level; /* a word is raw bytes whose symbols are the byte-level characters */
+    bool byte_level;               /* a word is raw bytes whose symbols are the byte-level characters */
+    bool is_word_piece;            /* no merges: the longest token that a word begins with, then of the rest, */
+    struct ash_str subword_prefix; /* with this before it, */
+    size_t word_chars_max;         /* of words that are not longer */
     bool fuse_unknown, byte_fallback, ignore_merges;
     bool has_unknown;   /* an unk_token is named, and */
     int32_t unknown_id; /* its id, or -1 when the vocabulary lacks it */
@@ -121,6 +125,14 @@ void ash_tok_model_fini(struct ash_tok_model *model);
 /* Append the ids of one word (valid UTF-8, or for byte_level any bytes). 0, -ENOMEM or -EINVAL. */
 int ash_tok_model_encode(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
                          struct ash_ids *ids, struct ash_err *err);
+
+/* wordpiece.c: the same of a word of a word-piece model. */
+int ash_tok_word_piece_encode(const struct ash_tok_model *model, struct ash_tok_scratch *scratch,
+                              struct ash_tok_span word, struct ash_ids *ids, struct ash_err *err);
+
+/* Take spaces out of a decoded token as BERT's decoder does: before English punctuation and short forms. 0 or
+ * -ENOMEM. */
+int ash_tok_word_piece_clean(struct ash_str *token);
 
 /* Which characters may a merge join? Texts can be cut wherever none can. NULL when out of memory. */
 struct ash_tok_pairs *ash_tok_pairs_open(const struct ash_tok_model *model);
@@ -209,7 +221,16 @@ void ash_tok_former_close(struct ash_tok_former *former);
 int ash_tok_former_apply(const struct ash_tok_former *former, struct ash_tok_span text, struct ash_str *out,
                          bool *changed_out);
 
-enum ash_tok_norm_kind { ASH_TOK_FORM, ASH_TOK_PREPEND, ASH_TOK_REPLACE, ASH_TOK_LOWERCASE, ASH_TOK_MAP_BYTES };
+enum ash_tok_norm_kind {
+    ASH_TOK_FORM,
+    ASH_TOK_PREPEND,
+    ASH_TOK_REPLACE,
+    ASH_TOK_LOWERCASE,
+    ASH_TOK_MAP_BYTES,
+    ASH_TOK_CLEAN,       /* BERT: no control characters, spaces for all white space */
+    ASH_TOK_SPACE_HAN,   /* spaces around Chinese characters */
+    ASH_TOK_STRIP_MARKS, /* no marks that take no room */
+};
 
 struct ash_tok_norm {
     enum ash_tok_norm_kind kind;
@@ -230,6 +251,9 @@ void ash_tok_norms_fini(struct ash_tok_norms *norms);
 /* *out borrows text, or one of the scratch buffers until the next call. */
 int ash_tok_norms_apply(const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch, struct ash_tok_span text,
                         struct ash_tok_span *out, struct ash_err *err);
+
+/* bert.c: ASH_TOK_CLEAN, ASH_TOK_SPACE_HAN and ASH_TOK_STRIP_MARKS, appended to out. 0 or -ENOMEM. */
+int ash_tok_bert_apply(enum ash_tok_norm_kind kind, struct ash_tok_span text, struct ash_str *out);
 
 /* Append text with every match of pattern replaced by content. -E2BIG when out grows beyond the scratch's limit. */
 int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch, struct ash_tok_span text,
@@ -343,7 +367,8 @@ enum ash_tok_dec_kind {
     ASH_TOK_DEC_FALLBACK, /* ByteFallback */
     ASH_TOK_DEC_FUSE,
     ASH_TOK_DEC_STRIP,
-    ASH_TOK_DEC_METASPACE
+    ASH_TOK_DEC_METASPACE,
+    ASH_TOK_DEC_WORD_PIECE
 };
 
 struct ash_tok_dec {
@@ -352,6 +377,7 @@ struct ash_tok_dec {
     struct ash_str content; /* the replacement, or the character to strip or to turn into a space */
     size_t strip_start, strip_stop;
     bool drop_first; /* metaspace: the first token loses its marks */
+    bool cleans;     /* word piece: no space before English punctuation */
 };
 
 struct ash_tok_decs {
@@ -363,56 +389,6 @@ struct ash_tok_decs {
 int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_err *err);
 /* Free what load made. */
 void ash_tok_decs_fini(struct ash_tok_decs *decs);
-
-/* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------ */
-
-#define ASH_TOK_CACHE_WORD_BYTES 31
-#define ASH_TOK_CACHE_IDS 7
-#define ASH_TOK_CACHE_LINES ((size_t)1 << 15)
-
-/* A word and its ids in one cache line. */
-struct ash_tok_line {
-    uint64_t key[4]; /* the word, zero-padded, its length in the last byte; length 0: empty */
-    int32_t count;
-    int32_t ids[ASH_TOK_CACHE_IDS];
-};
-
-struct ash_tok_symbol {
-    int32_t id; /* -1: merged into the one before */
-    uint32_t prev, next;
-};
-
-struct ash_tok_candidate {
-    uint64_t key; /* rank, then position: smaller goes first */
-    uint32_t result;
-};
-
-struct ash_tok_scratch {
-    struct ash_tok_scratch *next;
-    size_t limit_bytes; /* of rewritten text: files can ask for growth without end */
-    pcre2_match_data *match;
-    pcre2_match_context *context;
-    pcre2_jit_stack *jit_stack;
-    struct ash_tok_line *cache; /* [ASH_TOK_CACHE_LINES], made when first needed */
-    struct ash_str norm[2];
-    struct ash_str steps[ASH_TOK_STEPS_MAX];  /* text that a pre-tokenizer rewrote before it cuts */
-    struct ash_str mapped[ASH_TOK_STEPS_MAX]; /* a piece whose bytes became characters */
-    struct ash_str word;                      /* a byte-level word spelled in characters */
-    struct ash_ids symbols_ids;
-    struct ash_tok_symbol *symbols;
-    size_t symbol_capacity;
-    struct ash_tok_candidate *heap;
-    size_t heap_count, heap_capacity;
-};
-
-/* Set the limit of what text of this size may become. */
-void ash_tok_scratch_limit(struct ash_tok_scratch *scratch, size_t size_bytes);
-/* -E2BIG for a text that went beyond the limit, else 0. */
-int ash_tok_scratch_check(const struct ash_tok_scratch *scratch, const struct ash_str *text, struct ash_err *err);
-/* NULL when out of memory. */
-struct ash_tok_scratch *ash_tok_scratch_open(void);
-/* NULL is a no-op. */
-void ash_tok_scratch_close(struct ash_tok_scratch *scratch);
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 

@@ -52,8 +52,10 @@ static void test_model(void **state)
 static void test_parts(void **state)
 {
     (void)state;
-    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"BertNormalizer\"}"}, -ENOTSUP,
-                  "normalizer: type 'BertNormalizer'");
+    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Precompiled\"}"}, -ENOTSUP,
+                  "normalizer: type 'Precompiled'");
+    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"BertNormalizer\", \"lowercase\": 3}"}, -EINVAL,
+                  "lowercase");
     check_refused(&(struct sample_parts){.normalizer = "{}"}, -EINVAL, "normalizer: 'type' is missing");
     check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Prepend\"}"}, -EINVAL, "prepend");
     check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Replace\", \"content\": \"\"}"}, -EINVAL,
@@ -79,8 +81,8 @@ static void test_parts(void **state)
         &(struct sample_parts){.pre = "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"},
         -EINVAL, "contradict");
     check_refused(&(struct sample_parts){.pre = "{\"type\": \"Sequence\"}"}, -EINVAL, "pretokenizers");
-    check_refused(&(struct sample_parts){.post = "{\"type\": \"BertProcessing\"}"}, -ENOTSUP,
-                  "post_processor: type 'BertProcessing'");
+    check_refused(&(struct sample_parts){.post = "{\"type\": \"BertProcessing\"}"}, -EINVAL,
+                  "'cls' is not a token and its id");
     check_refused(
         &(struct sample_parts){
             .post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"x\"}}]}"},

@@ -114,6 +114,12 @@ static void test_gpt2(void **state)
     check_folder("gpt2-bytelevel", 61);
 }
 
+static void test_bert(void **state)
+{
+    (void)state;
+    check_folder("bert-wordpiece", 73);
+}
+
 static void test_llama2(void **state)
 {
     (void)state;
@@ -161,8 +167,8 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),  cmocka_unit_test(test_llama2),  cmocka_unit_test(test_llama3),
-        cmocka_unit_test(test_qwen2), cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_gpt2),   cmocka_unit_test(test_bert),  cmocka_unit_test(test_llama2),
+        cmocka_unit_test(test_llama3), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_stories),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
