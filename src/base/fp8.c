@@ -28,14 +28,14 @@ float ash_e2m1_to_f32(unsigned code)
     return values[code & 15u];
 }
 
+/* Each comparison is with the middle of two neighbours, of which a tie goes to the one whose last bit is 0. Negated, so
+ * that NaN is above all. */
 uint8_t ash_f32_to_e2m1(float f)
 {
-    /* Half way between neighbours; a tie goes to the one whose last bit is 0. */
-    static const float ties[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
-    uint8_t sign = (uint8_t)(ash_f32_bits(f) >> 28 & 8), code = 0;
+    uint32_t sign = ash_f32_bits(f) >> 28 & 8;
     float size = fabsf(f);
+    int code = !(size <= 0.25f) + !(size < 0.75f) + !(size <= 1.25f) + !(size < 1.75f) + !(size <= 2.5f) +
+               !(size < 3.5f) + !(size <= 5.0f);
 
-    while (code < 7 && !(size < ties[code] || (size == ties[code] && code % 2 == 0)))
-        code++;
-    return (uint8_t)(sign | code);
+    return (uint8_t)(sign | (unsigned)code);
 }
