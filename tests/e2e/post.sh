@@ -226,6 +226,9 @@ post rl wrong rl.yaml $taught rl.sampling_rounds=2
 expect_error 2 "a teacher and rewards that agree" "rl.sampling_rounds"
 post rl wrong rl.yaml rl.algorithm=distill rl.reference="$SCRATCH/start"
 expect_error 1 "a teacher with other tokens" "the reference $SCRATCH/start" "tokenizer"
+# the best answers are learned, the others cost nothing
+alike rl rl.yaml rl.algorithm=raft rl.loss=token-mean
+grep -q '"advantage":1.0' "$SCRATCH"/one/rollouts/step-*.jsonl || fail "no answer is the best: $(head -n 4 "$SCRATCH/one/rollouts/step-1.jsonl")"
 # other bounds of ratios
 alike rl rl.yaml rl.epochs=3 rl.clip=0.01 rl.delta=1.02 rl.dual_clip=1.01 optimizer.lr=0.02
 grep -q '"clipped_low":0.0*[1-9]' "$SCRATCH/one/curves.jsonl" || fail "no ratio was out of bounds: $(cat "$SCRATCH/one/curves.jsonl")"

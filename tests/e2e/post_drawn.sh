@@ -59,7 +59,7 @@ draw_job() {
     case $method in
         rl)
             local lag epochs minibatches kl algorithm top_k top_p policy_loss
-            draw algorithm grpo grpo rloo ppo distill
+            draw algorithm grpo grpo rloo ppo distill raft
             draw policy_loss clip clip cispo
             draw lag 0 0 1 2
             draw epochs 1 1 2

@@ -30,7 +30,8 @@ int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opt
         return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu on one node does not train %s models: choose mesh.cp=1",
                            opts->cp.size, model->config.family->type);
     if (opts->cp.size * ash_max(opts->ep.size, 1) > 1 && takes_neither(&model->config))
-        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu mesh.ep=%zu: %s models take neither: choose mesh.fsdp or mesh.pp",
+        return ash_err_set(err, -ENOTSUP,
+                           "mesh.cp=%zu mesh.ep=%zu: %s models take neither: choose mesh.fsdp or mesh.pp",
                            opts->cp.size, opts->ep.size, model->config.family->type);
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",

@@ -59,6 +59,20 @@ void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t cou
     }
 }
 
+void ash_advantages_best(const double *rewards, const int64_t *group, size_t count, double *advantages)
+{
+    for (size_t i = 0; i < count; i++) {
+        bool is_best = true, beats_one = false;
+
+        for (size_t j = 0; j < count; j++) {
+            if (group[j] != group[i]) continue;
+            is_best &= rewards[i] > rewards[j] || (rewards[i] == rewards[j] && i <= j);
+            beats_one |= rewards[i] > rewards[j];
+        }
+        advantages[i] = is_best && beats_one ? 1.0 : 0.0;
+    }
+}
+
 void ash_advantages_whiten(const double *values, const double *mask, size_t count, double *whitened)
 {
     double sum = 0.0, squares = 0.0, n = 0.0, mean, variance;

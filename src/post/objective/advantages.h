@@ -15,6 +15,9 @@ void ash_advantages_group(const double *rewards, const int64_t *group, size_t co
                           double *advantages);
 /* Minus the mean of the others of the group; a group of one keeps its reward. */
 void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t count, double *advantages);
+/* 1 for the first of the largest rewards of a group, 0 for the others: the best of n is learned as an example is. A
+ * group whose rewards are all equal has no best one. */
+void ash_advantages_best(const double *rewards, const int64_t *group, size_t count, double *advantages);
 /* Values of the tokens of answers; each [answers, width]. */
 struct ash_advantages_table {
     const double *rewards;

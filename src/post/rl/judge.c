@@ -126,6 +126,9 @@ static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *
     case ASH_RL_RLOO:
         ash_advantages_rloo(rewards, groups, count, advantages);
         break;
+    case ASH_RL_RAFT:
+        ash_advantages_best(rewards, groups, count, advantages);
+        break;
     case ASH_RL_REINFORCE:
         ash_advantages_whiten(rewards, ones, count, advantages);
         break;

@@ -13,7 +13,7 @@ static const char *const truncate_names[] = {"never", "end", "start", "skip", NU
 static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
 static const char *const dpo_names[] = {"sigmoid",      "robust",   "hinge", "ipo", "orpo", "simpo",
                                         "sigmoid_norm", "apo_zero", "nca",   "kto", NULL};
-static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", "distill", NULL};
+static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", "distill", "raft", NULL};
 static const char *const rl_loss_names[] = {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL};
 static const char *const policy_loss_names[] = {"clip", "cispo", NULL};
 static const char *const ratio_names[] = {"token", "sequence", NULL};
@@ -94,8 +94,9 @@ static const char *const on_collapse_names[] = {"stop", "back", NULL};
 #define RL(field) offsetof(struct ash_job_rl, field)
 static const struct ash_opt rl_opts[] = {
     {"algorithm", ASH_OPT_CHOICE, RL(algorithm), "grpo",
-     "how rewards become advantages; distill: what rl.reference, a teacher, says of each token does", 0, 0,
-     algorithm_names},
+     "how rewards become advantages; distill: those of tokens come from rl.reference, a teacher; raft: the best answer "
+     "to each prompt is learned",
+     0, 0, algorithm_names},
     {"prompts", ASH_OPT_STRING, RL(prompts), "arithmetic",
      "JSON lines with prompt and answer; or arithmetic: generated sums", 0, 0, NULL},
     {"rewards", ASH_OPT_LIST, RL(rewards), "arithmetic", "KIND or KIND:WEIGHT: arithmetic, exact, length, regex=...", 0,

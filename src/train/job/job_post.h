@@ -64,7 +64,7 @@ struct ash_job_lora {
     const char *adapter; /* a PEFT folder to start from */
 };
 
-enum ash_rl_algorithm { ASH_RL_GRPO, ASH_RL_RLOO, ASH_RL_REINFORCE, ASH_RL_PPO, ASH_RL_DISTILL };
+enum ash_rl_algorithm { ASH_RL_GRPO, ASH_RL_RLOO, ASH_RL_REINFORCE, ASH_RL_PPO, ASH_RL_DISTILL, ASH_RL_RAFT };
 enum ash_rl_loss { ASH_RL_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM };
 enum ash_rl_policy_loss { ASH_RL_CLIP, ASH_RL_CISPO };
 enum ash_rl_ratio { ASH_RL_RATIO_TOKEN, ASH_RL_RATIO_SEQUENCE };

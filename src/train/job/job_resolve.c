@@ -179,9 +179,11 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     if (job->rl.overlong_buffer > job->rollout.max_tokens)
         return ash_err_set(err, -EINVAL, "rl.overlong_buffer=%lld is more than rollout.max_tokens=%lld",
                            (long long)job->rl.overlong_buffer, (long long)job->rollout.max_tokens);
-    if (job->rl.samples < 2 && (job->rl.algorithm == ASH_RL_GRPO || job->rl.algorithm == ASH_RL_RLOO))
-        return ash_err_set(
-            err, -EINVAL, "rl.samples=1: rl.algorithm=grpo and rloo compare the answers to one prompt: give 2 or more");
+    if (job->rl.samples < 2 &&
+        (job->rl.algorithm == ASH_RL_GRPO || job->rl.algorithm == ASH_RL_RLOO || job->rl.algorithm == ASH_RL_RAFT))
+        return ash_err_set(err, -EINVAL,
+                           "rl.samples=1: rl.algorithm=grpo, rloo and raft compare the answers to one prompt: give 2 "
+                           "or more");
     if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0) return -EINVAL;
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
