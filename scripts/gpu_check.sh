@@ -217,7 +217,7 @@ family_ranks() {
 # The other axes, of one model.
 axes() {
     local settings="train.steps=3 train.global_batch=8 train.grains=4 train.micro_batch=2 train.save_every=0 train.valid_every=0
-        train.hash_every=1 schedule.warmup=1 model.hidden=128 model.heads=4 model.kv_heads=4 model.layers=4 model.ffn=256
+        train.hash_every=1 schedule.warmup=1 model.hidden=64 model.heads=4 model.kv_heads=4 model.layers=4 model.ffn=256
         model.vocab=64 runtime.threads=1" expected found layout
     expected=$(state "$backend" $settings)
     [[ $expected =~ ^[0-9a-f]{16}$ ]] || { echo "error: one process: $expected"; return 1; }
@@ -243,8 +243,9 @@ state_of_steps() { # FOLDER: the state of its last checkpoint
 # killed ZERO: of three ranks one is killed and comes back, then one leaves; the state is that of one process, and no step is lost
 killed() {
     local out=$work/killed steps launcher code expected
-    local settings="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant train.grains=4 train.save_every=0 data.seq=32
-        train.global_batch=4 runtime.threads=1
+    local settings="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant schedule.warmup=0 train.grains=4
+        train.save_every=0
+        data.seq=32 train.global_batch=4 runtime.threads=1
         data.train=$work/train data.valid=$work/valid"
     rm -rf "$out" "$work/straight"
     ./ashlar launch --procs 3 --restarts 3 train quickstart.yaml --out "$out" $settings runtime.backend="$backend" runtime.ranks_per_gpu=3 \

@@ -47,6 +47,20 @@ STANDIN_NO_VALUES=1 try "$EMULATED" launch --procs 2 train "$SCRATCH/job.yaml" -
     runtime.backend=cuda runtime.ranks_per_gpu=2
 expect 0 "without values"
 grep -q 'go through host memory, which is slower: .*cannot wait for values in memory' "$SCRATCH/err" || fail "no warning: $(cat "$SCRATCH/err")"
+# A GPU that fails for one rank is a lost rank: the others continue, with the same bits.
+cat > "$SCRATCH/trap.sh" << SH
+[ "\$RANK" != 1 ] || export STANDIN_TRAP_AT=\$((120 + RANDOM % 100))
+exec "$EMULATED" "\$@"
+SH
+words="train.steps=12 train.hash_every=1 train.valid_every=0 runtime.threads=1"
+try "$EMULATED" launch --procs 3 --elastic 1 --program bash "$SCRATCH/trap.sh" train "$SCRATCH/job.yaml" --out "$SCRATCH/trap" $words mesh.dp=3 \
+    runtime.backend=cuda runtime.ranks_per_gpu=3
+expect 0 "a GPU that fails for one of three ranks"
+grep -q '^\[1\].*error: GPU 0 (stand-in GPU): .*CUDA_ERROR_ILLEGAL_ADDRESS' "$SCRATCH/err" || fail "it does not say so: $(cat "$SCRATCH/err")"
+grep -q 'CUDA_ERROR_ILLEGAL_ADDRESS.* 2 ranks continue from step [0-9]* as dp=2' "$SCRATCH/err" || fail "the others end: $(cat "$SCRATCH/err")"
+train trap-one $words runtime.backend=ref
+expect 0 "one process"
+same "a GPU that fails" "$(bits_of trap-one | md5sum)" "$(bits_of trap | md5sum)"
 survive sharded mesh.fsdp=3 mesh.zero=3
 survive replicas mesh.dp=3
 finish
