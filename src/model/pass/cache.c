@@ -35,20 +35,21 @@ static size_t value_width(const struct ash_model_config *config)
     return config->kv_heads * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
 }
 
+/* Keys, values and a share of the states that a page ends with. */
+static size_t token_bytes(const struct ash_model_config *config, enum ash_dtype dtype)
+{
+    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(dtype) +
+           ash_div_up(config->layers * ash_state_floats(config), ASH_CACHE_PAGE_TOKENS) * sizeof(float);
+}
+
 size_t ash_cache_token_bytes(const struct ash_model *model)
 {
-    const struct ash_model_config *config = &model->config;
-
-    /* a page ends with the states of its layers */
-    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model)) +
-           ash_div_up(config->layers * ash_state_floats(config), ASH_CACHE_PAGE_TOKENS) * sizeof(float);
+    return token_bytes(&model->config, ash_model_kv_dtype(model));
 }
 
 size_t ash_cache_whole_token_bytes(const struct ash_model *model)
 {
-    const struct ash_model_config *config = &model->whole;
-
-    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model));
+    return token_bytes(&model->whole, ash_model_kv_dtype(model));
 }
 
 size_t ash_cache_pages_for(size_t tokens)

@@ -363,6 +363,8 @@ static int check_tokens(const struct ash_mesh *mesh, const struct ash_model_conf
     if (seq < cp * (rounded ? ASH_K_GROUP : 1))
         return ash_err_set(err, -EINVAL, "mesh.cp=%zu cannot cut sequences of %zu tokens%s", cp, seq,
                            rounded ? " into parts of at least 32, as bf16 needs" : "");
+    if (config->state.heads > 0)
+        return ash_err_set(err, -ENOTSUP, "mesh.cp=%zu does not cut recurrent states: choose mesh.cp=1", cp);
     if (config->kv_heads < cp * tp)
         return ash_err_set(err, -EINVAL,
                            "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention splits",
