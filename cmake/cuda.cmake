@@ -3,7 +3,7 @@
 # that knows sm_90a, -DASHLAR_FATBIN=FOLDER takes the fatbins of a build that had one: its generated/kernels, which says in
 # kernels.txt what they are compiled for and from which sources. Without either the library carries none, and `ashlar version`
 # says so.
-set(ASHLAR_CUDA_ARCHS "90a" CACHE STRING "compute capabilities that GPU kernels are compiled for, e.g. 90a;100a")
+set(ASHLAR_CUDA_ARCHS "90a" CACHE STRING "compute capabilities that GPU kernels are compiled for, e.g. 80;90a;100;120")
 set(ASHLAR_FATBIN "" CACHE PATH "folder of GPU kernels that another build compiled (its generated/kernels)")
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*/*.h)

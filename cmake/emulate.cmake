@@ -61,6 +61,12 @@ function(add_emulated_test name)
   set_tests_properties(emulate_${name} PROPERTIES TIMEOUT 900 ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endfunction()
 
+# The same on a GPU that gets the portable kernels.
+function(add_portable_test name)
+  add_test(NAME emulate_${name}_portable COMMAND emulate_${name})
+  set_tests_properties(emulate_${name}_portable PROPERTIES TIMEOUT 900 ENVIRONMENT STANDIN_MAJOR=8)
+endfunction()
+
 # What it finds: kernels with mistakes.
 add_emulated_image(planted ${EMULATE}/planted.cu planted_ring planted_product)
 list(APPEND EMULATED emulated_planted)

@@ -129,7 +129,7 @@ static int cache_path(const struct frozen *frozen, const struct ash_reference_op
     int rc = ash_agree_hash_model(opts->model_dir, true, &model, err);
 
     if (rc < 0) return rc;
-    ash_agree_name_arithmetic(job, frozen->exec.ops, name);
+    ash_agree_name_arithmetic(job, &frozen->exec, name);
     settings[6] = ash_hash_str(name);
     snprintf(name, sizeof(name), "reference-%016" PRIx64 ".safetensors",
              ash_hash_bytes(settings, sizeof(settings), model));

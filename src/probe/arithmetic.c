@@ -25,6 +25,11 @@ static int try_one(struct ash_exec *exec, const char *device, enum ash_trial_kin
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(seconds * 1e9);
     struct ash_trial trial = {0};
 
+    if (!ash_trial_applies(exec, kind)) {
+        ash_check_add(report, "arithmetic", ASH_GRADE_SKIPPED, "", "%s: no %s on this GPU", device,
+                      ash_trial_name(kind));
+        return 0;
+    }
     do {
         int rc = ash_trial_round(exec, kind, &trial, err);
 

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "compute/ops.h"
+#include "compute/backends/backends.h"
 #include "serve/engine.h"
 #include "storage/gguf/gguf.h"
 #include "storage/io/remote_file.h"
@@ -47,7 +47,8 @@ int ash_engine_fingerprint_of(struct ash_engine *engine, const char *dir, uint64
 {
     const struct ash_model *model = ash_engine_model(engine);
     uint64_t hash = ash_tokenizer_hash(ash_engine_tokenizer(engine));
-    const char *arithmetic = ash_engine_exec(engine)->ops->reference->name;
+    char buf[ASH_BACKEND_ARITHMETIC_BYTES];
+    const char *arithmetic = ash_backend_arithmetic(ash_engine_exec(engine), buf);
     int numbers[2] = {(int)ash_model_kv_dtype(model), ash_model_rounds_bf16(model)};
     char gguf[ASH_GGUF_PATH_BYTES];
     int rc = ash_gguf_locate(dir, gguf) ? ash_remote_file_hash(gguf, &hash, err) : hash_folder(dir, &hash, err);

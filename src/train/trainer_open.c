@@ -297,7 +297,7 @@ static int prepare(struct ash_trainer *trainer, const char *weights_dir, struct 
         return ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);
     rc = open_exec(trainer, group, here, err);
     if (rc < 0) return rc;
-    ash_agree_name_arithmetic(job, trainer->exec.ops, trainer->arithmetic);
+    ash_agree_name_arithmetic(job, &trainer->exec, trainer->arithmetic);
     rc = open_data(trainer, group, err);
     if (rc < 0) return rc;
     rc = bring(job->model.from, "model.from", &trainer->from, err);

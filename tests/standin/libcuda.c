@@ -5,6 +5,7 @@
  *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
  *     STANDIN_MEMORY=BYTES   how much memory the GPU has; 1 GiB without
  *     STANDIN_MINOR=N        its compute capability is 9.N
+ *     STANDIN_MAJOR=N        or N.0; a GPU that is not 9.0 has 99 KB of shared memory for a thread block
  *     STANDIN_GPUS=N         that there are N of them, with 400 GB/s between any two
  *     STANDIN_SLOW_PAIR=XY   copies from GPU X to GPU Y have a tenth of that
  *     STANDIN_WRONG_PAIR=XY  they get a wrong bit
@@ -286,9 +287,9 @@ CALL(cuDeviceGetUuid_v2, void *uuid, int device)
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
     (void)device;
-    *value = attribute == 97    ? 232448
+    *value = attribute == 97    ? (number_of("STANDIN_MAJOR", 9) == 9 ? 232448 : 101376)
              : attribute == 122 ? number_of("STANDIN_NO_VALUES", 0) == 0
-             : attribute == 75  ? 9
+             : attribute == 75  ? (int)number_of("STANDIN_MAJOR", 9)
              : attribute == 76  ? (int)number_of("STANDIN_MINOR", 0)
                                 : 132;
     return fails();

@@ -42,9 +42,14 @@ void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_
 /* ash_exec_init with a choice. Where a GPU was chosen unasked and cannot be opened, err says how to do without it. */
 int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *choice, int thread_count,
                       struct ash_err *err);
+#define ASH_BACKEND_ARITHMETIC_BYTES 24
+/* The name of what exec's bf16 products follow: a reference ("ref-wgmma"), or GPUs of a compute capability whose bits
+ * need not be known ("cuda-8.0"). Returns buf. */
+const char *ash_backend_arithmetic(const struct ash_exec *exec, char buf[ASH_BACKEND_ARITHMETIC_BYTES]);
 /* Does the GPU multiply bf16 as an arithmetic says ("ref-wgmma", or "ref-wgmma/2")? */
 bool ash_backend_gpu_follows(const char *arithmetic);
-/* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact", into buf. Returns buf. */
+/* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact", into buf. "portable kernels": bf16 has the bits of that
+ * GPU's tensor cores, which need not be known. Returns buf. */
 const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes);
 
 /* Free bytes of the GPU's memory. 0 on the CPU. */

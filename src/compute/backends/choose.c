@@ -76,10 +76,29 @@ int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *ch
     return rc;
 }
 
+/* Of GPUs with portable kernels. */
+static const char *portable_name(const struct ash_cuda_facts *facts, char buf[ASH_BACKEND_ARITHMETIC_BYTES])
+{
+    snprintf(buf, ASH_BACKEND_ARITHMETIC_BYTES, "cuda-%d.%d", facts->major % 100, facts->minor % 100);
+    return buf;
+}
+
+const char *ash_backend_arithmetic(const struct ash_exec *exec, char buf[ASH_BACKEND_ARITHMETIC_BYTES])
+{
+    if (exec->cuda != NULL && exec->ops != &ash_ops_cuda)
+        return portable_name(ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda)), buf);
+    snprintf(buf, ASH_BACKEND_ARITHMETIC_BYTES, "%s", exec->ops->reference->name);
+    return buf;
+}
+
 bool ash_backend_gpu_follows(const char *arithmetic)
 {
+    char buf[ASH_BACKEND_ARITHMETIC_BYTES];
     const char *name = ash_ops_cuda.reference->name;
+    struct ash_cuda_facts facts;
 
+    if (ash_cuda_backend_built() && ash_cuda_look(0, &facts, NULL) == 0 && !ash_cuda_backend_is_exact(&facts))
+        name = portable_name(&facts, buf);
     return strcspn(arithmetic, "/") == strlen(name) && strncmp(arithmetic, name, strlen(name)) == 0;
 }
 
@@ -92,7 +111,8 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
         return buf;
     }
     facts = ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda));
-    snprintf(buf, buf_bytes, "%s (cuda:%d), exact", facts->name, facts->index);
+    snprintf(buf, buf_bytes, "%s (cuda:%d), %s", facts->name, facts->index,
+             exec->ops == &ash_ops_cuda ? "exact" : "portable kernels");
     return buf;
 }
 

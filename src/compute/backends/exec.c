@@ -81,6 +81,7 @@ static int init_cuda(struct ash_exec *exec, int number, int thread_count, struct
     int rc = ash_cuda_backend_open(number, &made.cuda, err);
 
     if (rc < 0) return rc;
+    made.ops = ash_cuda_backend_ops(made.cuda);
     rc = ash_workers_open(thread_count, &made.workers, err);
     if (rc < 0) {
         ash_exec_fini(&made);

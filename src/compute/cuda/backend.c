@@ -69,6 +69,11 @@ static int load_kernels(struct ash_cuda_backend *backend, struct ash_err *err)
     return 0;
 }
 
+bool ash_cuda_backend_is_exact(const struct ash_cuda_facts *facts)
+{
+    return facts->major == 9 && strstr(ash_cuda_archs, "90a") != NULL;
+}
+
 int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err)
 {
     struct ash_cuda_backend *backend;
@@ -82,6 +87,7 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
     if (backend == NULL) return ash_err_set(err, -ENOMEM, "compute: out of memory");
     rc = ash_cuda_open(index, &backend->cuda, err);
     if (rc < 0) goto fail;
+    backend->has_wgmma = ash_cuda_backend_is_exact(ash_cuda_get_facts(backend->cuda));
     rc = load_kernels(backend, err);
     if (rc < 0) goto fail;
     rc = ash_buffer_init(&backend->results, &ash_memory_cuda, ASH_CUDA_RESULTS_BYTES, "results of GPU ops", err);
@@ -137,21 +143,30 @@ struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
     return backend->cuda;
 }
 
-const struct ash_ops ash_ops_cuda = {
-    .name = "cuda",
-    .reference = &ash_ops_ref_wgmma,
-    .takes_bf16 = true,
-    .grow = ash_cuda_grow,
-    .matrix = &ash_cuda_matrix,
-    .embed = &ash_cuda_embed,
-    .norm = &ash_cuda_norm,
-    .rope = &ash_cuda_rope,
-    .attn = &ash_cuda_attn,
-    .act = &ash_cuda_act,
-    .row = &ash_cuda_row,
-    .loss = &ash_cuda_loss,
-    .route = &ash_cuda_route,
-    .optim = &ash_cuda_optim,
-    .sample = &ash_cuda_sample,
-    .family = &ash_cuda_family,
-};
+#define OPS(TABLE, MATRIX)                                                                                             \
+    const struct ash_ops TABLE = {                                                                                     \
+        .name = "cuda",                                                                                                \
+        .reference = &ash_ops_ref_wgmma,                                                                               \
+        .takes_bf16 = true,                                                                                            \
+        .grow = ash_cuda_grow,                                                                                         \
+        .matrix = (MATRIX),                                                                                            \
+        .embed = &ash_cuda_embed,                                                                                      \
+        .norm = &ash_cuda_norm,                                                                                        \
+        .rope = &ash_cuda_rope,                                                                                        \
+        .attn = &ash_cuda_attn,                                                                                        \
+        .act = &ash_cuda_act,                                                                                          \
+        .row = &ash_cuda_row,                                                                                          \
+        .loss = &ash_cuda_loss,                                                                                        \
+        .route = &ash_cuda_route,                                                                                      \
+        .optim = &ash_cuda_optim,                                                                                      \
+        .sample = &ash_cuda_sample,                                                                                    \
+        .family = &ash_cuda_family,                                                                                    \
+    }
+
+OPS(ash_ops_cuda, &ash_cuda_matrix);
+OPS(ash_ops_cuda_portable, &ash_cuda_matrix_portable);
+
+const struct ash_ops *ash_cuda_backend_ops(const struct ash_cuda_backend *backend)
+{
+    return backend->has_wgmma ? &ash_ops_cuda : &ash_ops_cuda_portable;
+}

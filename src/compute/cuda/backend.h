@@ -8,9 +8,10 @@
 #include "ashlar/err.h"
 #include "compute/ops.h"
 
-extern const struct ash_ops ash_ops_cuda;
+extern const struct ash_ops ash_ops_cuda, ash_ops_cuda_portable;
 
 struct ash_cuda;
+struct ash_cuda_facts;
 struct ash_cuda_backend;
 struct ash_device_memory;
 
@@ -19,6 +20,10 @@ struct ash_device_memory;
 int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err);
 /* Waits for all work. NULL is a no-op. */
 void ash_cuda_backend_close(struct ash_cuda_backend *backend);
+/* The ops for this GPU: ash_ops_cuda for compute capability 9.0, else those whose kernels run on any from 8.0 on. */
+const struct ash_ops *ash_cuda_backend_ops(const struct ash_cuda_backend *backend);
+/* Has a GPU with these facts the kernels whose bits are those of ash_ops_cuda.reference? */
+bool ash_cuda_backend_is_exact(const struct ash_cuda_facts *facts);
 /* Wait for all work. Returns 0, or -EIO naming the kernel that failed first. */
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
 /* The GPU that it runs on, for timers and facts. Belongs to the backend. */

@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/gemm/few.h"
+#include "compute/cuda/gemm/gemm_mma.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
 #include "compute/cuda/host/backend_priv.h"
@@ -167,6 +168,10 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
 
     op.a = as_lines(exec, &args->a, &room);
     op.b = as_lines(exec, &args->b, &room);
+    if (!exec->cuda->has_wgmma) {
+        ash_cuda_gemm_mma(exec, &op);
+        return;
+    }
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = ash_div_up(op.b.count, kernel->N),
                                         .y = ash_div_up(op.a.count, kernel->M),
@@ -228,7 +233,9 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 
     ash_gemm_check(args);
     if (args->N == 0 || args->M == 0) return;
-    if (!ash_gemm_has_epilogue(args) && (ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args))) return;
+    if (exec->cuda->has_wgmma && !ash_gemm_has_epilogue(args) &&
+        (ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args)))
+        return;
     if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
         gemm_bf16(exec, args);
         return;
@@ -402,6 +409,7 @@ static bool project_few(struct ash_exec *exec, const struct ash_project_args *ar
         ash_cuda_project_packed(exec, args);
         return true;
     }
+    if (!exec->cuda->has_wgmma) return false;
     return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
 }
 
@@ -432,3 +440,7 @@ const struct ash_matrix_ops ash_cuda_matrix = {
     .pack = ash_cuda_pack,
     .column_sum = ash_cuda_column_sum,
 };
+
+/* Weights stay as they are in the file. */
+const struct ash_matrix_ops ash_cuda_matrix_portable = {
+    .gemm = gemm, .quant_gemm = quant_gemm, .project = project, .column_sum = ash_cuda_column_sum};

@@ -105,13 +105,15 @@ int ash_agree_hash_model(const char *path, bool is_whole, uint64_t *hash_out, st
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
-void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_ops *ops, char name[ASH_ARITHMETIC_BYTES])
+void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_exec *exec, char name[ASH_ARITHMETIC_BYTES])
 {
-    const struct ash_ops *reference = ops->reference;
+    const struct ash_ops *reference = exec->ops->reference;
+    char backend[ASH_BACKEND_ARITHMETIC_BYTES];
     bool plain = job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
     const char *order = reference->attn != ash_ops_ref.attn ? GPU_ORDER : TOKEN_ORDER;
 
-    snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : reference->name, plain ? "" : order);
+    snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : ash_backend_arithmetic(exec, backend),
+             plain ? "" : order);
 }
 
 int ash_agree_add_hash(struct ash_str *lines, const char *name, uint64_t hash)

@@ -24,7 +24,7 @@ int ash_agree_hash_model(const char *path, bool is_whole, uint64_t *hash_out, st
 
 #define ASH_ARITHMETIC_BYTES 64
 /* What sums and products of a job's precision are like on these ops: where the names are equal, so are the bits. */
-void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_ops *ops, char name[ASH_ARITHMETIC_BYTES]);
+void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_exec *exec, char name[ASH_ARITHMETIC_BYTES]);
 
 /* Have all ranks of group (NULL: alone) the same lines? All of them call it. Returns 0, the group's error, or on every
  * rank -EBADE and a sentence that names the first lines that differ, both values and the ranks. */

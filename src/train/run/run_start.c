@@ -153,6 +153,11 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
             "cannot resume as the same run (--allow-change resumes anyway): another version of ashlar "
             "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
             was, is);
+    if (strncmp(was, "cuda-", 5) == 0)
+        return ash_err_set(err, -EBADE,
+                           "cannot resume as the same run (--allow-change resumes anyway): its bf16 products are those "
+                           "of a GPU of compute capability %.*s, and %s here follows '%s'; resume on such a GPU",
+                           was_name - 5, was + 5, run->facts.backend, is);
     return ash_err_set(err, -EBADE,
                        "cannot resume as the same run (--allow-change resumes anyway): its bf16 products follow "
                        "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",

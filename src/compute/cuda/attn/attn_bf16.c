@@ -37,8 +37,9 @@ static bool is_readable(const struct ash_attn_args *args)
 
 /* Which kernels: of tiles, heads of 64 (0) or 128 dims (1); or of any dims (ANY). Those of tiles read bf16 of whole
  * documents: as it is, or float32, copied. */
-static int bf16_class(const struct ash_attn_args *args)
+static int bf16_class(const struct ash_exec *exec, const struct ash_attn_args *args)
 {
+    if (!exec->cuda->has_wgmma) return ANY;
     if (args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128)) return ANY;
     if (args->kv_dtype != (args->q_bf16 != NULL ? ASH_BF16 : ASH_F32)) return ANY;
     for (size_t s = 0; s < args->seq_count; s++)
@@ -236,7 +237,7 @@ static void forward_paged(struct ash_exec *exec, const struct ash_attn_args *arg
 
 void ash_cuda_attn_forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    bool is_tiled = bf16_class(args) != ANY;
+    bool is_tiled = bf16_class(exec, args) != ANY;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
     struct ash_cuda_attn_tiled tiled;
     size_t tiles;
@@ -330,7 +331,7 @@ static void backward_tiled(struct ash_exec *exec, const struct ash_attn_args *ar
 
 static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_rope_args *rope)
 {
-    bool is_tiled = bf16_class(args) != ANY, copies_dout = is_tiled && args->dout_bf16 == NULL;
+    bool is_tiled = bf16_class(exec, args) != ANY, copies_dout = is_tiled && args->dout_bf16 == NULL;
     struct ash_cuda_attn op = ash_cuda_attn_args(args);
     size_t copies, douts, tiles;
     char *room;
@@ -375,7 +376,7 @@ bool ash_cuda_attn_backward_rounded(struct ash_exec *exec, const struct ash_attn
                                     const struct ash_rope_args *rope)
 {
     if (!args->round_bf16 || args->seq_count == 0 || args->q_bf16 == NULL) return false;
-    if (bf16_class(args) == ANY || !is_turned_whole(args, rope)) return false;
+    if (bf16_class(exec, args) == ANY || !is_turned_whole(args, rope)) return false;
     backward_bf16(exec, args, rope);
     return true;
 }

@@ -20,11 +20,12 @@ bool ash_cuda_attn_paged(const struct ash_attn_args *args)
 }
 
 /* Is a document decoded by attn_spans? All at borders of 16 bytes. */
-static bool is_short(const struct ash_attn_args *args, const struct ash_attn_seq *seq)
+static bool is_short(const struct ash_cuda_tables *tables, const struct ash_attn_args *args,
+                     const struct ash_attn_seq *seq)
 {
     size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q;
 
-    return seq->q_count == 1 && args->q != NULL && args->out != NULL && args->round_bf16 &&
+    return tables->has_wgmma && seq->q_count == 1 && args->q != NULL && args->out != NULL && args->round_bf16 &&
            args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v && (args->dim_k == 64 || args->dim_k == 128) &&
            args->heads / args->kv_heads <= HEADS_MAX && args->seq_count * args->kv_heads <= ASH_CUDA_DONE_MAX &&
            borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 && args->q_stride % 4 == 0;
@@ -44,28 +45,29 @@ static size_t page_count(const struct ash_attn_seq *seq)
 
 /* Pages of documents that are not short, if their keys and values become rows of bf16 before they are read: one copy
  * for all query heads and tiles of rows. 0: they are read where they are. */
-static size_t copied_pages(const struct ash_attn_args *args)
+static size_t copied_pages(const struct ash_cuda_tables *tables, const struct ash_attn_args *args)
 {
     size_t pages = 0;
 
-    if (args->q == NULL || !args->round_bf16 || args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128))
+    if (!tables->has_wgmma || args->q == NULL || !args->round_bf16 || args->dim_k != args->dim_v ||
+        (args->dim_k != 64 && args->dim_k != 128))
         return 0;
     for (size_t s = 0; s < args->seq_count; s++)
-        if (!is_short(args, &args->seqs[s])) pages += page_count(&args->seqs[s]);
+        if (!is_short(tables, args, &args->seqs[s])) pages += page_count(&args->seqs[s]);
     if (pages * ASH_ATTN_BLOCK * args->kv_heads * args->dim_k * 2 * sizeof(uint16_t) > COPY_BYTES_MAX) return 0;
     return pages;
 }
 
 /* Query rows of a tile. */
-static size_t rows_of_tile(const struct ash_attn_args *args)
+static size_t rows_of_tile(const struct ash_cuda_tables *tables, const struct ash_attn_args *args)
 {
-    return copied_pages(args) > 0 ? ASH_CUDA_ATTN_TILED_ROWS : 16 * ASH_CUDA_ATTN_WARPS_ANY;
+    return copied_pages(tables, args) > 0 ? ASH_CUDA_ATTN_TILED_ROWS : 16 * ASH_CUDA_ATTN_WARPS_ANY;
 }
 
 /* Write the key after the one at hand. Returns where it is. */
 static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args *args, size_t *bytes_out)
 {
-    size_t bytes = 0, at = tables->key_bytes, long_rows = rows_of_tile(args);
+    size_t bytes = 0, at = tables->key_bytes, long_rows = rows_of_tile(tables, args);
 
     for (size_t s = 0; s < args->seq_count; s++)
         bytes += sizeof(struct key_seq) + page_count(&args->seqs[s]) * sizeof(int32_t);
@@ -76,7 +78,7 @@ static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args
     }
     for (size_t s = 0; s < args->seq_count; s++) {
         const struct ash_attn_seq *seq = &args->seqs[s];
-        struct key_seq key = {seq->q_row, seq->q_count, seq->pos, is_short(args, seq), long_rows};
+        struct key_seq key = {seq->q_row, seq->q_count, seq->pos, is_short(tables, args, seq), long_rows};
         size_t pages = page_count(seq) * sizeof(int32_t);
 
         memcpy(tables->key + at, &key, sizeof(key));
@@ -103,19 +105,19 @@ static size_t cut_tiles(size_t seq, size_t rows, size_t each, bool counts_tiles,
 static void fill_tiles(const struct ash_cuda_tables *tables, const struct ash_attn_args *args,
                        struct ash_cuda_attn_tile *tiles)
 {
-    size_t at = 0, each = rows_of_tile(args);
+    size_t at = 0, each = rows_of_tile(tables, args);
 
     for (size_t s = 0; s < args->seq_count; s++)
-        if (!is_short(args, &args->seqs[s])) at += cut_tiles(s, args->seqs[s].q_count, each, false, tiles + at);
+        if (!is_short(tables, args, &args->seqs[s])) at += cut_tiles(s, args->seqs[s].q_count, each, false, tiles + at);
     for (size_t s = 0; s < args->seq_count && tables->page_count > 0; s++)
-        if (!is_short(args, &args->seqs[s]))
+        if (!is_short(tables, args, &args->seqs[s]))
             at += cut_tiles(s, args->seqs[s].pos + args->seqs[s].q_count, ASH_ATTN_BLOCK, true, tiles + at);
     ash_assert(at == tables->long_count + tables->page_count);
 }
 
 /* Spans of short documents: whole ones before those that end them, so that the last to begin are short. */
-static void fill_spans(const struct ash_attn_args *args, const struct ash_cuda_attn_seq *seqs,
-                       struct ash_cuda_attn_span *spans)
+static void fill_spans(const struct ash_cuda_tables *tables, const struct ash_attn_args *args,
+                       const struct ash_cuda_attn_seq *seqs, struct ash_cuda_attn_span *spans)
 {
     size_t at = 0;
 
@@ -123,7 +125,7 @@ static void fill_spans(const struct ash_attn_args *args, const struct ash_cuda_a
         for (size_t s = 0, slot = 0; s < args->seq_count; s++) {
             size_t count = ash_div_up(args->seqs[s].pos + 1, ASH_ATTN_SPAN);
 
-            if (!is_short(args, &args->seqs[s])) continue;
+            if (!is_short(tables, args, &args->seqs[s])) continue;
             for (size_t i = last != 0 ? count - 1 : 0; i < count - (last != 0 ? 0 : 1); i++)
                 spans[at++] = (struct ash_cuda_attn_span){.pages = seqs[s].pages,
                                                           .seq = (uint32_t)s,
@@ -149,14 +151,14 @@ static struct layout lay_out(struct ash_cuda_tables *tables, const struct ash_at
     tables->short_count = tables->span_count = tables->long_count = 0;
     for (size_t s = 0; s < args->seq_count; s++) {
         pages += page_count(&args->seqs[s]);
-        if (is_short(args, &args->seqs[s])) {
+        if (is_short(tables, args, &args->seqs[s])) {
             tables->short_count++;
             tables->span_count += ash_div_up(args->seqs[s].pos + 1, ASH_ATTN_SPAN);
         } else {
-            tables->long_count += ash_div_up(args->seqs[s].q_count, rows_of_tile(args));
+            tables->long_count += ash_div_up(args->seqs[s].q_count, rows_of_tile(tables, args));
         }
     }
-    tables->page_count = copied_pages(args);
+    tables->page_count = copied_pages(tables, args);
     tables->kv_rows = tables->page_count * ASH_ATTN_BLOCK;
     at.pages = at.seqs + ash_round_up(args->seq_count * sizeof(struct ash_cuda_attn_seq), PLACE_ALIGN);
     at.tiles = at.pages + ash_round_up(pages * sizeof(int32_t), PLACE_ALIGN);
@@ -202,9 +204,9 @@ static void upload_tables(struct ash_exec *exec, struct ash_cuda_tables *tables,
                                              .pos = args->seqs[s].pos,
                                              .kv_first = kv_first,
                                              .pages = (const int32_t *)(const void *)(place + to)};
-        if (!is_short(args, &args->seqs[s])) kv_first += page_count(&args->seqs[s]) * ASH_ATTN_BLOCK;
+        if (!is_short(tables, args, &args->seqs[s])) kv_first += page_count(&args->seqs[s]) * ASH_ATTN_BLOCK;
     }
-    fill_spans(args, seqs, (struct ash_cuda_attn_span *)(void *)(block + at.spans));
+    fill_spans(tables, args, seqs, (struct ash_cuda_attn_span *)(void *)(block + at.spans));
     ash_cuda_upload_to(exec->cuda->cuda, place, block, at.bytes);
     tables->batch = (const struct ash_cuda_attn_batch *)(const void *)place;
     tables->seqs = (const struct ash_cuda_attn_seq *)(const void *)(place + at.seqs);
@@ -225,6 +227,7 @@ struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct a
     ash_assert(backend->tables != NULL);
     tables = backend->tables;
     tables->last = *args;
+    tables->has_wgmma = backend->has_wgmma;
     key = make_key(tables, args, &bytes);
     if (bytes == tables->key_bytes && memcmp(key, tables->key, bytes) == 0) return tables;
     memmove(tables->key, key, bytes);

@@ -18,6 +18,7 @@ struct ash_cuda_tables {
      * query rows; else 128. */
     const struct ash_cuda_attn_tile *page_tiles;
     size_t page_count, kv_rows;
+    bool has_wgmma; /* else all documents are long, and read where they are */
     /* what they were made of, to tell whether they are still right */
     char *key;
     size_t key_bytes, key_room;

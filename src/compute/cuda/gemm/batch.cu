@@ -288,7 +288,7 @@ template <int GROUPS, int N> static __device__ inline void multiply_batch(const 
 
 /* batch_M_N: rows of x and of weights of a thread block. */
 #define BATCH(M_ROWS, N_ROWS)                                                                                          \
-    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(M_ROWS * 2 + 5 * WARP, 1)             \
+    extern "C" __global__ void CLUSTER_DIMS(CLUSTER) __launch_bounds__(M_ROWS * 2 + 5 * WARP, 1)                       \
         batch_##M_ROWS##_##N_ROWS(const __grid_constant__ struct ash_cuda_few op)                                      \
     {                                                                                                                  \
         multiply_batch<M_ROWS / WGMMA_M, N_ROWS>(op);                                                                  \

@@ -21,6 +21,9 @@ struct ash_cuda_replay;
 struct ash_cuda_backend {
     struct ash_cuda *cuda;
     struct ash_device_memory memory; /* for calls between ranks */
+    /* Is it of compute capability 9.0? Any other gets the portable kernels: without wgmma, clusters and bulk copies,
+     * and with at most 99 KB of shared memory. */
+    bool has_wgmma;
     void *kernels[ASH_CUDA_KERNEL_COUNT];
     struct ash_buffer results;        /* GPU memory for what an op gives back to the host */
     struct ash_buffer scratch;        /* GPU memory, grown on demand: see ash_cuda_scratch */
@@ -32,7 +35,7 @@ struct ash_cuda_backend {
 
 #define ASH_CUDA_RESULTS_BYTES ((size_t)64 << 10)
 
-extern const struct ash_matrix_ops ash_cuda_matrix;
+extern const struct ash_matrix_ops ash_cuda_matrix, ash_cuda_matrix_portable;
 extern const struct ash_embed_ops ash_cuda_embed;
 extern const struct ash_norm_ops ash_cuda_norm;
 extern const struct ash_rope_ops ash_cuda_rope;

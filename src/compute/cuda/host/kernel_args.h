@@ -196,6 +196,11 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
+/* gemm_mma.cu: a thread block's sums [tile, tile], its threads, and its shared memory: three stages of two operands. */
+#define ASH_CUDA_GEMM_MMA_TILE 64
+#define ASH_CUDA_GEMM_MMA_THREADS 128
+#define ASH_CUDA_GEMM_MMA_BYTES (3 * 2 * ASH_CUDA_GEMM_MMA_TILE * 64)
+
 #define ASH_CUDA_FEW_ROWS 16                                            /* most rows of x */
 #define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
 #define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */

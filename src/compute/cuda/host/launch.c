@@ -16,6 +16,7 @@ _Static_assert(ASH_COUNT(names) == ASH_CUDA_KERNEL_COUNT, "each kernel has a nam
 
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
 {
+    grid.is_early = grid.is_early && exec->cuda->has_wgmma;
     ash_cuda_launch(exec->cuda->cuda, exec->cuda->kernels[id], names[id], grid, args);
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 #include "compute/cuda/ptx/shared.cuh"
+#include "compute/cuda/ptx/target.cuh"
 
 /* Enqueue the copy of 16 bytes. Addresses are multiples of 16. */
 static __device__ inline void copy_16(unsigned to, const void *from)
@@ -64,15 +65,15 @@ template <int LEFT> static __device__ inline void copy_wait(void)
 /* Enqueue a copy of bytes, which the barrier counts. Addresses and bytes are multiples of 16. */
 static __device__ inline void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned barrier)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    ASYNC_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+              "l"(from), "r"(bytes), "r"(barrier)
+              : "memory");
 }
 
 /* Enqueue that bytes come to the L2 cache. Address and bytes are multiples of 16. */
 static __device__ inline void fetch_to_l2(const void *from, unsigned bytes)
 {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+    ASYNC_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 /* Enqueue a copy of bytes to the same place of the cluster's thread blocks that `blocks` names, bit by bit; each one's
@@ -80,10 +81,10 @@ static __device__ inline void fetch_to_l2(const void *from, unsigned bytes)
 static __device__ inline void copy_to_all(unsigned to, const void *from, unsigned bytes, unsigned barrier,
                                           uint16_t blocks)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
-                 : "memory");
+    ASYNC_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+              "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+              "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+              : "memory");
 }
 
 #endif

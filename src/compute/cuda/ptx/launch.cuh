@@ -4,16 +4,18 @@
 #ifndef ASH_COMPUTE_CUDA_LAUNCH_CUH
 #define ASH_COMPUTE_CUDA_LAUNCH_CUH
 
+#include "compute/cuda/ptx/target.cuh"
+
 /* The next kernel may begin when all thread blocks have called this. */
 static __device__ inline void early_begin(void)
 {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    LAUNCH_ASM("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 /* Until all kernels before this one are done and what they wrote is here. */
 static __device__ inline void early_wait(void)
 {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    LAUNCH_ASM("griddepcontrol.wait;" ::: "memory");
 }
 
 #endif

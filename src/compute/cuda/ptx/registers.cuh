@@ -3,16 +3,18 @@
 #ifndef ASH_COMPUTE_CUDA_REGISTERS_CUH
 #define ASH_COMPUTE_CUDA_REGISTERS_CUH
 
+#include "compute/cuda/ptx/target.cuh"
+
 /* Keep N registers a thread. */
 template <int N> static __device__ inline void registers_give(void)
 {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+    WGMMA_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 /* Get N registers a thread, as soon as they are there. */
 template <int N> static __device__ inline void registers_take(void)
 {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+    WGMMA_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 #endif

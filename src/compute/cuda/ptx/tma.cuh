@@ -5,32 +5,32 @@
 #define ASH_COMPUTE_CUDA_TMA_CUH
 
 #include "infra/device/tensor_map.h"
+#include "compute/cuda/ptx/target.cuh"
 
 /* Have the map itself in the cache. */
 static __device__ inline void tma_prefetch(const struct ash_cuda_tensor_map *map)
 {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+    ASYNC_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 /* Enqueue the copy of the box at column x, row y. */
 static __device__ inline void tma_load_2d(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y,
                                           unsigned barrier)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
-                 "[%4];" ::"r"(to),
-                 "l"(map), "r"(x), "r"(y), "r"(barrier)
-                 : "memory");
+    ASYNC_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+              "[%4];" ::"r"(to),
+              "l"(map), "r"(x), "r"(y), "r"(barrier)
+              : "memory");
 }
 
 /* The same of matrices one after the other: of matrix z. */
 static __device__ inline void tma_load_3d(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y, int z,
                                           unsigned barrier)
 {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
-        "[%5];" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
-        : "memory");
+    ASYNC_ASM("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+              "[%5];" ::"r"(to),
+              "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+              : "memory");
 }
 
 #endif

@@ -7,6 +7,7 @@
 #define ASH_COMPUTE_CUDA_WGMMA_CUH
 
 #include <stdint.h>
+#include "compute/cuda/ptx/target.cuh"
 
 #define WGMMA_M 64
 #define WGMMA_N 128
@@ -34,18 +35,18 @@ static __device__ inline uint64_t wgmma_operand_across(unsigned at, unsigned pan
 /* Before the first product that uses registers which ordinary instructions have written. */
 static __device__ inline void wgmma_fence(void)
 {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    WGMMA_ASM("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
 static __device__ inline void wgmma_commit(void)
 {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    WGMMA_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Until all but the LEFT groups that were begun last are done. */
 template <int LEFT> static __device__ inline void wgmma_wait_for(void)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+    WGMMA_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 /* Until all products that were begun are done. */
@@ -67,7 +68,7 @@ template <int N> static __device__ inline void wgmma_take(float (*d)[4])
 /* What this thread wrote to shared memory is seen by products (and copies by tma.cuh) that begin after a barrier. */
 static __device__ inline void wgmma_see_shared(void)
 {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    ASYNC_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 #define WGMMA_SUMS(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
@@ -91,17 +92,17 @@ static __device__ inline void wgmma_see_shared(void)
         WGMMA_SUMS(14), WGMMA_SUMS(15)
 
 #define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                      \
-                 "}, %" A ", %" B ", keep, 1, 1, %" TA ", %" TB ";\n}"                                                 \
-                 : WGMMA_SUMS_##N                                                                                      \
-                 : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
+    WGMMA_ASM("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                                 \
+              "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                         \
+              "}, %" A ", %" B ", keep, 1, 1, %" TA ", %" TB ";\n}"                                                    \
+              : WGMMA_SUMS_##N                                                                                         \
+              : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
 #define WGMMA_A(N, A0, A1, A2, A3, B, KEEP, TB)                                                                        \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                              \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                      \
-                 "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B ", keep, 1, 1, %" TB ";\n}"                            \
-                 : WGMMA_SUMS_##N                                                                                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TRANS_B))
+    WGMMA_ASM("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                                 \
+              "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_REGISTERS_##N                         \
+              "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B ", keep, 1, 1, %" TB ";\n}"                               \
+              : WGMMA_SUMS_##N                                                                                         \
+              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TRANS_B))
 
 /* Begin d = a b, or d += a b if keep is not 0. */
 template <int N, int TRANS_A, int TRANS_B>
@@ -118,10 +119,10 @@ static __device__ inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int k
 /* Begin d += a b of 8 columns, with values of e4m3: 32 k. ref/fp8.h describes what it computes. */
 static __device__ inline void wgmma_e4m3(float (*d)[4], uint64_t a, uint64_t b)
 {
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {" WGMMA_REGISTERS_8 "}, %4, %5, keep, 1, 1;\n}"
-                 : WGMMA_SUMS_8
-                 : "l"(a), "l"(b), "r"(1));
+    WGMMA_ASM("{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"
+              "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {" WGMMA_REGISTERS_8 "}, %4, %5, keep, 1, 1;\n}"
+              : WGMMA_SUMS_8
+              : "l"(a), "l"(b), "r"(1));
 }
 
 /* As wgmma with 64 rows of a in registers: of each 16 k a thread has two of its row, two of the row 8 below, and the

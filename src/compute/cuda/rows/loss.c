@@ -5,6 +5,7 @@
 
 /* ---- relative to the target's logit ------------------------------------------------------------------------------ */
 
+#define ROW_OWN_BYTES 2048 /* of shared memory, next to a row of cross_entropy_row */
 #define CLUSTER_MAX 8
 #define SHARED_BYTES_MAX ((size_t)220 << 10)
 #define UNIT_BLOCKS 16 /* of a warp */
@@ -32,8 +33,8 @@ static void relative(struct ash_exec *exec, const struct ash_loss_part *part)
 
     ash_assert(!ash_loss_has_gradient(part) || part->factors != NULL);
     ash_assert(part->grad_bf16 == NULL || (part->grad_stride % 8 == 0 && (uintptr_t)part->grad_bf16 % 16 == 0));
-    if (part->cols % 8 != 0 || (uintptr_t)part->logits % 16 != 0 || bytes > SHARED_BYTES_MAX ||
-        units > ASH_CUDA_LOSS_UNITS_MAX) {
+    if (!exec->cuda->has_wgmma || part->cols % 8 != 0 || (uintptr_t)part->logits % 16 != 0 ||
+        bytes > SHARED_BYTES_MAX || units > ASH_CUDA_LOSS_UNITS_MAX) {
         ash_cuda_run(exec, ASH_KERNEL_loss_relative_any,
                      (struct ash_cuda_grid){.x = part->rows, .y = 1, .threads = 256}, &op);
         return;
@@ -58,7 +59,8 @@ static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *par
         relative(exec, part);
         return;
     }
-    if (part->entropy == NULL && part->entropy_scales == NULL && part->cols <= ASH_CUDA_LOSS_ROW_MAX) {
+    if (part->entropy == NULL && part->entropy_scales == NULL && part->cols <= ASH_CUDA_LOSS_ROW_MAX &&
+        part->cols * sizeof(float) + ROW_OWN_BYTES <= ash_cuda_get_facts(exec->cuda->cuda)->shared_bytes) {
         ash_cuda_run(exec, ASH_KERNEL_cross_entropy_row,
                      (struct ash_cuda_grid){.x = part->rows,
                                             .y = 1,

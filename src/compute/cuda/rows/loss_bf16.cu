@@ -307,7 +307,7 @@ template <unsigned CLUSTER> static __device__ inline void relative_row(const str
 }
 
 #define RELATIVE(NAME, CLUSTER)                                                                                        \
-    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(ASH_CUDA_LOSS_THREADS, 2)             \
+    extern "C" __global__ void CLUSTER_DIMS(CLUSTER) __launch_bounds__(ASH_CUDA_LOSS_THREADS, 2)                       \
         NAME(const __grid_constant__ struct ash_cuda_loss_relative op)                                                 \
     {                                                                                                                  \
         relative_row<CLUSTER>(op);                                                                                     \

@@ -40,6 +40,11 @@ const char *ash_trial_name(enum ash_trial_kind kind)
     return shapes[kind].name;
 }
 
+bool ash_trial_applies(const struct ash_exec *exec, enum ash_trial_kind kind)
+{
+    return exec->cuda->has_wgmma || (kind != ASH_TRIAL_WGMMA && kind != ASH_TRIAL_FP8);
+}
+
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /* How the factors of a tile are drawn. */

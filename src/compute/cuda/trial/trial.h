@@ -17,7 +17,10 @@ struct ash_trial {
 
 /* "bf16 products by mma.sync": static. */
 const char *ash_trial_name(enum ash_trial_kind kind);
-/* One more round of cases, others each time. exec has a GPU. Returns 0, -ENOMEM or -EIO. Owner thread of exec. */
+/* Has this GPU the instruction? exec has one. */
+bool ash_trial_applies(const struct ash_exec *exec, enum ash_trial_kind kind);
+/* One more round of cases, others each time. It applies to
+ * exec. Returns 0, -ENOMEM or -EIO. Owner thread of exec. */
 int ash_trial_round(struct ash_exec *exec, enum ash_trial_kind kind, struct ash_trial *trial, struct ash_err *err);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "emulate/cuda.h"
 
+#define CLUSTER_DIMS(n) __cluster_dims__(n, 1, 1)
+
 static inline unsigned cluster_rank(void)
 {
     return emu_now->block->rank;
