@@ -32,6 +32,7 @@ static void draw_heads(struct tape *tape, struct ash_attn_args *args, bool wide)
         args->dim_k = args->dim_v = draw_below(tape, 3) == 0 ? 128 : 64;
     args->scale = 0.3f;
     args->window = draw_bool(tape) ? 0 : 1 + draw_below(tape, 100);
+    args->cap = draw_below(tape, 4) == 0 ? 0.5f * (float)(1 + draw_below(tape, 40)) : 0.0f;
     args->round_bf16 = draw_bool(tape);
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
     args->k_stride = args->kv_heads * args->dim_k + draw_below(tape, 3);

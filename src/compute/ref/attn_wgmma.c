@@ -4,6 +4,7 @@
  *   - Forward: blocks of ASH_ATTN_KEYS keys, spans of ASH_ATTN_SPAN, both from position 0. In a span weights are powers
  *     of two (ex2.h) relative to a reference that seldom moves; spans are merged ascending. Weights are rounded to bf16
  *     before they multiply, not before they are added up.
+ *   - A cap of scores: products are scaled and capped before they become weights, and not scaled again.
  *   - Backward: gradients of scores are rounded to bf16 before they multiply; the scale comes last. dq adds blocks of
  *     ASH_ATTN_KEYS keys, so that each block can be made by another thread block; dk and dv are one sum. */
 #include "compute/ref/wgmma.h"
@@ -12,6 +13,7 @@
 #include "base/math.h"
 #include "compute/attn_pages.h"
 #include "compute/blocks.h"
+#include "compute/family_math.h"
 #include "compute/mathf.h"
 #include "compute/ref/attn_rows.h"
 #include "compute/ref/ex2.h"
@@ -99,6 +101,17 @@ struct running {
     float acc[ASH_ATTN_HEAD_MAX];
 };
 
+/* What the exponent of a product is multiplied by. Capped products are scaled already. */
+static float scale_of(const struct ash_attn_args *args)
+{
+    return args->cap != 0 ? ASH_LOG2E : args->scale * ASH_LOG2E;
+}
+
+static float capped(const struct ash_attn_args *args, float product)
+{
+    return args->cap != 0 ? ash_cap(product * args->scale, args->cap) : product;
+}
+
 /* The sum of a class's weights in a block: keys 8 apart in pairs, pairs of half a block ascending, then both halves. */
 static float add_class(const float *p, size_t class)
 {
@@ -147,10 +160,10 @@ static void forward_block(const struct ash_attn_args *args, const struct ash_att
 
     for (size_t j = keys.begin; j < keys.end; j++) {
         read_key(args, seq, j, g, lines);
-        p[j - base] = dot(q, lines, args->dim_k);
+        p[j - base] = capped(args, dot(q, lines, args->dim_k));
         sees[j - base] = true;
     }
-    soften(span, args->dim_v, args->scale * ASH_LOG2E, sees, p);
+    soften(span, args->dim_v, scale_of(args), sees, p);
     for (size_t first = 0; first < ASH_ATTN_KEYS; first += GROUP) {
         memset(lines, 0, sizeof(lines));
         for (size_t n = 0; n < GROUP; n++)
@@ -266,10 +279,11 @@ struct pair {
 static struct pair backward_pair(const struct ash_attn_args *args, const struct query *query, const struct line *k,
                                  const struct line *v)
 {
-    float s = dot(&query->q, k, args->dim_k), dp = dot(&query->dout, v, args->dim_v);
-    float p = ash_ex2(fmaf(s, args->scale * ASH_LOG2E, -query->lse2));
+    float s = capped(args, dot(&query->q, k, args->dim_k)), dp = dot(&query->dout, v, args->dim_v);
+    float p = ash_ex2(fmaf(s, scale_of(args), -query->lse2)), ds = p * (dp - query->delta);
 
-    return (struct pair){ash_bf16_round(p), ash_bf16_round(p * (dp - query->delta))};
+    if (args->cap != 0) ds = ds * ash_cap_slope(s, args->cap);
+    return (struct pair){ash_bf16_round(p), ash_bf16_round(ds)};
 }
 
 /* Add to part what keys first ... first + GROUP - 1 give to dq of one row of one head. */

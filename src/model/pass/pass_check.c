@@ -54,8 +54,7 @@ static const char *attention_part(const struct ash_model *model)
     const struct ash_model_form *form = &model->config.form;
 
     if (form->chunked) return "chunks of attention";
-    if (model->config.expert.tolerance > 0) return "sparsemixer";
-    return form->score_cap != 0 ? "caps of scores" : NULL;
+    return model->config.expert.tolerance > 0 ? "sparsemixer" : NULL;
 }
 
 int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)

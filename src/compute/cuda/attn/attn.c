@@ -25,6 +25,7 @@ struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args)
         .dim_k = args->dim_k,
         .dim_v = args->dim_v,
         .scale = args->scale,
+        .cap = args->cap,
         .window = args->window,
         .kv_dtype = args->kv_dtype,
         .q_stride = args->q_stride,

@@ -36,7 +36,7 @@ template <int V_EACH> static __device__ inline void forward_tile(const struct as
 
             score[i] = 0.0f;
             if (!any || j < keys.begin || j >= keys.end) continue;
-            score[i] = dot_chain(q + r * (args.dim_k + 1), kv + (j - base) * (args.dim_k + 1), args.dim_k) * args.scale;
+            score[i] = score_of(args, q + r * (args.dim_k + 1), kv + (j - base) * (args.dim_k + 1));
             now = score[i] > now ? score[i] : now;
         }
         now = max_lanes(now);

@@ -3,6 +3,7 @@
 #define ASH_COMPUTE_CUDA_ATTN_CUH
 
 #include "compute/cuda/tile/device.cuh"
+#include "compute/family_math.h"
 
 #define ATTN_ROWS ASH_CUDA_ATTN_ROWS
 #define ATTN_THREADS (ATTN_ROWS * ASH_LANES) /* half a warp per query row */
@@ -89,6 +90,14 @@ static __device__ inline float dot_chain(const float *a, const float *b, size_t 
     for (size_t d = 0; d < count; d++)
         acc = fmaf(a[d], b[d], acc);
     return acc;
+}
+
+/* Scaled, and perhaps capped, score of a query with a key. */
+static __device__ inline float score_of(const struct ash_cuda_attn &args, const float *q, const float *k)
+{
+    float score = dot_chain(q, k, args.dim_k) * args.scale;
+
+    return args.cap == 0.0f ? score : ash_cap(score, args.cap);
 }
 
 #endif

@@ -19,8 +19,25 @@ template <int COLS> struct row_sums {
     float acc[COLS / 8][4], all_acc[COLS / 8][4];
 };
 
+/* What the exponent of a product is multiplied by. Capped products are scaled already. */
+static __device__ inline float scale_of(const struct ash_cuda_attn &args)
+{
+    return args.cap != 0.0f ? ASH_LOG2E : args.scale * ASH_LOG2E;
+}
+
+/* Products with COUNT keys (or rows), scaled and capped if there is a cap. */
+template <int COUNT> static __device__ inline void cap_products(const struct ash_cuda_attn &args, float (*s)[4])
+{
+    if (args.cap == 0.0f) return;
+#pragma unroll
+    for (int n = 0; n < COUNT / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[n][e] = ash_cap(s[n][e] * args.scale, args.cap);
+}
+
 /* Products of a block become weights; ahead: of the warp's first row, see seen_in_tile. */
-template <int COLS>
+template <int COLS, bool IS_CAPPED>
 static __device__ inline void soften_rows(const struct ash_cuda_attn &args, int ahead, float (*s)[4],
                                           struct row_sums<COLS> *sums)
 {
@@ -32,7 +49,8 @@ static __device__ inline void soften_rows(const struct ash_cuda_attn &args, int 
         seen[half].end = ahead + threadIdx.x % WARP / 4 + half * 8;
         seen[half].begin = args.window != 0 ? seen[half].end - (int)args.window : 0;
     }
-    if (!soften<true>(s, seen, args.scale * ASH_LOG2E, &sums->span, alpha)) return;
+    if (IS_CAPPED) cap_products<ASH_ATTN_KEYS>(args, s);
+    if (!soften<true>(s, seen, IS_CAPPED ? ASH_LOG2E : args.scale * ASH_LOG2E, &sums->span, alpha)) return;
 #pragma unroll
     for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -86,7 +104,8 @@ static __device__ inline void put_rows(const struct ash_cuda_attn &args, size_t 
 }
 
 /* A thread block computes COLS columns of the output. */
-template <int WARPS, int COLS> static __device__ inline void forward_tile(const struct ash_cuda_attn &args)
+template <int WARPS, int COLS, bool IS_CAPPED>
+static __device__ inline void forward_tile(const struct ash_cuda_attn &args)
 {
     DYNAMIC_SHARED(unsigned char, room, 16);
     unsigned char *at = room;
@@ -115,7 +134,7 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
             __syncthreads();
             multiply_rows<HALF_KEYS>(q, row0, k, wide, s + half * HALF_KEYS / 8);
         }
-        soften_rows<COLS>(args, (int)(first + row0 + 1 - base), s, &sums);
+        soften_rows<COLS, IS_CAPPED>(args, (int)(first + row0 + 1 - base), s, &sums);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             size_t from = base + half * HALF_KEYS;
@@ -135,11 +154,12 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
 
 /* Of a query row and a key: s the product, dp the gradient of its probability. They become the probability and the
  * gradient of the product, but for the scale; zeros where the row does not see the key. */
-static __device__ inline void backward_pair(float scale2, bool sees, const struct ash_cuda_attn_stats &stats, float *s,
-                                            float *dp)
+static __device__ inline void backward_pair(const struct ash_cuda_attn &args, bool sees,
+                                            const struct ash_cuda_attn_stats &stats, float *s, float *dp)
 {
-    float p = ex2_approx(fmaf(*s, scale2, -stats.lse2)), ds = p * (*dp - stats.delta);
+    float p = ex2_approx(fmaf(*s, scale_of(args), -stats.lse2)), ds = p * (*dp - stats.delta);
 
+    if (args.cap != 0.0f) ds = ds * ash_cap_slope(*s, args.cap);
     *s = sees ? p : 0.0f;
     *dp = sees ? ds : 0.0f;
 }
@@ -178,7 +198,7 @@ static __device__ inline void query_pairs(const struct ash_cuda_attn &args, cons
             int j = n * 8 + lane % 4 * 2 + e % 2;
             bool sees = !IS_MASKED || (j >= seen[e / 2].begin && j < seen[e / 2].end);
 
-            backward_pair(args.scale * ASH_LOG2E, sees, rows.stats[e / 2], &s[n][e], &dp[n][e]);
+            backward_pair(args, sees, rows.stats[e / 2], &s[n][e], &dp[n][e]);
         }
 }
 
@@ -193,6 +213,7 @@ static __device__ inline void queries_add(const struct ash_cuda_attn &args, cons
 
     multiply_rows<GROUP_KEYS>(rows.q, row_a, k, padded(args.dim_k), s);
     multiply_rows<GROUP_KEYS>(rows.dout, row_a, v, padded(args.dim_v), dp);
+    cap_products<GROUP_KEYS>(args, s);
     if (ahead >= GROUP_KEYS && args.window == 0) /* all of the warp's rows see all of these keys */
         query_pairs<false>(args, rows, ahead, s, dp);
     else
@@ -284,7 +305,7 @@ static __device__ inline void key_pairs(const struct ash_cuda_attn &args, const 
             int i = n * 8 + lane % 4 * 2 + e % 2, j = key0 + lane / 4 + e / 2 * 8;
             bool sees = !IS_MASKED || (i < count && j <= i && (args.window == 0 || i - j < (int)args.window));
 
-            backward_pair(args.scale * ASH_LOG2E, sees, t.stats[i], &s[n][e], &dp[n][e]);
+            backward_pair(args, sees, t.stats[i], &s[n][e], &dp[n][e]);
         }
 }
 
@@ -299,6 +320,7 @@ static __device__ inline void keys_add(const struct ash_cuda_attn &args, const s
 
     multiply_rows<ROWS>(t.k, row_a, t.q, padded(args.dim_k), s);
     multiply_rows<ROWS>(t.v, row_a, t.dout, padded(args.dim_v), dp);
+    cap_products<ROWS>(args, s);
     if (count == ROWS && key0 + 15 <= 0 && args.window == 0)
         key_pairs<ROWS, false>(args, t, key0, count, s, dp);
     else
@@ -356,7 +378,13 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
 extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_ANY *WARP, 1)
     attn_forward_any(const __grid_constant__ struct ash_cuda_attn args)
 {
-    forward_tile<ASH_CUDA_ATTN_WARPS_ANY, ASH_CUDA_ATTN_COLS>(args);
+    forward_tile<ASH_CUDA_ATTN_WARPS_ANY, ASH_CUDA_ATTN_COLS, false>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_ANY *WARP, 1)
+    attn_forward_capped(const __grid_constant__ struct ash_cuda_attn args)
+{
+    forward_tile<ASH_CUDA_ATTN_WARPS_ANY, ASH_CUDA_ATTN_COLS_CAPPED, true>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_BACK_ANY *WARP, 1)

@@ -21,11 +21,13 @@ static __device__ inline float row_delta(const struct ash_cuda_attn &args, size_
 static __device__ inline struct pair backward_pair(const struct ash_cuda_attn &args, const float *q, const float *dout,
                                                    const float *k, const float *v, float lse, float delta)
 {
-    float s = dot_chain(q, k, args.dim_k) * args.scale, dp = dot_chain(dout, v, args.dim_v);
+    float s = score_of(args, q, k), dp = dot_chain(dout, v, args.dim_v);
     struct pair pair;
 
     pair.p = ash_expf(s - lse);
-    pair.ds = (pair.p * (dp - delta)) * args.scale;
+    pair.ds = pair.p * (dp - delta);
+    if (args.cap != 0.0f) pair.ds = pair.ds * ash_cap_slope(s, args.cap);
+    pair.ds = pair.ds * args.scale;
     return pair;
 }
 

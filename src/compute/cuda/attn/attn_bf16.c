@@ -37,9 +37,8 @@ static bool is_readable(const struct ash_attn_args *args)
 
 /* Which kernels: of tiles, heads of 64 (0) or 128 dims (1); or of any dims (ANY). Those of tiles read bf16 of whole
  * documents: as it is, or float32, copied. */
-static int bf16_class(const struct ash_exec *exec, const struct ash_attn_args *args)
+static int tiled_class(const struct ash_attn_args *args)
 {
-    if (!exec->cuda->has_wgmma) return ANY;
     if (args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128)) return ANY;
     if (args->kv_dtype != (args->q_bf16 != NULL ? ASH_BF16 : ASH_F32)) return ANY;
     for (size_t s = 0; s < args->seq_count; s++)
@@ -47,6 +46,12 @@ static int bf16_class(const struct ash_exec *exec, const struct ash_attn_args *a
     if (args->q_bf16 != NULL && !is_readable(args)) return ANY;
     if (args->dout_bf16 != NULL && (args->out_stride % 8 != 0 || (uintptr_t)args->dout_bf16 % 16 != 0)) return ANY;
     return args->dim_k == 64 ? 0 : 1;
+}
+
+/* Those of tiles have no caps, and want wgmma. */
+static int bf16_class(const struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    return exec->cuda->has_wgmma && args->cap == 0 ? tiled_class(args) : ANY;
 }
 
 /* Rows of q, up to the last that a document has. */
@@ -178,14 +183,14 @@ static void run_forward_tiled(struct ash_exec *exec, size_t dim, const struct as
 static void run_forward_any(struct ash_exec *exec, const struct ash_cuda_attn *op, size_t tiles)
 {
     size_t rows = 16 * ASH_CUDA_ATTN_WARPS_ANY, keys = ASH_CUDA_ATTN_KEYS_BF16;
+    size_t cols = op->cap != 0 ? ASH_CUDA_ATTN_COLS_CAPPED : ASH_CUDA_ATTN_COLS;
 
-    ash_cuda_run(exec, ASH_KERNEL_attn_forward_any,
+    ash_cuda_run(exec, op->cap != 0 ? ASH_KERNEL_attn_forward_capped : ASH_KERNEL_attn_forward_any,
                  (struct ash_cuda_grid){.x = tiles,
                                         .y = op->heads,
-                                        .z = ash_div_up(op->dim_v, ASH_CUDA_ATTN_COLS),
+                                        .z = ash_div_up(op->dim_v, cols),
                                         .threads = 32 * ASH_CUDA_ATTN_WARPS_ANY,
-                                        .shared_bytes =
-                                            tile_bytes(rows + keys, op->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS)},
+                                        .shared_bytes = tile_bytes(rows + keys, op->dim_k) + tile_bytes(keys, cols)},
                  op);
 }
 

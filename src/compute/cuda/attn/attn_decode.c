@@ -25,10 +25,11 @@ static bool is_short(const struct ash_cuda_tables *tables, const struct ash_attn
 {
     size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q;
 
-    return tables->has_wgmma && seq->q_count == 1 && args->q != NULL && args->out != NULL && args->round_bf16 &&
-           args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v && (args->dim_k == 64 || args->dim_k == 128) &&
-           args->heads / args->kv_heads <= HEADS_MAX && args->seq_count * args->kv_heads <= ASH_CUDA_DONE_MAX &&
-           borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 && args->q_stride % 4 == 0;
+    return tables->has_wgmma && args->cap == 0 && seq->q_count == 1 && args->q != NULL && args->out != NULL &&
+           args->round_bf16 && args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v &&
+           (args->dim_k == 64 || args->dim_k == 128) && args->heads / args->kv_heads <= HEADS_MAX &&
+           args->seq_count * args->kv_heads <= ASH_CUDA_DONE_MAX && borders % 16 == 0 &&
+           (args->k_page | args->v_page) % 8 == 0 && args->q_stride % 4 == 0;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -49,7 +50,7 @@ static size_t copied_pages(const struct ash_cuda_tables *tables, const struct as
 {
     size_t pages = 0;
 
-    if (!tables->has_wgmma || args->q == NULL || !args->round_bf16 || args->dim_k != args->dim_v ||
+    if (!tables->has_wgmma || args->cap != 0 || args->q == NULL || !args->round_bf16 || args->dim_k != args->dim_v ||
         (args->dim_k != 64 && args->dim_k != 128))
         return 0;
     for (size_t s = 0; s < args->seq_count; s++)

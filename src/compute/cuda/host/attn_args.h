@@ -23,9 +23,10 @@
 #define ASH_CUDA_ATTN_WARPS_BACK_ANY 2
 #define ASH_CUDA_ATTN_KEYS_BF16 64
 #define ASH_CUDA_ATTN_COLS 128
-#define ASH_CUDA_ATTN_BACK_ROWS 32   /* query rows of a tile of dk and dv */
-#define ASH_CUDA_ATTN_COPIED_MAX 128 /* dims of heads that are copied as bf16 */
-#define ASH_CUDA_ATTN_TILE_PAD 8     /* values after each row of a tile */
+#define ASH_CUDA_ATTN_COLS_CAPPED (ASH_CUDA_ATTN_COLS / 2) /* forward, with a cap: that takes registers */
+#define ASH_CUDA_ATTN_BACK_ROWS 32                         /* query rows of a tile of dk and dv */
+#define ASH_CUDA_ATTN_COPIED_MAX 128                       /* dims of heads that are copied as bf16 */
+#define ASH_CUDA_ATTN_TILE_PAD 8                           /* values after each row of a tile */
 
 /* Of attn_spans.cu: threads; shared memory of keys and values on their way, if units are few or many; of queries,
  * weights and sums of `heads` query heads. */
@@ -71,7 +72,7 @@ struct ash_cuda_attn_stats {
 
 struct ash_cuda_attn {
     size_t heads, kv_heads, dim_k, dim_v;
-    float scale;
+    float scale, cap; /* cap: 0 for none */
     size_t window;
     int kv_dtype;
     size_t q_stride, k_stride, v_stride, out_stride;
