@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and measures the GPU backend on a machine with a GPU, from the folder that scripts/gpu_bundle.sh made.
 #
-#   facts        the GPU, the driver, what this build finds
+#   facts        the GPU, the driver, what this build finds, whether the bits of its instructions are known
 #   peaks        memory, products and copies: what everything else is measured against
 #   conformance  every op against its reference, to the bit
 #   goldens      the transformers library in float32; within 1e-2 in bf16; logits equal alone, in batches, in pieces and in the
@@ -68,6 +68,7 @@ reference_of() { if [ "$1" = bf16 ] && [ "$backend" != apart ]; then echo ref-wg
 facts() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null || echo "no nvidia-smi here"
     ./ashlar version | sed -n 's/^  gpu */ashlar: /p'
+    [ "$backend" != cuda ] || timeout 60 ./ashlar check node --arithmetic --seconds 5 | grep ' arithmetic ' || true
 }
 # Rates of memory and of the host's link as `ashlar check` sees them, and the best of our products.
 peaks() {
