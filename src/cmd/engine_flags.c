@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "cmd/cmd.h"
 #include "cmd/remote.h"
 #include "compute/backends/backends.h"
@@ -58,11 +59,19 @@ static void say_device(struct ash_engine *engine)
             (double)ash_backend_free_bytes(exec) * 1e-9);
 }
 
+struct ash_slice_parts ash_cmd_engine_parts(const struct ash_engine_flags *flags)
+{
+    return (struct ash_slice_parts){.tp = (size_t)ash_max(flags->tp, flags->ep),
+                                    .stages = (size_t)ash_max(flags->pp, 1),
+                                    .whole_experts = flags->ep > 1};
+}
+
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err)
 {
     struct ash_engine_opts engine_opts;
     struct ash_profile *profile = NULL;
+    struct ash_slice_parts parts = ash_cmd_engine_parts(flags);
     struct ash_ranks *ranks = NULL;
     struct ash_str path = {0}, lora = {0};
     int rc;
@@ -75,7 +84,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;
-    if (rc == 0 && flags->env.size > 1) rc = ash_ranks_open(&flags->env, &ranks, err);
+    if (rc == 0 && flags->env.size > 1) rc = ash_ranks_open(&flags->env, &parts, &ranks, err);
     if (rc == 0) rc = ash_engine_open_rank(path.data, &engine_opts, ranks, engine_out, err);
     ash_str_fini(&path);
     ash_str_fini(&lora);

@@ -16,7 +16,7 @@ struct ash_engine_flags {
     int precision;
     const char *profile;
     const char *lora;          /* of a command that has --lora; else NULL */
-    int64_t tp;                /* of a command whose model may be shared by ranks (rank_flags.h); else 0 */
+    int64_t tp, pp, ep;        /* of a command whose model may be shared by ranks (rank_flags.h); else 0 */
     struct ash_launch_env env; /* which rank this is; size 0 or 1: none */
 };
 
@@ -34,6 +34,8 @@ extern const char *const ash_cmd_kv_dtypes[];
     "what keys and values are kept as; auto: bf16 with --precision bf16 and quantised models, else fp32"
 /* The choice, an index of ash_cmd_kv_dtypes. */
 void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice);
+/* How ranks share the model by these flags. */
+struct ash_slice_parts ash_cmd_engine_parts(const struct ash_engine_flags *flags);
 /* Close it (NULL is a no-op), and write the profile if flags name one. Returns 0, or an exit code after printing the
  * error. */
 int ash_cmd_engine_close(const struct ash_engine_flags *flags, struct ash_engine *engine);

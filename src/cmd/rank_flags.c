@@ -1,5 +1,5 @@
-/* --tp: the ranks that share a command's model. The first one runs the command; it starts the others itself if no
- * launcher has. */
+/* --tp, --ep, --pp: the ranks that share a command's model. The first one runs the command; it starts the others itself
+ * if no launcher has. */
 #include "cmd/rank_flags.h"
 
 #include <errno.h>
@@ -23,24 +23,39 @@ static const struct ash_opt opts[] = {
      "processes that share the model, each with its part of every matrix and of the cache, on this machine's CPU; an "
      "answer stays the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun",
      1, RANKS_MAX, NULL},
+    {"ep", ASH_OPT_INT, FIELD(ep), "1",
+     "of a model with experts: as --tp, but each process has whole experts instead of its part of all", 1, RANKS_MAX,
+     NULL},
+    {"pp", ASH_OPT_INT, FIELD(pp), "1",
+     "stages: each has its layers and their cache, on as many processes as --tp or --ep says", 1, RANKS_MAX, NULL},
 };
 
 const struct ash_opt_table ash_rank_flags_table = {
     .section = "", .help = "several processes", .opts = opts, .count = ASH_COUNT(opts)};
 
+size_t ash_cmd_ranks_count(const struct ash_engine_flags *flags)
+{
+    struct ash_slice_parts parts = ash_cmd_engine_parts(flags);
+
+    return parts.tp * parts.stages;
+}
+
 /* What several ranks do not do is said before anything starts. */
 static int check_flags(const struct ash_engine_flags *flags, const char *model, struct ash_err *err)
 {
+    struct ash_slice_parts parts = ash_cmd_engine_parts(flags);
     struct ash_str path = {0};
     int rc = 0;
 
+    if (flags->tp > 1 && flags->ep > 1 && flags->tp != flags->ep)
+        return ash_err_set(err, -EINVAL, "--ep %lld is not --tp %lld: experts are spread over the ranks of --tp",
+                           (long long)flags->ep, (long long)flags->tp);
     if (flags->lora != NULL)
         return ash_err_set(err, -ENOTSUP,
-                           "--tp %lld: --lora goes with one process: merge the adapter (ashlar model merge), or serve "
-                           "it with --lora-modules",
-                           (long long)flags->tp);
+                           "--lora goes with one process, without --tp, --ep and --pp: merge the adapter (ashlar model "
+                           "merge), or serve it with --lora-modules");
     rc = ash_cmd_attach(model, &path, err);
-    if (rc == 0) rc = ash_engine_check_ranks(path.data, (size_t)flags->tp, err);
+    if (rc == 0) rc = ash_engine_check_ranks(path.data, &parts, err);
     ash_str_fini(&path);
     return rc;
 }
@@ -49,7 +64,7 @@ static int check_flags(const struct ash_engine_flags *flags, const char *model, 
 static int launch_self(const struct ash_engine_flags *flags, const struct ash_rank_job *job, struct ash_err *err)
 {
     char **words = calloc((size_t)job->argc + 2, sizeof(*words)), name[] = "ashlar";
-    struct ash_launch launch = {.procs = (size_t)flags->tp,
+    struct ash_launch launch = {.procs = ash_cmd_ranks_count(flags),
                                 .nodes = 1,
                                 .grace_s = GRACE_S,
                                 .passes_hangups = true,
@@ -68,7 +83,7 @@ static int launch_self(const struct ash_engine_flags *flags, const struct ash_ra
 /* Threads of one rank, if the flags leave them to us: its share of the cores. */
 static void share_cores(struct ash_engine_flags *flags)
 {
-    int64_t each = ash_cores_usable() / flags->tp;
+    int64_t each = ash_cores_usable() / (int64_t)ash_cmd_ranks_count(flags);
 
     if (flags->threads == 0) flags->threads = each > 1 ? each : 1;
 }
@@ -108,11 +123,12 @@ static int follow(const struct ash_engine_flags *flags, const struct ash_rank_jo
 
 int ash_cmd_ranks_begin(struct ash_engine_flags *flags, const struct ash_rank_job *job)
 {
+    size_t count = ash_cmd_ranks_count(flags);
     struct ash_launch_env env;
     struct ash_err err = {0};
     int rc;
 
-    if (flags->tp == 1) return ASH_CMD_GO;
+    if (count == 1) return ASH_CMD_GO;
     rc = ash_launch_env_read(&env, &err);
     if (rc == 0 && env.rank == 0) rc = check_flags(flags, job->model, &err);
     if (rc < 0) return ash_cmd_fail(&err);
@@ -120,9 +136,12 @@ int ash_cmd_ranks_begin(struct ash_engine_flags *flags, const struct ash_rank_jo
         rc = launch_self(flags, job, &err);
         return rc < 0 ? ash_cmd_fail(&err) : rc;
     }
-    if (env.size != (size_t)flags->tp) {
-        ash_err_set(&err, -EINVAL, "--tp %lld is for %lld processes, but the launcher has started %zu",
-                    (long long)flags->tp, (long long)flags->tp, env.size);
+    if (env.size != count) {
+        ash_err_set(&err, -EINVAL, "%s %zu: the flags are for %zu processes, but the launcher has started %zu",
+                    flags->pp > 1   ? "--tp times --pp is"
+                    : flags->ep > 1 ? "--ep"
+                                    : "--tp",
+                    count, count, env.size);
         return env.rank == 0 ? ash_cmd_fail(&err) : 1;
     }
     share_cores(flags);

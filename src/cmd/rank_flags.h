@@ -17,8 +17,10 @@ struct ash_rank_job {
     char **argv;
 };
 
-/* With --tp: start the ranks and wait for their end, or follow the first one. Returns ASH_CMD_GO if this process is to
- * run the command, else an exit code. */
+/* Processes that share the model by these flags. */
+size_t ash_cmd_ranks_count(const struct ash_engine_flags *flags);
+/* With more than one: start the ranks and wait for their end, or follow the first one. Returns ASH_CMD_GO if this
+ * process is to run the command, else an exit code. */
 int ash_cmd_ranks_begin(struct ash_engine_flags *flags, const struct ash_rank_job *job);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/math.h"
 #include "cmd/cmd.h"
+#include "cmd/rank_flags.h"
 #include "cmd/serve_children.h"
 
 #define FIELD(name) offsetof(struct ash_serve_replicas, name)
@@ -45,7 +46,7 @@ struct group {
 /* Threads of one process of one replica, if the flags leave them to us: its share of the cores. */
 static long long thread_count(const struct ash_serve_flags *flags)
 {
-    long long processes = (long long)(flags->replicas.count * flags->computing.tp);
+    long long processes = (long long)(flags->replicas.count * (int64_t)ash_cmd_ranks_count(&flags->computing));
 
     if (flags->computing.threads > 0) return flags->computing.threads;
     return ash_max(ash_cores_usable() / processes, 1);

@@ -15,7 +15,7 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
                      uint64_t *fingerprint_out, struct ash_err *err)
 {
     struct ash_model *now = ash_engine_model(model->engine), *next = NULL;
-    int rc = model->ranks != NULL ? ash_engine_check_ranks(path, ash_ranks_size(model->ranks), err) : 0;
+    int rc = model->ranks != NULL ? ash_engine_check_ranks(path, ash_ranks_parts(model->ranks), err) : 0;
 
     if (rc == 0)
         rc = model->ranks != NULL ? ash_model_open_slice(path, ash_model_slice(now), &next, err)

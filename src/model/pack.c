@@ -103,7 +103,7 @@ static void start_prefetch(struct ash_model *model)
         if (i != embed)
             ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
     }
-    if (!ash_layer_has(&model->top, ASH_ROLE_HEAD)) {
+    if (ash_layer_has(&model->top, ASH_ROLE_EMBED) && !ash_layer_has(&model->top, ASH_ROLE_HEAD)) {
         const struct ash_param *param = &model->params[embed];
 
         ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};

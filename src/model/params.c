@@ -242,14 +242,14 @@ static void add_router_bias(struct ash_model *model, int layer, size_t experts)
     param->is_matrix = false;
 }
 
-/* With slice.gathers: this rank's outputs of an expert's tensor. Else: all of it. */
+/* With slice.gathers: this rank's outputs of an expert's tensor, unless whole experts are spread. Else: all of it. */
 static struct cut expert_cut(const struct ash_model *model, enum ash_role role)
 {
     const struct ash_model_config *c = &model->whole;
     struct ash_range columns = ash_slice_columns(c, c->expert.ffn, &model->slice);
     struct cut cut;
 
-    if (!model->slice.gathers) return WHOLE;
+    if (!model->slice.gathers || model->slice.expert_size > 1) return WHOLE;
     if (role == ASH_ROLE_EXPERT_DOWN || role == ASH_ROLE_EXPERT_DOWN_BIAS)
         return cut_of(model, false, ash_slice_hidden(c, &model->slice), 1);
     if (role == ASH_ROLE_EXPERT_GATE || role == ASH_ROLE_EXPERT_UP) return cut_of(model, false, columns, 1);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "compute/quant.h"
 #include "model/family.h"
@@ -119,19 +120,50 @@ static bool is_narrow(size_t ffn, size_t tp_size)
     return ffn > 0 && ffn < tp_size;
 }
 
-int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err)
+int ash_slice_check_gathers(const struct ash_model_config *config, const struct ash_slice_parts *parts,
+                            struct ash_err *err)
 {
-    if (tp_size > 1 && config->state.heads > 0)
-        return ash_err_set(err, -ENOTSUP, "--tp %zu does not cut the recurrent states of %s: leave it out", tp_size,
+    size_t tp = parts->tp;
+
+    if ((tp > 1 || parts->stages > 1) && config->state.heads > 0)
+        return ash_err_set(err, -ENOTSUP, "--tp and --pp do not cut the recurrent states of %s: leave them out",
                            config->family->type);
-    if (tp_size > config->kv_heads)
+    if (tp > config->kv_heads)
         return ash_err_set(
             err, -EINVAL, "--tp %zu wants more ranks than the model has key-value heads (%zu): choose --tp %zu or less",
-            tp_size, config->kv_heads, config->kv_heads);
-    if (config->hidden < tp_size || config->vocab < tp_size || is_narrow(config->ffn, tp_size) ||
-        is_narrow(config->expert.ffn, tp_size) || is_narrow(config->expert.shared_ffn, tp_size))
-        return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into that many parts", tp_size);
+            tp, config->kv_heads, config->kv_heads);
+    if (config->hidden < tp || config->vocab < tp || is_narrow(config->ffn, tp) || is_narrow(config->expert.ffn, tp) ||
+        is_narrow(config->expert.shared_ffn, tp))
+        return ash_err_set(err, -EINVAL, "--tp %zu: the model is too small to be cut into that many parts", tp);
+    if (parts->stages > config->layers)
+        return ash_err_set(err, -EINVAL, "--pp %zu wants more stages than the model has layers (%zu)", parts->stages,
+                           config->layers);
+    if (parts->whole_experts && config->expert.experts < tp)
+        return ash_err_set(err, -EINVAL, "--ep %zu wants more ranks than the model has experts (%zu)%s", tp,
+                           config->expert.experts, config->expert.experts == 0 ? ": choose --tp" : "");
     return 0;
+}
+
+struct ash_slice ash_slice_gathered(const struct ash_model_config *config, const struct ash_slice_parts *parts,
+                                    size_t rank)
+{
+    struct ash_slice slice = ash_slice_whole(config);
+    size_t stage = rank / parts->tp;
+    struct ash_range layers = ash_range_split(config->layers, 1, stage, parts->stages);
+
+    ash_assert(stage < parts->stages);
+    slice.gathers = true;
+    slice.tp_rank = rank % parts->tp;
+    slice.tp_size = parts->tp;
+    if (parts->whole_experts) {
+        slice.expert_rank = slice.tp_rank;
+        slice.expert_size = parts->tp;
+    }
+    slice.embed = stage == 0;
+    slice.head = stage + 1 == parts->stages;
+    for (size_t i = 0; i < config->layers; i++)
+        slice.layers[i] = i >= layers.first && i < ash_range_end(layers);
+    return slice;
 }
 
 void ash_slice_config(const struct ash_model_config *whole, const struct ash_slice *slice,
@@ -143,7 +175,8 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
     config_out->kv_heads = ash_slice_kv_heads(whole, slice).count;
     config_out->heads = config_out->kv_heads * group;
     config_out->ffn = ash_slice_columns(whole, whole->ffn, slice).count;
-    if (slice->gathers) config_out->expert.ffn = ash_slice_columns(whole, whole->expert.ffn, slice).count;
+    if (slice->gathers && slice->expert_size == 1) /* else experts are whole */
+        config_out->expert.ffn = ash_slice_columns(whole, whole->expert.ffn, slice).count;
     config_out->expert.shared_ffn = ash_slice_columns(whole, whole->expert.shared_ffn, slice).count;
     for (size_t i = 0; i < whole->layers; i++) {
         if (!slice->layers[i]) continue;

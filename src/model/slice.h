@@ -31,8 +31,18 @@ bool ash_slice_same(const struct ash_slice *a, const struct ash_slice *b);
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
                     struct ash_err *err);
 
-/* The same of a slice that gathers. Returns 0, -EINVAL or -ENOTSUP. */
-int ash_slice_check_gathers(const struct ash_model_config *config, size_t tp_size, struct ash_err *err);
+/* How ranks that gather share a model: stages of whole layers, each of tp ranks. Experts are cut as other matrices, or
+ * whole ones are spread over the ranks of a stage. */
+struct ash_slice_parts {
+    size_t tp, stages;
+    bool whole_experts;
+};
+/* Can the model be cut like this? Returns 0 or -EINVAL, naming the flags of commands. */
+int ash_slice_check_gathers(const struct ash_model_config *config, const struct ash_slice_parts *parts,
+                            struct ash_err *err);
+/* The slice of rank `rank` of tp * stages: the ranks of the first stage come first. */
+struct ash_slice ash_slice_gathered(const struct ash_model_config *config, const struct ash_slice_parts *parts,
+                                    size_t rank);
 
 /* What the slice has of each kind: here, key-value heads. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);

@@ -51,7 +51,7 @@ static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *o
     return ash_err_set(err, -ENOTSUP, "several ranks serve a model on the CPU: give --backend cpu, or --tp 1");
 }
 
-int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err)
+int ash_engine_check_ranks(const char *dir, const struct ash_slice_parts *parts, struct ash_err *err)
 {
     struct ash_model_config config;
     int rc;
@@ -63,7 +63,7 @@ int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err)
                            dir);
     rc = ash_model_config_load(dir, &config, err);
     if (rc < 0) return rc;
-    rc = ash_slice_check_gathers(&config, size, err);
+    rc = ash_slice_check_gathers(&config, parts, err);
     ash_model_config_fini(&config);
     return rc;
 }
@@ -73,14 +73,11 @@ static int open_slice(struct ash_engine *engine, struct ash_err *err)
 {
     struct ash_model_config config;
     struct ash_slice slice;
-    int rc = ash_engine_check_ranks(engine->dir, ash_ranks_size(engine->ranks), err);
+    int rc = ash_engine_check_ranks(engine->dir, ash_ranks_parts(engine->ranks), err);
 
     if (rc == 0) rc = ash_model_config_load(engine->dir, &config, err);
     if (rc < 0) return rc;
-    slice = ash_slice_whole(&config);
-    slice.tp_rank = ash_ranks_rank(engine->ranks);
-    slice.tp_size = ash_ranks_size(engine->ranks);
-    slice.gathers = true;
+    slice = ash_slice_gathered(&config, ash_ranks_parts(engine->ranks), ash_ranks_rank(engine->ranks));
     ash_model_config_fini(&config);
     return ash_model_open_slice(engine->dir, &slice, &engine->model, err);
 }

@@ -15,8 +15,8 @@
  * and defaults. -ENOTSUP, -EINVAL: the model cannot be cut like this. */
 int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, struct ash_ranks *ranks,
                          struct ash_engine **engine_out, struct ash_err *err);
-/* Can the model in dir be cut for size ranks? Reads its sizes alone. */
-int ash_engine_check_ranks(const char *dir, size_t size, struct ash_err *err);
+/* Can the model in dir be shared like this? Reads its sizes alone. */
+int ash_engine_check_ranks(const char *dir, const struct ash_slice_parts *parts, struct ash_err *err);
 
 /* The model; borrowed until the engine is closed, as all of these. */
 struct ash_model *ash_engine_model(struct ash_engine *engine);

@@ -38,7 +38,8 @@ all one
 [ "$(wc -l < one)" -ge 30 ] && grep -q perplexity one || fail "one process: $(cat one one.err)"
 all two --tp 2
 all three --tp 3 --precision fp32
-for ranks in two three; do cmp -s one $ranks || fail "$ranks ranks print something else: $(diff one $ranks | head -c 600)"; done
+all stages --tp 2 --pp 2
+for ranks in two three stages; do cmp -s one $ranks || fail "$ranks ranks print something else: $(diff one $ranks | head -c 600)"; done
 
 # A launcher starts the ranks, or torchrun's variables say which one this is.
 words=(generate --model "$stories" --prompt "Once upon a time" --max-tokens 12 --temperature 0 --tp 2)

@@ -81,13 +81,13 @@ function damage() {
     }
 }
 function drawShape(isLast) {
-    const seqs = 1 + below(24), caches = chance(0.75) || isLast, ranks = pick([1, 1, 2, 3]);
+    const seqs = 1 + below(24), caches = chance(0.75) || isLast, ranks = pick([1, 1, 2, 3]), stages = pick([1, 1, 1, 2, 3]);
     return {
-        fileBlocks: chance(0.3) && !isLast && ranks === 1 ? 60 : 0, // of 1,024 bytes: no page fits (shared memory is files, too)
+        fileBlocks: chance(0.3) && !isLast && ranks * stages === 1 ? 60 : 0, // of 1,024 bytes: no page fits (shared memory is files, too)
 
         flags: ["--max-num-seqs", seqs, "--max-num-batched-tokens", seqs + below(chance(0.5) ? 20 : 300), "--kv-cache-memory", (8 + below(chance(0.5) ? 6 : 60)) * pageBytes,
             ...(caches ? drawTiers(isLast) : ["--no-enable-prefix-caching"]), "--num-speculative-tokens", chance(0.6) ? 1 + below(8) : 0,
-            ...(chance(0.3) ? ["--draft-model", model] : []), "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200]), "--tp", ranks],
+            ...(chance(0.3) ? ["--draft-model", model] : []), "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200]), "--tp", ranks, "--pp", stages],
         clients: 1 + below(32),
     };
 }

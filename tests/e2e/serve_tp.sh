@@ -13,10 +13,15 @@ refused() { # what, word, flags...
     ! grep -q 'listening' err || fail "$what: it listened first"
 }
 refused "more ranks than heads" "key-value heads (4)" serve --model "$stories" --port 0 --tp 5
+refused "more stages than layers" "layers (5)" serve --model "$stories" --port 0 --pp 6
+refused "experts of a model without" "experts (0)" serve --model "$stories" --port 0 --ep 2
+refused "experts over other ranks" "--ep 3 is not --tp 2" serve --model "$stories" --port 0 --tp 2 --ep 3
 refused "no such model" nothing serve --model "$SCRATCH/nothing" --port 0 --tp 2
-try "$ASHLAR" launch --procs 3 serve --model "$stories" --port 0 --tp 2
-expect 1 "another count than the launcher's"
-grep -q 'the launcher has started 3' err || fail "another count than the launcher's: $(cat err)"
+for flags in "--tp 2" "--tp 2 --pp 2"; do
+    try "$ASHLAR" launch --procs 3 serve --model "$stories" --port 0 $flags
+    expect 1 "$flags: another count than the launcher's"
+    grep -q 'processes, but the launcher has started 3' err || fail "$flags: another count than the launcher's: $(cat err)"
+done
 
 # The same answers: greedy, sampled, several of one prompt, a schema, log-probabilities.
 cat > drive.py << 'PY'
@@ -30,6 +35,9 @@ for body in bodies * 2:
     c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     answer = json.loads(c.getresponse().read())
     print(answer["system_fingerprint"], json.dumps(answer["choices"]))
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=120)
+c.request("POST", "/v1/embeddings", json.dumps(dict(input=["Once upon a time", "Lily and Tom went to the park. " * 9])), {"content-type": "application/json"})
+print(json.dumps(json.loads(c.getresponse().read())["data"]))
 PY
 answers() { python3 drive.py "$port" > "$1" || fail "$1: no answers"; }
 children() { pgrep -P "$1"; }
@@ -52,6 +60,14 @@ wait_for_line 'ready after' server.log || exit 1
 port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' server.log)
 answers three
 cmp -s one three || fail "three ranks under a launcher: other answers: $(diff one three | head -c 600)"
+stop_server INT
+
+"$ASHLAR" launch --procs 4 serve --model "$stories" --port 0 --tp 2 --pp 2 --kv-cache-memory 1mi > server.out 2> server.log &
+server=$!
+wait_for_line 'ready after' server.log || exit 1
+port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' server.log)
+answers stages
+cmp -s one stages || fail "two stages of two ranks: other answers: $(diff one stages | head -c 600)"
 stop_server INT
 
 # A rank is killed: the stream gets an error that names it, the server ends and says why, and no process is left.

@@ -400,7 +400,7 @@ int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, 
             snprintf(buf, buf_bytes, "%s",
                      tensor_names[role == ASH_ROLE_HEAD && model->config.tied ? ASH_ROLE_EMBED : role]);
         else
-            snprintf(buf, buf_bytes, "blk.%d.%s", param->layer, tensor_names[role]);
+            snprintf(buf, buf_bytes, "blk.%u.%s", model->layer_ids[param->layer], tensor_names[role]);
         return 0;
     }
     return ash_err_set(err, -ENOTSUP, "'%s' has no place in a GGUF file", param->name);
@@ -438,5 +438,6 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
         if (rc < 0) return rc;
     }
     if (wide > 0 && (wide = widen_tensors(model, err)) < 0) return wide;
-    return ash_gguf_size(file) == model->param_count ? 0 : refuse_extra(model, file, err);
+    if (ash_gguf_size(file) == model->param_count || model->config.layers < model->whole.layers) return 0;
+    return refuse_extra(model, file, err);
 }

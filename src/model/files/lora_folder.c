@@ -81,7 +81,8 @@ static int read_tensors(struct ash_model *model, const struct ash_safetensors *f
 
     for (size_t i = 0; rc == 0 && i < model->param_count; i++)
         rc = read_tensor(model, &model->params[i], file, err);
-    return rc < 0 ? rc : check_tensors(model, file, err);
+    if (rc < 0 || model->config.layers < model->whole.layers) return rc; /* other stages have the other tensors */
+    return check_tensors(model, file, err);
 }
 
 int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)

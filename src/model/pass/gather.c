@@ -104,14 +104,19 @@ const float *ash_gather_product(const struct ash_pass_step *step, struct ash_lin
     return multiply(step, group, ash_slice_hidden(&model->whole, &model->slice).first, model->whole.hidden);
 }
 
-void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first)
+void ash_gather_set_rows(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first)
 {
-    const struct ash_model *model = step->model;
-    size_t hidden = model->whole.hidden;
+    size_t hidden = step->model->whole.hidden;
 
     ash_assert(ash_gathers(step) && (first + 1) * hidden <= step->axes->gathered_floats);
-    out->y = buffer_of(step) + first * hidden + ash_slice_hidden(&model->whole, &model->slice).first;
+    out->y = buffer_of(step) + first * hidden;
     out->y_stride = hidden;
+}
+
+void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first)
+{
+    ash_gather_set_rows(step, out, first);
+    out->y += ash_slice_hidden(&step->model->whole, &step->model->slice).first;
 }
 
 const float *ash_gather_outputs(const struct ash_pass_step *step)

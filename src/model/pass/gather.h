@@ -32,6 +32,8 @@ const float *ash_gather_product(const struct ash_pass_step *step, struct ash_lin
 /* The same of several products, each with rows of its own, [count, C] together: outs.y and outs.y_stride of one that
  * begins at row first; and all of them, once each rank has made its outputs. */
 void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first);
+/* The same of an expert that is whole on this rank: all columns. */
+void ash_gather_set_rows(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first);
 /* See above. */
 const float *ash_gather_outputs(const struct ash_pass_step *step);
 /* Logits [rows, vocabulary]: the same, of the output matrix. */

@@ -114,20 +114,21 @@ static struct expert_run expert_run_at(const struct ash_pass_step *step, size_t 
                                       .dx = dy}};
 }
 
-/* Over ranks that gather: the columns of all experts first, then their outputs. */
+/* Over ranks that gather: the columns of all experts first, then their outputs. Whole experts have all columns here. */
 static void experts_gathered(const struct ash_pass_step *step, size_t layer)
 {
     struct ash_expert_work work = ash_moe_work(step, layer);
     size_t pairs = step->rows * step->model->config.expert.choices, width = step->model->whole.expert.ffn;
     size_t hidden = step->model->config.hidden;
-    const float *columns;
+    bool are_whole = step->model->slice.expert_size > 1;
+    const float *columns = work.acts.hidden;
 
     for (size_t e = 0; e < work.experts; e++) {
         struct expert_run run = expert_run_at(step, layer, &work, e);
 
         if (run.io.rows > 0) ash_ffn_inner(step, &run.params, &run.io, ASH_NO_PARAM);
     }
-    columns = ash_gather_columns(step, work.acts.hidden, pairs, width);
+    if (!are_whole) columns = ash_gather_columns(step, work.acts.hidden, pairs, width);
     for (size_t e = 0; e < work.experts; e++) {
         struct expert_run run = expert_run_at(step, layer, &work, e);
         struct ash_linear_group group = {.rows = run.io.rows,
@@ -138,7 +139,10 @@ static void experts_gathered(const struct ash_pass_step *step, size_t layer)
                                          .outs[0] = {.weight = run.params.down, .bias = run.params.down_bias}};
 
         if (run.io.rows == 0) continue;
-        ash_gather_set_output(step, &group.outs[0], work.starts[e]);
+        if (are_whole)
+            ash_gather_set_rows(step, &group.outs[0], work.starts[e]);
+        else
+            ash_gather_set_output(step, &group.outs[0], work.starts[e]);
         ash_linear_project(step, &group);
     }
     ash_copy_columns(step->exec, pairs, hidden, (struct ash_rows_from){ash_gather_outputs(step), hidden},

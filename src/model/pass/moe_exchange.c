@@ -88,7 +88,7 @@ size_t ash_moe_exchange_bytes(const struct ash_model *model, const struct ash_pa
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Experts are split over the ranks of ep and tp; or, without ep, all are everywhere. */
+/* Experts are split over the ranks of ep and tp; or, without ep, all are everywhere. Or over ranks that gather. */
 static int check_slice(const struct ash_model *model, const struct ash_axes *axes, struct ash_err *err)
 {
     const struct ash_slice *slice = &model->slice;
@@ -96,6 +96,7 @@ static int check_slice(const struct ash_model *model, const struct ash_axes *axe
 
     if (model->config.expert.experts == 0) return 0;
     if (slice->expert_size == 1 && axes->ep.size == 1) return 0;
+    if (slice->gathers && slice->expert_size == axes->outs.size && slice->expert_rank == axes->outs.rank) return 0;
     if (slice->expert_size == size && slice->expert_rank == rank) return 0;
     return ash_err_set(err, -EINVAL,
                        "the model's slice has the experts of rank %zu of %zu, but the pass is rank %zu of %zu",

@@ -90,6 +90,7 @@ struct ash_range ash_split_experts(const struct ash_model *model, const struct a
 {
     size_t parts = ash_split_expert_parts(model, axes), rank = ep_rank * parts + (parts > 1 ? tp_rank : 0);
 
+    if (model->slice.gathers) return model->experts;
     return ash_range_split(model->config.expert.experts, 1, rank, model->slice.expert_size);
 }
 

@@ -28,6 +28,7 @@ static int open_parts(struct ash_loss_ranks *loss, struct ash_model *model, stru
 
     if (rc == 0) rc = ash_pass_open(model, loss->exec, &opts, &loss->pass, err);
     if (rc == 0) rc = ash_cache_open(model, pages, &loss->cache, err);
+    if (rc == 0) rc = ash_ranks_open_stages(loss->ranks, model, loss->max_rows, err);
     if (rc < 0) return rc;
     loss->logits = malloc(LOGIT_ROWS * loss->vocab * sizeof(*loss->logits));
     if (loss->logits == NULL || ash_block_table_init(&loss->pages, loss->max_rows) < 0 ||
@@ -78,8 +79,7 @@ static int find_losses(struct ash_loss_ranks *loss, size_t first, size_t count, 
     ash_assert(count <= LOGIT_ROWS);
     for (size_t i = 0; i < count; i++)
         rows[i] = first + i;
-    rc = ash_ranks_send_logits(loss->ranks, rows, count, err);
-    if (rc == 0) rc = ash_pass_infer_logits(loss->pass, rows, count, loss->logits, err);
+    rc = ash_ranks_infer_logits(loss->ranks, loss->pass, rows, count, loss->logits, err);
     if (rc < 0) return rc;
     loss->exec->ops->loss->cross_entropy(
         loss->exec,
@@ -96,8 +96,7 @@ static int eval_document(struct ash_loss_ranks *loss, const struct ash_batch *ba
     int rc;
 
     ash_assert(doc->count <= loss->max_rows);
-    rc = ash_ranks_send_layers(loss->ranks, &one, err);
-    if (rc == 0) rc = ash_pass_infer_layers(loss->pass, &one, loss->cache, err);
+    rc = ash_ranks_infer_layers(loss->ranks, loss->pass, &one, loss->cache, err);
     for (size_t first = 0; first < doc->count && rc == 0; first += LOGIT_ROWS)
         rc = find_losses(loss, first, ash_min(doc->count - first, LOGIT_ROWS), batch->targets + doc->row + first,
                          losses + doc->row + first, err);

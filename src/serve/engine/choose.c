@@ -314,13 +314,9 @@ static void find_rows(struct ash_core *core, const struct piece *piece)
 
 static int compute_logits(struct ash_core *core, const struct piece *piece, struct ash_err *err)
 {
-    int rc;
-
     find_rows(core, piece);
-    if (core->null == NULL) {
-        rc = ash_ranks_send_logits(core->opts.ranks, core->piece, piece->count, err);
-        return rc < 0 ? rc : ash_pass_infer_logits(core->pass, core->piece, piece->count, core->logits, err);
-    }
+    if (core->null == NULL)
+        return ash_ranks_infer_logits(core->opts.ranks, core->pass, core->piece, piece->count, core->logits, err);
     for (size_t i = 0; i < piece->count && core->null->logits != NULL; i++)
         core->null->logits(core->null->ctx, piece->wanted[i].seq->tokens, piece->wanted[i].index + 1,
                            core->logits + i * core->vocab);

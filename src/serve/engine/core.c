@@ -175,6 +175,7 @@ static int open_model(struct ash_core *core, struct ash_err *err)
     rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
     if (rc < 0) return rc;
     rc = ash_cache_open(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */
+    if (rc == 0) rc = ash_ranks_open_stages(ranks, core->model, pass_opts.max_rows, err);
     return rc < 0 ? rc : open_rest(core, err);
 }
 

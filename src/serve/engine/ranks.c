@@ -15,7 +15,19 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_out, struct ash_err *err)
+/* The ranks of this one's stage. */
+static int open_stage(struct ash_ranks *ranks, struct ash_err *err)
+{
+    size_t rank = ash_group_rank(ranks->group);
+    int rc;
+
+    if (ranks->parts.stages == 1) return 0;
+    rc = ash_group_split(ranks->group, (int64_t)(rank / ranks->parts.tp), (int64_t)rank, &ranks->stage, err);
+    return rc < 0 ? rc : ash_axis_link_open(&ranks->stage_link, ranks->stage, &ranks->meter, err);
+}
+
+int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
+                   struct ash_err *err)
 {
     const struct ash_group_opts opts = {.join_timeout = JOIN_SECONDS,
                                         .silent_timeout = SILENT_SECONDS,
@@ -27,6 +39,8 @@ int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_ou
     if (ranks == NULL) return ash_err_set(err, -ENOMEM, "out of memory for ranks");
     ash_meter_open(&ranks->meter);
     pthread_mutex_init(&ranks->adapters_lock, NULL);
+    ash_assert(parts->tp * parts->stages == env->size);
+    ranks->parts = *parts;
     ranks->capacity = ASH_RANKS_HEAD_WORDS;
     ranks->words = calloc(ASH_RANKS_HEAD_WORDS, sizeof(*ranks->words));
     ranks->was_stopped = calloc(env->size, sizeof(*ranks->was_stopped));
@@ -38,6 +52,7 @@ int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_ou
     if (rc == 0 && !ash_group_shares_memory(ranks->group))
         rc = ash_err_set(err, -ENOTSUP, "the ranks are on %zu nodes, but one model is served by ranks of one node",
                          ash_group_nodes(ranks->group));
+    if (rc == 0) rc = open_stage(ranks, err);
     if (rc < 0) {
         ash_ranks_close(ranks);
         return rc;
@@ -56,9 +71,15 @@ size_t ash_ranks_size(const struct ash_ranks *ranks)
     return ranks != NULL ? ash_group_size(ranks->group) : 1;
 }
 
+const struct ash_slice_parts *ash_ranks_parts(const struct ash_ranks *ranks)
+{
+    return &ranks->parts;
+}
+
 struct ash_axis ash_ranks_axis(struct ash_ranks *ranks)
 {
-    return ranks != NULL ? ash_axis_link_axis(&ranks->link, 0) : (struct ash_axis){0};
+    if (ranks == NULL || ranks->parts.tp == 1) return (struct ash_axis){0};
+    return ash_axis_link_axis(ranks->stage != NULL ? &ranks->stage_link : &ranks->link, 0);
 }
 
 int ash_ranks_pid(const struct ash_ranks *ranks, size_t rank)
@@ -71,6 +92,8 @@ void ash_ranks_close(struct ash_ranks *ranks)
 {
     if (ranks == NULL) return;
     if (ranks->link.group != NULL) ash_ranks_send_plain(ranks, ASH_RANKS_END);
+    ash_axis_link_close(&ranks->stage_link);
+    ash_group_close(ranks->stage);
     ash_axis_link_close(&ranks->link);
     ash_group_close(ranks->group);
     pthread_mutex_destroy(&ranks->adapters_lock);
@@ -85,6 +108,7 @@ void ash_ranks_send_close(struct ash_ranks *ranks)
 {
     ash_ranks_send_plain(ranks, ASH_RANKS_CLOSE);
     ash_ranks_close_page(ranks);
+    ash_ranks_close_stages(ranks);
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */

@@ -1,8 +1,8 @@
-/* ranks - one model over several processes of a node (tensor parallelism of inference: model/pass/gather.h). The first
- * rank has the core: it schedules, and before each call on its pass it sends the others one small message that says
- * what to compute: tokens, positions, pages. The others follow: they own no queue, no prefix tree and no text, and
- * sleep while there is no message. A rank that is lost ends the group on all of them, with a sentence that names it.
- * One owner thread, but for ash_ranks_watch. */
+/* ranks - one model over several processes of a node: tensor and expert parallelism of inference (model/pass/gather.h),
+ * and stages of layers. The first rank has the core: it schedules, and before each call on its pass it sends the others
+ * one small message that says what to compute: tokens, positions, pages. The others follow: they own no queue, no
+ * prefix tree and no text, and sleep while there is no message. A rank that is lost ends the group on all of them, with
+ * a sentence that names it. One owner thread, but for ash_ranks_watch and ash_ranks_forget_adapter. */
 #ifndef ASH_SERVE_ENGINE_RANKS_H
 #define ASH_SERVE_ENGINE_RANKS_H
 
@@ -16,9 +16,10 @@
 /* Where NULL is accepted it is the ranks of a model that is whole in this process. */
 struct ash_ranks;
 
-/* Meet the other ranks of env's job; all of them share memory. Returns 0, -ENOTSUP (they are on several nodes) or an
- * error of the rendezvous. The caller owns *ranks_out. */
-int ash_ranks_open(const struct ash_launch_env *env, struct ash_ranks **ranks_out, struct ash_err *err);
+/* Meet the other ranks of env's job, which are parts->tp * parts->stages and share memory. Returns 0, -ENOTSUP (they
+ * are on several nodes) or an error of the rendezvous. The caller owns *ranks_out. */
+int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
+                   struct ash_err *err);
 /* The first rank tells the others to end. After all that borrowed an axis of it was closed. NULL is a no-op. */
 void ash_ranks_close(struct ash_ranks *ranks);
 
@@ -26,7 +27,9 @@ void ash_ranks_close(struct ash_ranks *ranks);
 size_t ash_ranks_rank(const struct ash_ranks *ranks);
 /* How many there are; of NULL: 1. */
 size_t ash_ranks_size(const struct ash_ranks *ranks);
-/* For ash_pass_opts.outs. Of NULL: all zero. */
+/* How they share the model. */
+const struct ash_slice_parts *ash_ranks_parts(const struct ash_ranks *ranks);
+/* For ash_pass_opts.outs: the ranks of this one's stage. Of NULL: all zero. */
 struct ash_axis ash_ranks_axis(struct ash_ranks *ranks);
 /* Process `rank` on its host. */
 int ash_ranks_pid(const struct ash_ranks *ranks, size_t rank);
@@ -62,12 +65,23 @@ void ash_ranks_forget_adapter(struct ash_ranks *ranks, const struct ash_model *a
 /* The others open the weights in path, of the same shape. Returns 0, or the error of a rank: then they keep those that
  * they have. If 0, ash_pass_open and ash_cache_open of the new ones follow here. */
 int ash_ranks_send_swap(struct ash_ranks *ranks, const char *path, struct ash_err *err);
-/* ash_pass_infer_layers over batch. */
-int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch, struct ash_err *err);
-/* ash_pass_infer_logits of these rows. */
-int ash_ranks_send_logits(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err);
 /* The pass is closed: those of all ranks are. A group that has failed needs no message. */
 void ash_ranks_send_close(struct ash_ranks *ranks);
+
+/* ---- passes -------------------------------------------------------------------------------------------------------
+ * The first rank's, whose messages are in the calls. Of NULL they are those of one process. */
+
+/* After pass and cache were opened: memory for what goes from stage to stage. Returns 0 or the group's error. */
+int ash_ranks_open_stages(struct ash_ranks *ranks, const struct ash_model *model, size_t max_rows, struct ash_err *err);
+/* ash_pass_infer_layers, on all ranks. */
+int ash_ranks_infer_layers(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_batch *batch,
+                           struct ash_cache *cache, struct ash_err *err);
+/* ash_pass_infer_logits, on all ranks. */
+int ash_ranks_infer_logits(struct ash_ranks *ranks, struct ash_pass *pass, const size_t *rows, size_t count,
+                           float *logits_out, struct ash_err *err);
+/* ash_pass_infer_states, on the ranks of the last stage. */
+int ash_ranks_infer_states(struct ash_ranks *ranks, struct ash_pass *pass, const size_t *rows, size_t count,
+                           float *states_out, struct ash_err *err);
 
 /* ---- the others -------------------------------------------------------------------------------------------------- */
 

@@ -33,6 +33,7 @@ struct follower {
 static void close_pass(struct follower *f)
 {
     ash_ranks_close_page(f->ranks);
+    ash_ranks_close_stages(f->ranks);
     ash_cache_close(f->cache);
     ash_pass_close(f->pass);
     free(f->docs);
@@ -58,12 +59,15 @@ static int open_parts(const struct follower *f, struct ash_model *model, size_t 
 
 static int open_pass(struct follower *f, const int32_t *words, struct ash_err *err)
 {
+    int rc;
+
     ash_assert(f->pass == NULL);
     f->max_rows = (size_t)words[0];
     f->docs = calloc(f->max_rows, sizeof(*f->docs));
     f->rows = calloc(f->max_rows, sizeof(*f->rows));
     if (f->docs == NULL || f->rows == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
-    return open_parts(f, f->model, (size_t)words[1], &f->pass, &f->cache, err);
+    rc = open_parts(f, f->model, (size_t)words[1], &f->pass, &f->cache, err);
+    return rc < 0 ? rc : ash_ranks_open_stages(f->ranks, f->model, f->max_rows, err);
 }
 
 /* ---- adapters ---------------------------------------------------------------------------------------------------- */
@@ -159,15 +163,18 @@ static int run_layers(struct follower *f, const int32_t *words, struct ash_err *
                                       .adapters = adapter != NULL ? adapter->set.adapters : NULL};
         at += ASH_RANKS_DOC_WORDS + f->docs[i].page_count;
     }
-    return ash_pass_infer_layers(f->pass, batch, f->cache, err);
+    return ash_ranks_run_layers(f->ranks, f->pass, batch, f->cache, err);
 }
 
-static int run_logits(struct follower *f, const int32_t *words, size_t count, struct ash_err *err)
+static int run_rows(struct follower *f, const int32_t *words, struct ash_err *err)
 {
+    struct ash_ranks_rows wanted = {(enum ash_ranks_message)f->ranks->words[0], f->rows, 0, NULL};
+    size_t count = wanted.count = (size_t)f->ranks->words[1] - 2;
+
     ash_assert(f->pass != NULL && count <= f->max_rows);
     for (size_t i = 0; i < count; i++)
         f->rows[i] = (size_t)words[i];
-    return ash_pass_infer_logits(f->pass, f->rows, count, NULL, err);
+    return ash_ranks_run_rows(f->ranks, f->pass, &wanted, err);
 }
 
 static int obey(struct follower *f, struct ash_err *err)
@@ -201,7 +208,8 @@ static int obey(struct follower *f, struct ash_err *err)
     case ASH_RANKS_LAYERS:
         return run_layers(f, words, err);
     case ASH_RANKS_LOGITS:
-        return run_logits(f, words, (size_t)f->ranks->words[1] - 2, err);
+    case ASH_RANKS_STATES:
+        return run_rows(f, words, err);
     default:
         return ash_err_set(err, -EPROTO, "message %d is unknown", f->ranks->words[0]);
     }

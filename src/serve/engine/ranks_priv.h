@@ -25,6 +25,7 @@ enum ash_ranks_message {
     ASH_RANKS_SWAP, /* the folder of the new weights */
     ASH_RANKS_LAYERS,
     ASH_RANKS_LOGITS,
+    ASH_RANKS_STATES,
 };
 
 /* How a call went on one rank. */
@@ -41,7 +42,9 @@ struct ash_ranks_adapter {
 
 struct ash_ranks {
     struct ash_group *group;
-    struct ash_axis_link link;
+    struct ash_slice_parts parts;
+    struct ash_group *stage; /* the ranks of this one's stage; NULL: all */
+    struct ash_axis_link link, stage_link;
     struct ash_meter meter;
     int32_t *words; /* [capacity] the current message: kind, count of all words, then its own */
     size_t count, capacity;
@@ -49,6 +52,9 @@ struct ash_ranks {
     bool *was_stopped;             /* [size], when ash_ranks_watch looked */
     struct ash_shared_floats page; /* a whole page, of which each rank has a part; NULL: none is shared */
     size_t page_bytes;
+    struct ash_shared_floats stream; /* with stages: [max_rows, hidden], then two of rows_floats */
+    size_t stream_floats, rows_floats, hidden, vocab;
+    uint64_t turns;                     /* of the two */
     struct ash_ranks_outcome *outcomes; /* [size] */
     /* the first rank's: */
     pthread_mutex_t adapters_lock; /* guards the list */
@@ -84,6 +90,28 @@ void ash_ranks_send_plain(struct ash_ranks *ranks, enum ash_ranks_message kind);
 size_t ash_ranks_adapter_id(struct ash_ranks *ranks, const struct ash_model *adapters);
 /* The others forget those that are gone. */
 int ash_ranks_drop_adapters(struct ash_ranks *ranks, struct ash_err *err);
+
+/* ranks_send.c: tell the others about a batch; about some of its rows. */
+int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch, struct ash_err *err);
+/* kind: ASH_RANKS_LOGITS or ASH_RANKS_STATES. */
+int ash_ranks_send_rows(struct ash_ranks *ranks, enum ash_ranks_message kind, const size_t *rows, size_t count,
+                        struct ash_err *err);
+
+/* ranks_stages.c, on all ranks: this one's stage of the layers, once the stages before are through. */
+int ash_ranks_run_layers(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_batch *batch,
+                         struct ash_cache *cache, struct ash_err *err);
+/* Some rows of the current batch. */
+struct ash_ranks_rows {
+    enum ash_ranks_message kind; /* ASH_RANKS_LOGITS or ASH_RANKS_STATES */
+    const size_t *rows;          /* [count] */
+    size_t count;
+    float *out; /* of the first rank; NULL on the others */
+};
+/* Their logits or states, from the last stage to the first rank. */
+int ash_ranks_run_rows(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_ranks_rows *wanted,
+                       struct ash_err *err);
+/* Close the memory for what goes from stage to stage. Without it, and of NULL, a no-op. */
+void ash_ranks_close_stages(struct ash_ranks *ranks);
 
 /* ranks_pages.c, on all ranks: memory for a page of this cache, whole. */
 int ash_ranks_open_page(struct ash_ranks *ranks, const struct ash_cache *cache, struct ash_err *err);

@@ -45,7 +45,6 @@ int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch
     size_t words = 2 + batch->rows;
     int rc;
 
-    if (ranks == NULL) return 0;
     rc = ash_ranks_drop_adapters(ranks, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < batch->doc_count; i++)
@@ -68,11 +67,12 @@ int ash_ranks_send_layers(struct ash_ranks *ranks, const struct ash_batch *batch
     return ash_ranks_send(ranks, err);
 }
 
-int ash_ranks_send_logits(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err)
+int ash_ranks_send_rows(struct ash_ranks *ranks, enum ash_ranks_message kind, const size_t *rows, size_t count,
+                        struct ash_err *err)
 {
-    int rc = ranks != NULL ? ash_ranks_begin(ranks, ASH_RANKS_LOGITS, count, err) : 0;
+    int rc = ash_ranks_begin(ranks, kind, count, err);
 
-    if (rc < 0 || ranks == NULL) return rc;
+    if (rc < 0) return rc;
     for (size_t i = 0; i < count; i++)
         ash_ranks_add(ranks, rows[i]);
     return ash_ranks_send(ranks, err);

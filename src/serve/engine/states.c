@@ -1,6 +1,7 @@
 /* States of the prompts' rows after the last layer, where requests want them: all, the last, or their mean. */
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/ranks.h"
 
 /* One row's state, the next of its prompt. */
 static void pool_row(const struct ash_core *core, struct ash_seq *seq, const float *state)
@@ -28,7 +29,7 @@ static int pool_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *
 
         for (size_t i = 0; i < count; i++)
             core->piece[i] = seq->first_row + first + i - seq->computed;
-        rc = ash_pass_infer_states(core->pass, core->piece, count, core->states, err);
+        rc = ash_ranks_infer_states(core->opts.ranks, core->pass, core->piece, count, core->states, err);
         if (rc < 0) return rc;
         for (size_t i = 0; i < count; i++)
             pool_row(core, seq, core->states + i * core->hidden);

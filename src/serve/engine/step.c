@@ -228,8 +228,7 @@ static int run_pass(struct ash_core *core, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (core->null == NULL && !core->is_ahead) {
-        rc = ash_ranks_send_layers(core->opts.ranks, &batch, err);
-        if (rc == 0) rc = ash_pass_infer_layers(core->pass, &batch, core->cache, err);
+        rc = ash_ranks_infer_layers(core->opts.ranks, core->pass, &batch, core->cache, err);
         if (rc < 0) return rc;
         rc = ash_core_pool_states(core, err);
         if (rc < 0) return rc;

@@ -53,23 +53,34 @@ struct subject {
     char adapters[ADAPTERS][128]; /* PEFT folders over it */
     size_t adapter_count;
     bool bf16; /* operands are rounded */
+    struct ash_slice_parts parts;
     uint64_t seed;
     int port;
 };
 
+/* Stages of some ranks each; whole experts where a family has some. */
+static struct ash_slice_parts draw_parts(size_t size)
+{
+    size_t stages = 1 + draw(size);
+
+    while (size % stages > 0)
+        stages--;
+    return (struct ash_slice_parts){.tp = size / stages, .stages = stages};
+}
+
 /* A GGUF file has no experts. */
 static void draw_config(char *text, size_t bytes, size_t kv_heads, bool is_gguf, size_t *vocab_out)
 {
-    static const char *const types[] = {"llama", "qwen3", "qwen2", "mixtral"};
+    static const char *const types[] = {"llama", "qwen3", "qwen2", "mixtral", "mixtral"};
     size_t heads = kv_heads * (1 + draw(2)), hidden = 64 * (1 + draw(2));
 
     *vocab_out = LETTERS + 1 + draw(100);
     snprintf(text, bytes,
              "{\"model_type\": \"%s\", \"vocab_size\": %zu, \"hidden_size\": %zu, \"intermediate_size\": %zu, "
-             "\"num_hidden_layers\": 2, \"num_attention_heads\": %zu, \"num_key_value_heads\": %zu, \"head_dim\": 32, "
+             "\"num_hidden_layers\": 4, \"num_attention_heads\": %zu, \"num_key_value_heads\": %zu, \"head_dim\": 32, "
              "\"max_position_embeddings\": %d, \"initializer_range\": 0.4, \"num_local_experts\": 4, "
              "\"num_experts_per_tok\": 2, \"tie_word_embeddings\": %s}",
-             types[draw(is_gguf ? 3 : 4)], *vocab_out, hidden, 32 * (2 + draw(6)), heads, kv_heads, POSITIONS,
+             types[draw(is_gguf ? 3 : 5)], *vocab_out, hidden, 32 * (2 + draw(6)), heads, kv_heads, POSITIONS,
              draw(2) == 0 ? "true" : "false");
 }
 
@@ -118,6 +129,8 @@ static void write_model(struct subject *s, size_t index)
     assert_int_equal(ash_model_config_parse(json, &config, &err), 0);
     json_decref(json);
     assert_int_equal(ash_model_create(&config, s->seed, &model, &err), 0);
+    s->parts = draw_parts(s->size);
+    s->parts.whole_experts = config.expert.experts > 0 && s->parts.tp > 1 && draw(3) > 0;
     snprintf(s->dir, sizeof(s->dir), "/tmp/ashlar-ranks-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
     snprintf(s->path, sizeof(s->path), "%s%s", s->dir, is_gguf ? "/model.gguf" : "");
@@ -126,8 +139,7 @@ static void write_model(struct subject *s, size_t index)
         fail_msg("%s", err.text);
     ash_model_close(model);
     s->bf16 = dtype == ASH_BF16;
-    for (size_t i = 0; i < ADAPTERS && !is_gguf;
-         i++) /* whose rows a file of GGUF has in another order: e2e_serve_lora */
+    for (size_t i = 0; i < ADAPTERS && !is_gguf; i++) /* of GGUF: e2e_serve_lora, as its rows have another order */
         write_adapter(s, i);
 }
 
@@ -139,11 +151,9 @@ static int open_part(const struct subject *s, size_t rank, size_t size, struct a
     struct ash_slice slice;
     int rc = ash_model_config_load(s->path, &config, err);
 
+    if (rc == 0 && size > 1) rc = ash_slice_check_gathers(&config, &s->parts, err);
     if (rc < 0) return rc;
-    slice = ash_slice_whole(&config);
-    slice.tp_rank = rank;
-    slice.tp_size = size;
-    slice.gathers = true;
+    slice = ash_slice_gathered(&config, &s->parts, size > 1 ? rank : 0);
     ash_model_config_fini(&config);
     rc = ash_model_open_slice(s->path, size > 1 ? &slice : NULL, model_out, err);
     if (rc == 0) ash_model_round_bf16(*model_out, s->bf16);
@@ -388,8 +398,9 @@ static int run_rank(const struct subject *s, size_t rank,
     bool is_own;
     int rc = ash_exec_init(&exec, NULL, 1, &err);
 
-    if (rc == 0) rc = ash_ranks_open(&env, &ranks, &err);
+    if (rc == 0) rc = ash_ranks_open(&env, &s->parts, &ranks, &err);
     if (rc == 0) rc = open_part(s, rank, s->size, &model, &err);
+    if (rc == 0) rc = ash_model_prefetch(model, &exec, &err);
     if (rc == 0)
         rc = rank == 0 ? first(s, ranks, model, &exec, &err) : ash_ranks_follow(ranks, &model, &exec, &is_own, &err);
     ash_ranks_close(ranks);
@@ -479,6 +490,7 @@ static void a_lost_rank_is_named(void **state)
     seed_now = s.seed;
     write_model(&s, 1);
     s.size = 3;
+    s.parts = (struct ash_slice_parts){.tp = 3, .stages = 1};
     for (size_t i = 0; i < 2; i++) {
         int reserved = ash_socket_reserve(&s.port, NULL), kills = 0;
 

@@ -1,0 +1,140 @@
+/* ranks: stages. The stream goes from stage to stage through memory that all ranks share, and rows of logits or states
+ * from the last stage to the first rank. Barriers of all ranks keep the order: one batch is on its way at a time. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "model/pass/pass.h"
+#include "serve/engine/ranks_priv.h"
+
+#define ROWS_FLOATS ((size_t)1 << 21) /* of logits at once, if a row is no longer */
+
+static size_t stage_of(const struct ash_ranks *ranks)
+{
+    return ash_group_rank(ranks->group) / ranks->parts.tp;
+}
+
+/* The one that speaks for its stage. */
+static bool is_first_of_stage(const struct ash_ranks *ranks)
+{
+    return ash_group_rank(ranks->group) % ranks->parts.tp == 0;
+}
+
+int ash_ranks_open_stages(struct ash_ranks *ranks, const struct ash_model *model, size_t max_rows, struct ash_err *err)
+{
+    const struct ash_model_config *config = ash_model_get_config(model);
+    struct ash_axis axis;
+
+    if (ranks == NULL || ranks->parts.stages == 1) return 0;
+    ash_assert(ranks->stream.data == NULL);
+    axis = ash_axis_link_axis(&ranks->link, 0);
+    ranks->hidden = config->hidden;
+    ranks->vocab = config->vocab;
+    ranks->stream_floats = max_rows * config->hidden;
+    ranks->rows_floats = ash_max(ROWS_FLOATS, config->vocab);
+    return axis.ops->shared_open(axis.ctx, ranks->stream_floats + 2 * ranks->rows_floats, &ranks->stream, err);
+}
+
+void ash_ranks_close_stages(struct ash_ranks *ranks)
+{
+    struct ash_axis axis;
+
+    if (ranks == NULL || ranks->stream.data == NULL) return;
+    axis = ash_axis_link_axis(&ranks->link, 0);
+    axis.ops->shared_close(axis.ctx, &ranks->stream);
+}
+
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
+
+static int run_stage(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_batch *batch,
+                     struct ash_cache *cache, struct ash_err *err)
+{
+    size_t bytes = batch->rows * ranks->hidden * sizeof(float);
+    int rc;
+
+    ash_assert(batch->rows * ranks->hidden <= ranks->stream_floats);
+    if (stage_of(ranks) > 0) memcpy(ash_pass_input(pass), ranks->stream.data, bytes);
+    rc = ash_pass_infer_layers(pass, batch, cache, err);
+    if (rc < 0) return rc;
+    /* the other ranks of the stage have read it: they were at the barriers of its layers */
+    if (is_first_of_stage(ranks)) memcpy(ranks->stream.data, ash_pass_output(pass), bytes);
+    return 0;
+}
+
+int ash_ranks_run_layers(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_batch *batch,
+                         struct ash_cache *cache, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (ranks->parts.stages == 1) return ash_pass_infer_layers(pass, batch, cache, err);
+    for (size_t stage = 0; stage < ranks->parts.stages && rc == 0; stage++) {
+        if (stage == stage_of(ranks)) rc = run_stage(ranks, pass, batch, cache, err);
+        if (rc == 0) rc = ash_group_barrier(ranks->group, err);
+    }
+    return rc;
+}
+
+int ash_ranks_infer_layers(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_batch *batch,
+                           struct ash_cache *cache, struct ash_err *err)
+{
+    int rc;
+
+    if (ranks == NULL) return ash_pass_infer_layers(pass, batch, cache, err);
+    rc = ash_ranks_send_layers(ranks, batch, err);
+    return rc < 0 ? rc : ash_ranks_run_layers(ranks, pass, batch, cache, err);
+}
+
+/* ---- rows of the last stage -------------------------------------------------------------------------------------- */
+
+static int infer_rows(struct ash_pass *pass, const struct ash_ranks_rows *wanted, struct ash_err *err)
+{
+    if (wanted->kind == ASH_RANKS_LOGITS)
+        return ash_pass_infer_logits(pass, wanted->rows, wanted->count, wanted->out, err);
+    if (wanted->out == NULL) return 0; /* the ranks of a stage have whole states */
+    return ash_pass_infer_states(pass, wanted->rows, wanted->count, wanted->out, err);
+}
+
+int ash_ranks_run_rows(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_ranks_rows *wanted,
+                       struct ash_err *err)
+{
+    size_t width = wanted->kind == ASH_RANKS_LOGITS ? ranks->vocab : ranks->hidden, most, some;
+    bool is_last = stage_of(ranks) + 1 == ranks->parts.stages;
+    int rc = 0;
+
+    if (ranks->parts.stages == 1) return infer_rows(pass, wanted, err);
+    most = ranks->rows_floats / width;
+    for (size_t first = 0; first < wanted->count && rc == 0; first += some) {
+        float *shared = ranks->stream.data + ranks->stream_floats + ranks->turns++ % 2 * ranks->rows_floats;
+        struct ash_ranks_rows part = {wanted->kind, wanted->rows + first, 0, is_first_of_stage(ranks) ? shared : NULL};
+
+        part.count = some = ash_min(wanted->count - first, most);
+        if (is_last) rc = infer_rows(pass, &part, err);
+        if (rc == 0) rc = ash_group_barrier(ranks->group, err);
+        if (rc == 0 && wanted->out != NULL) memcpy(wanted->out + first * width, shared, some * width * sizeof(float));
+    }
+    return rc;
+}
+
+static int lead_rows(struct ash_ranks *ranks, struct ash_pass *pass, const struct ash_ranks_rows *wanted,
+                     struct ash_err *err)
+{
+    int rc;
+
+    if (ranks == NULL) return infer_rows(pass, wanted, err);
+    rc = ash_ranks_send_rows(ranks, wanted->kind, wanted->rows, wanted->count, err);
+    return rc < 0 ? rc : ash_ranks_run_rows(ranks, pass, wanted, err);
+}
+
+int ash_ranks_infer_logits(struct ash_ranks *ranks, struct ash_pass *pass, const size_t *rows, size_t count,
+                           float *logits_out, struct ash_err *err)
+{
+    return lead_rows(ranks, pass, &(struct ash_ranks_rows){ASH_RANKS_LOGITS, rows, count, logits_out}, err);
+}
+
+int ash_ranks_infer_states(struct ash_ranks *ranks, struct ash_pass *pass, const size_t *rows, size_t count,
+                           float *states_out, struct ash_err *err)
+{
+    if (ranks != NULL && ranks->parts.stages == 1) ranks = NULL; /* the first rank has them itself */
+    return lead_rows(ranks, pass, &(struct ash_ranks_rows){ASH_RANKS_STATES, rows, count, states_out}, err);
+}
