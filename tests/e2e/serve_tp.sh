@@ -70,23 +70,49 @@ answers stages
 cmp -s one stages || fail "two stages of two ranks: other answers: $(diff one stages | head -c 600)"
 stop_server INT
 
-# A rank is killed: the stream gets an error that names it, the server ends and says why, and no process is left.
-start_server --model "$stories" --tp 2 || exit 1
-ranks=$(children "$server")
-body='{"prompt": "Once", "max_tokens": 500, "ignore_eos": true, "stream": true}'
-exec 4<> "/dev/tcp/127.0.0.1/$port"
-printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&4
-read -r -t 120 line <&4 # it has begun
-kill -KILL "$(tail -n 1 <<< "$ranks")"
-timeout 60 cat <&4 > stream
-exec 4>&-
-grep -q 'DONE' stream || grep -q '"error".*rank 1' stream || fail "a killed rank: the stream has no error: $(tail -c 300 stream)"
-server_code=0
-wait "$server" || server_code=$?
-[ "$server_code" != 0 ] || fail "a killed rank: the server ended well"
-server=
-grep -q 'the server ends: rank 1' server.log || fail "a killed rank: $(tail -n 3 server.log)"
-for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives a killed one"; done
+# A rank of a stage is killed or stopped: each stream gets one error that names it, the server ends and says why; no process is
+# left.
+cat > faults.py << 'PY'
+import http.client, json, os, signal, sys, threading
+port, rank, number = int(sys.argv[1]), int(sys.argv[2]), getattr(signal, sys.argv[3])
+begun = threading.Barrier(4)
+def go(i):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    body = dict(prompt=["Once", "Lily", "Tom", "Ben"][i], max_tokens=490, temperature=1, seed=i, ignore_eos=True, stream=True)
+    c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    r = c.getresponse()
+    lines = [r.readline()] # it has begun
+    if begun.wait() == 0: os.kill(rank, number)
+    lines = [line for line in (lines[0] + r.read()).decode().split("\n") if line]
+    errors = [line for line in lines if '"error"' in line]
+    if "data: [DONE]" in lines and not errors: os._exit(3) # it was faster
+    if len(errors) != 1 or "rank %s" % sys.argv[4] not in errors[0]: print(f"stream {i} ends with {lines[-2:]}"); os._exit(1)
+threads = [threading.Thread(target=go, args=(i,)) for i in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+PY
+fault() { # SIGNAL, its rank, flags...
+    local name=$1 number=$2 ranks code=3
+    shift 2
+    for _ in $(seq 20); do # until all streams last long enough
+        [ "$code" = 3 ] || break
+        start_server --model "$stories" "$@" || exit 1
+        ranks=$(children "$server")
+        code=0
+        python3 faults.py "$port" "$(sed -n "$((number + 1))p" <<< "$ranks")" "$name" "$number" > faults || code=$?
+        [ "$code" != 3 ] || stop_server KILL
+    done
+    [ "$code" = 0 ] || fail "$name of rank $number, $*: $(cat faults)"
+    server_code=0
+    wait "$server" || server_code=$?
+    [ "$server_code" != 0 ] || fail "$name of rank $number, $*: the server ended well"
+    server=
+    grep -q "the server ends: rank $number" server.log || fail "$name of rank $number, $*: $(tail -n 3 server.log)"
+    for rank in $ranks; do ! kill -0 "$rank" 2> err || fail "rank $rank outlives one that was lost"; done
+}
+fault SIGKILL 1 --tp 2
+fault SIGSTOP 1 --tp 2 --num-speculative-tokens 3
+fault SIGKILL 3 --tp 2 --pp 2
+fault SIGSTOP 2 --pp 3
 
 # A rank of a replica is killed: its streams continue on another replica, with the same text.
 cat > streams.py << 'PY'
