@@ -1,6 +1,6 @@
-/* rank_flags - the flags of commands whose model may be shared by several processes (serve/engine/ranks.h). What the
- * ranks after the first follow is the model, what it is computed with and what its cache holds: the flags of
- * engine_flags.h and struct ash_rank_job. All else is the first rank's. */
+/* rank_flags - the flags of commands whose model may be shared by several processes (serve/engine/ranks.h). The
+ * ranks after the first follow the flags of engine_flags.h and struct ash_rank_job: the model, how to compute it, and
+ * the dtype of its cache. All else is the first rank's. */
 #ifndef ASH_CMD_RANK_FLAGS_H
 #define ASH_CMD_RANK_FLAGS_H
 

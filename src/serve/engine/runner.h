@@ -26,7 +26,7 @@ void ash_runner_cancel_all(struct ash_runner *runner);
 /* A call on the core's thread. Returns 0 or a negative errno. */
 typedef int ash_runner_call_fn(void *ctx, struct ash_core *core, struct ash_err *err);
 /* Make a call between two steps, also while it is paused; waits for that, timeout_s until it begins at most. From any
- * other thread. Returns what it returned, -ETIMEDOUT or -ESHUTDOWN. */
+ * other thread. Returns the result of the call, -ETIMEDOUT or -ESHUTDOWN. */
 int ash_runner_call(struct ash_runner *runner, ash_runner_call_fn *call, void *ctx, double timeout_s,
                     struct ash_err *err);
 /* ash_core_reset_prefix as such a call. */
