@@ -92,6 +92,8 @@ static void add_architecture(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "kv_heads", size_json(config->kv_heads));
     json_object_set_new(facts, "head_dim", size_json(config->head_dim));
     json_object_set_new(facts, "ffn", size_json(config->ffn));
+    if (config->state.heads > 0) json_object_set_new(facts, "state_heads", size_json(config->state.heads));
+    if (config->state.heads > 0) json_object_set_new(facts, "state_size", size_json(config->state.size));
     json_object_set_new(facts, "vocab", size_json(config->vocab));
     json_object_set_new(facts, "context_tokens", size_json(config->max_positions));
     json_object_set_new(facts, "tied_embeddings", json_boolean(config->tied));
@@ -382,6 +384,18 @@ static void print_tokens(const json_t *facts)
     printf("  %-14s %s\n", "chat template", json_is_true(json_object_get(facts, "chat_template")) ? "yes" : "no");
 }
 
+/* Heads of attention and the feed-forward, or of recurrent states. */
+static void print_heads(const json_t *facts)
+{
+    if (json_object_get(facts, "state_heads") != NULL) {
+        printf("  %-14s %zu heads, %zu wide\n", "states", fact(facts, "state_heads"), fact(facts, "state_size"));
+        return;
+    }
+    printf("  %-14s %zu, %zu for keys and values, %zu wide\n", "heads", fact(facts, "heads"), fact(facts, "kv_heads"),
+           fact(facts, "head_dim"));
+    print_count("feed-forward", fact(facts, "ffn"), "");
+}
+
 static void print_facts(const char *path, const json_t *facts)
 {
     printf("%s: %s\n", path, json_string_value(json_object_get(facts, "family")));
@@ -389,9 +403,7 @@ static void print_facts(const char *path, const json_t *facts)
     print_quantised(json_object_get(facts, "quantised"));
     print_count("layers", fact(facts, "layers"), "");
     print_count("hidden size", fact(facts, "hidden"), "");
-    printf("  %-14s %zu, %zu for keys and values, %zu wide\n", "heads", fact(facts, "heads"), fact(facts, "kv_heads"),
-           fact(facts, "head_dim"));
-    print_count("feed-forward", fact(facts, "ffn"), "");
+    print_heads(facts);
     print_experts(facts);
     print_count("vocabulary", fact(facts, "vocab"),
                 json_is_true(json_object_get(facts, "tied_embeddings")) ? " (tied)" : "");
