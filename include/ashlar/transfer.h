@@ -88,7 +88,8 @@ struct ash_port_remote; /* memory of another process as this one sees it */
  * another version of this library. -ESRCH: its process is gone. -ENETUNREACH: no path leads there. */
 int ash_port_attach(struct ash_port *port, const struct ash_port_description *description,
                     struct ash_port_remote **remote_out, struct ash_err *err);
-/* Transfers from or to it must have ended. NULL is a no-op. */
+/* Transfers from or to it end with -ECONNRESET if it is all that is attached of its process; else they must have ended.
+ * NULL is a no-op. */
 void ash_port_detach(struct ash_port_remote *remote);
 /* Its size, 0 if only a port was described; of versions, the largest. */
 size_t ash_port_remote_bytes(const struct ash_port_remote *remote);

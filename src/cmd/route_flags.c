@@ -22,6 +22,10 @@ static const struct ash_opt opts[] = {
     {"tries", ASH_OPT_INT, FIELD(tries), "4", "replicas that a request is sent to at most, if they fail", 1, 32, NULL},
     {"prefix_blocks", ASH_OPT_INT, FIELD(prefix_blocks), "65536",
      "blocks of prompts (256 bytes of text, 64 tokens) that are remembered for each replica", 1, 1 << 28, NULL},
+    {"apart_blocks", ASH_OPT_INT, FIELD(apart_blocks), "8",
+     "a prompt goes to a server with --role prefill first if this many of its blocks (256 bytes of text, 64 tokens) "
+     "are not in the cache of a server with --role decode",
+     1, 1 << 28, NULL},
     {"probe_seconds", ASH_OPT_DOUBLE, FIELD(probe_seconds), "0.5", "between two looks at a replica\'s health", 0.01,
      3600, NULL},
     {"silence_seconds", ASH_OPT_DOUBLE, FIELD(silence_seconds), "2",
@@ -39,6 +43,7 @@ struct ash_router_opts ash_route_flags_opts(const struct ash_route_flags *flags)
     router.policy = (enum ash_route_policy)flags->policy;
     router.tries = (size_t)flags->tries;
     router.index_blocks = (size_t)flags->prefix_blocks;
+    router.apart_blocks = (size_t)flags->apart_blocks;
     router.probe_seconds = flags->probe_seconds;
     router.silence_seconds = flags->silence_seconds;
     router.wait_seconds = flags->wait_seconds;

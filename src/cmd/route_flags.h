@@ -9,7 +9,7 @@
 
 struct ash_route_flags {
     int policy;
-    int64_t tries, prefix_blocks;
+    int64_t tries, prefix_blocks, apart_blocks;
     double probe_seconds, silence_seconds, wait_seconds;
 };
 

@@ -160,6 +160,7 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
     const struct ash_serve_flags *flags = server->flags;
     struct ash_api_opts opts = ash_api_defaults();
     bool has_names = flags->served_model_name.count > 0;
+    int rc;
 
     opts.names = has_names ? flags->served_model_name.items : name;
     opts.name_count = has_names ? flags->served_model_name.count : 1;
@@ -174,6 +175,9 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
     opts.reasoning_parser = flags->reasoning_parser;
     opts.think_min = (size_t)flags->think_min;
     opts.think_max = (size_t)flags->think_max;
+    opts.role = (enum ash_api_role)flags->kv.role;
+    rc = ash_serve_pages_key(flags, &opts.pages_key, err);
+    if (rc < 0) return rc;
     return ash_api_open(&opts, &server->api, err);
 }
 
@@ -383,6 +387,10 @@ static int run(int argc, char **argv)
     take_models(&flags);
     if (code == ASH_CMD_GO && flags.model == NULL && !ash_serve_models_wanted(&flags))
         code = ash_cmd_misuse("serve", "--model DIR is missing");
+    if (code == ASH_CMD_GO && flags.kv.role != ASH_API_BOTH &&
+        (flags.replicas.count > 1 || ash_serve_models_wanted(&flags)))
+        code = ash_cmd_misuse("serve", "--role is of one server of one model: start each by itself, and name them to "
+                                       "`ashlar route --to`");
     if (code == ASH_CMD_GO) code = ash_serve_models_run(&flags, argc, argv);
     if (code == ASH_CMD_GO) code = ash_serve_replicas_run(&flags, argc, argv);
     if (code == ASH_CMD_GO)

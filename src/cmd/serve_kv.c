@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cmd/cmd.h"
 #include "cmd/serve_priv.h"
+#include "serve/api/apart.h"
 
 #define FIELD(name) offsetof(struct ash_serve_kv_flags, name)
 
@@ -21,6 +23,12 @@ static const struct ash_opt kv_opts[] = {
      "bytes of all files in --kv-dir; those used longest ago are removed", 0, INFINITY, NULL},
     {"kv_remote", ASH_OPT_STRING, FIELD(remote), NULL,
      "s3://bucket/prefix, for the same pages; several servers may share it", 0, 0, NULL},
+    {"role", ASH_OPT_CHOICE, FIELD(role), "both",
+     "of this server behind `ashlar route`: prefill computes long prompts for decode servers, which read the pages and "
+     "write the answers; each answers whole requests too",
+     0, 0, ash_api_roles},
+    {"prefill_memory", ASH_OPT_INT, FIELD(prefill_memory), "1gi",
+     "with --role prefill: bytes of memory for pages that decode servers read", 0, INFINITY, NULL},
 };
 
 const struct ash_opt_table ash_serve_kv_table = {
@@ -31,7 +39,10 @@ int ash_serve_kv_open(const struct ash_serve_flags *flags, struct ash_serve_kv *
     const struct ash_serve_kv_flags *from = &flags->kv;
     int rc;
 
-    if (from->host_memory == 0 && from->dir == NULL && from->remote == NULL) return 0;
+    if (from->host_memory == 0 && from->dir == NULL && from->remote == NULL && from->role == ASH_API_BOTH) return 0;
+    if (!flags->enable_prefix_caching && from->role != ASH_API_BOTH)
+        return ash_err_set(err, -EINVAL, "--role %s: it needs the prefix cache: leave --no-enable-prefix-caching out",
+                           ash_api_roles[from->role]);
     if (!flags->enable_prefix_caching)
         return ash_err_set(err, -EINVAL,
                            "tiers hold prefixes: --no-enable-prefix-caching goes without --kv-host-memory, "
@@ -46,13 +57,28 @@ int ash_serve_kv_open(const struct ash_serve_flags *flags, struct ash_serve_kv *
                                     .dir = from->dir,
                                     .dir_bytes = (uint64_t)from->dir_size,
                                     .remote = from->remote,
-                                    .s3 = &kv->settings.s3};
+                                    .s3 = &kv->settings.s3,
+                                    .shelf_bytes = from->role == ASH_API_PREFILL ? (uint64_t)from->prefill_memory : 0,
+                                    .reads_peers = from->role == ASH_API_DECODE};
     return 1;
 }
 
 bool ash_serve_kv_lasts(const struct ash_serve_flags *flags)
 {
-    return flags->kv.dir != NULL || flags->kv.remote != NULL;
+    return flags->kv.dir != NULL || flags->kv.remote != NULL || flags->kv.role != ASH_API_BOTH;
+}
+
+int ash_serve_pages_key(const struct ash_serve_flags *flags, const char **key_out, struct ash_err *err)
+{
+    const struct ash_http_flags *http = &flags->http;
+    bool has_keys = http->api_key.count > 0 || http->api_key_file != NULL;
+
+    if (has_keys && http->admin_key == NULL && flags->kv.role == ASH_API_DECODE)
+        return ash_err_set(err, -EINVAL,
+                           "--role decode: with API keys, --admin-key is needed too: the router brings it when it says "
+                           "where pages are (ashlar route --replica-admin-key)");
+    *key_out = http->admin_key;
+    return ash_cmd_read_secret(key_out, err);
 }
 
 void ash_serve_kv_close(struct ash_serve_kv *kv)

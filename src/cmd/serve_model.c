@@ -123,7 +123,7 @@ static int open_adapters(struct ash_serve_model *model, struct ash_err *err)
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-/* The model of --draft-model: what it writes must be what this model could write. */
+/* The model of --draft-model: it must have the vocabulary of this model. */
 static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
                       struct ash_err *err)
 {
@@ -186,6 +186,7 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
     model->kv = ash_core_kv(model->core);
+    model->api.kv = model->kv;
     model->api.page_events = ash_core_page_events(model->core);
     rc = open_adapters(model, err);
     if (rc < 0) return rc;

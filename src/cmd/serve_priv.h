@@ -15,8 +15,9 @@
 
 /* Flags of the tiers below the cache. */
 struct ash_serve_kv_flags {
-    int64_t host_memory, dir_size;
+    int64_t host_memory, dir_size, prefill_memory;
     const char *dir, *remote;
+    int role; /* enum ash_api_role */
 };
 
 /* --replicas, and how the requests are shared. */
@@ -60,9 +61,11 @@ struct ash_serve_kv {
     bool has_settings;
 };
 
+/* serve_kv.c: what requests must bring that say where pages are: *key_out, NULL if any may. */
+int ash_serve_pages_key(const struct ash_serve_flags *flags, const char **key_out, struct ash_err *err);
 /* serve_kv.c: the flags as options. Returns 1, 0 (no tiers) or -EINVAL. Borrows flags until close. */
 int ash_serve_kv_open(const struct ash_serve_flags *flags, struct ash_serve_kv *kv, struct ash_err *err);
-/* Do tiers outlive the process? Then the scopes of keys do, too. */
+/* Do pages outlive the process, or go to others? Then the scopes of keys do, too. */
 bool ash_serve_kv_lasts(const struct ash_serve_flags *flags);
 /* A zeroed struct is a no-op. */
 void ash_serve_kv_close(struct ash_serve_kv *kv);

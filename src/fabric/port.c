@@ -254,9 +254,9 @@ void ash_port_detach(struct ash_port_remote *remote)
     if (remote == NULL) return;
     peer = &remote->port->peers[remote->number];
     ash_assert(peer->remotes > 0);
-    ash_remote_close(remote->remote);
     peer->remotes--;
-    leave_peer(remote->port, remote->number);
+    leave_peer(remote->port, remote->number); /* which ends its transfers */
+    ash_remote_close(remote->remote);
     free(remote);
 }
 

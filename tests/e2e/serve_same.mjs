@@ -80,7 +80,21 @@ function damage() {
         fs.closeSync(handle);
     }
 }
+// Sequences, rows of a step, bytes of the cache and threads of a server.
+function drawServer() {
+    const seqs = 1 + below(24);
+    return ["--max-num-seqs", seqs, "--max-num-batched-tokens", seqs + below(chance(0.5) ? 20 : 300), "--kv-cache-memory", (8 + below(chance(0.5) ? 6 : 60)) * pageBytes,
+        "--threads", 1 + below(2), "--step-ms", pick([0, 1, 200]), "--tp", pick([1, 1, 2])];
+}
+// Roles: one or two prefill servers, of which one may be killed; their memory for pages may be too small for one prompt.
+function drawApart() {
+    return {
+        isApart: true, prefills: 1 + below(2), prefillFlags: [...drawServer(), "--prefill-memory", (chance(0.3) ? 1 + below(6) : 50 + below(200)) * (pageBytes + 4096)],
+        flags: [...drawServer(), "--num-speculative-tokens", chance(0.5) ? 1 + below(8) : 0], apartBlocks: 1 + below(2), clients: 1 + below(32), killAfter: chance(0.5) ? below(each) : each,
+    };
+}
 function drawShape(isLast) {
+    if (!isLast && chance(0.35)) return drawApart();
     const seqs = 1 + below(24), caches = chance(0.75) || isLast, ranks = pick([1, 1, 2, 3]), stages = pick([1, 1, 1, 2, 3]);
     return {
         fileBlocks: chance(0.3) && !isLast && ranks * stages === 1 ? 60 : 0, // of 1,024 bytes: no page fits (shared memory is files, too)
@@ -100,15 +114,36 @@ const adapters = ["one", "two"].map((name, i) => {
     return `${name}=${scratch}/${name}`;
 }).join(",");
 
-async function serve(flags, use, fileBlocks = 0) {
-    const limit = fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "";
-    const child = spawn("bash", ["-c", `${limit}exec "$0" "$@"`, ashlar, "serve", "--model", model, "--lora-modules", adapters, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
+// A program that says its port, and then (ready) that it can be used.
+async function start(words, ready, limit = "") {
+    const child = spawn("bash", ["-c", `${limit}exec "$0" "$@"`, ashlar, ...words.map(String), "--port", "0", "--no-access-log"], { stdio: ["ignore", "ignore", "pipe"] });
     let log = "";
     const port = await new Promise((resolve, reject) => {
-        child.stderr.on("data", (data) => { log += data; if (/ready after/.test(log)) resolve(/port (\d+)/.exec(log)[1]); });
-        child.on("exit", () => reject(new Error(`the server ended: ${log}`)));
+        child.stderr.on("data", (data) => { log += data; if (ready.test(log)) resolve(/port (\d+)/.exec(log)[1]); });
+        child.on("exit", () => reject(new Error(`it ended: ${words.join(" ")}: ${log}`)));
     });
-    try { return await use(`http://127.0.0.1:${port}`); } finally { child.removeAllListeners("exit"); child.kill("SIGKILL"); }
+    child.removeAllListeners("exit");
+    return { url: `http://127.0.0.1:${port}`, kill: () => child.kill("SIGKILL") };
+}
+async function serve(flags, use, fileBlocks = 0) {
+    const server = await start(["serve", "--model", model, "--lora-modules", adapters, ...flags], /ready after/, fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "");
+    try { return await use(server.url); } finally { server.kill(); }
+}
+// Servers with roles behind a router: use(its address, the decode server's, the end of a prefill server).
+async function serveApart(shape, use) {
+    const started = [];
+    try {
+        for (let p = 0; p < shape.prefills; p++) started.push(await start(["serve", "--model", model, "--lora-modules", adapters, "--role", "prefill", ...shape.prefillFlags], /ready after/));
+        const decode = await start(["serve", "--model", model, "--lora-modules", adapters, "--role", "decode", ...shape.flags], /ready after/);
+        started.push(decode);
+        const route = await start(["route", "--to", started.map((server) => server.url).join(","), "--apart-blocks", shape.apartBlocks, "--probe-seconds", 0.05], /port \d+/);
+        started.push(route);
+        for (let seen; seen !== started.length - 1;) { // the router knows all roles, and pages have names
+            const list = (await (await fetch(`${route.url}/replicas`)).json()).replicas;
+            seen = list.filter((one) => one.state === "up" && one.role !== "both").length;
+        }
+        return await use(route.url, decode.url, () => started[0].kill());
+    } finally { for (const server of started) server.kill(); }
 }
 async function ask(url, body) {
     const response = await fetch(`${url}/v1/completions`, { method: "POST", body: JSON.stringify(body) });
@@ -127,19 +162,22 @@ const wanted = await serve(alone, async (url) => {
     for (const body of requests) answers.push(await ask(url, body));
     return answers;
 });
-const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0 };
+const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0, prefilled: 0, peer: 0, peerLost: 0 };
 for (let s = 0; s < shapes; s++) {
-    const shape = drawShape(s + 2 >= shapes), // the last one finds pages of the one before
+    const shape = s === 1 ? drawApart() : drawShape(s + 2 >= shapes), // the last one finds pages of the one before
          order = requests.map((_, i) => i).sort(() => next() - 0.5);
-    await serve(shape.flags, async (url) => {
+    const use = async (url, metricsUrl = url, kill = () => {}) => {
         const work = async () => {
             for (let i; (i = order.pop()) !== undefined;) {
+                if (shape.killAfter === order.length) kill();
                 const got = plain(await ask(url, requests[i]));
                 assert.equal(got, plain(wanted[i]), `shape ${shape.flags.join(" ")}, ${shape.clients} clients: ${JSON.stringify(requests[i])}`);
             }
         };
         await Promise.all(Array.from({ length: shape.clients }, work));
-        const metrics = await (await fetch(`${url}/metrics`)).text();
+        const metrics = await (await fetch(`${metricsUrl}/metrics`)).text();
+        const routed = shape.isApart ? await (await fetch(`${url}/metrics`)).text() : "";
+        met.prefilled += Number(/^ashlar_route_prefilled_total (\S+)$/m.exec(routed)?.[1] ?? 0);
         const count = (name) => Number(new RegExp(`^vllm:${name}\\{[^}]*\\} (\\S+)$`, "m").exec(metrics)?.[1] ?? 0);
         met.preemptions += count("num_preemptions_total");
         met.hits += count("prefix_cache_hits_total");
@@ -150,12 +188,17 @@ for (let s = 0; s < shapes; s++) {
         met.damaged += tier("damaged_total", "dir");
         met.declined += tier("declined_total", "dir");
         met.failures += tier("failures_total", "dir");
-    }, shape.fileBlocks);
+        met.peer += tier("hit_tokens_total", "peer");
+        met.peerLost += tier("failures_total", "peer") + tier("damaged_total", "peer") + tier("declined_total", "peer");
+    };
+    if (shape.isApart) await serveApart(shape, use);
+    else await serve(shape.flags, use, shape.fileBlocks);
     damage();
 }
 console.log(`${shapes * each} answers in ${shapes} shapes: ${met.preemptions} preemptions, ${met.hits} tokens from the prefix cache, ${met.accepted} drafts accepted; ` +
-    `${met.host} tokens from host memory, ${met.dir} from the folder (${met.declined} times computing was faster), ${met.damaged} damaged pages, ${met.failures} not written`);
-assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0 && met.dir + met.declined > 0);
+    `${met.host} tokens from host memory, ${met.dir} from the folder (${met.declined} times computing was faster), ${met.damaged} damaged pages, ${met.failures} not written; ` +
+    `${met.prefilled} prompts from prefill servers, ${met.peer} tokens of them read, ${met.peerLost} pages or prompts not`);
+assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0 && met.dir + met.declined > 0 && met.prefilled > 0 && met.peer > 0);
 
 // ---- the evaluation: what was drawn token by token, read as a text; and a text, read by `ashlar eval`
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The same answer, whatever else runs: drawn requests (greedy, sampled, schemas, several answers, log-probabilities) go to servers of
-# drawn shape (sequences, rows of a step, pages, prefix cache, drafts, threads, ranks) at a drawn concurrency. Texts, ids and the bits of the
+# drawn shape (sequences, rows of a step, pages, prefix cache, drafts, threads, ranks, roles) at a drawn concurrency. Texts, ids and the bits of the
 # log-probabilities are those of one at a time on one thread, and of `ashlar eval`. ASHLAR_TEST_REQUESTS draws more (5000: all of
 # "same answer" takes some minutes), ASHLAR_TEST_SEED others. Skips where Node.js is not to be had.
 command -v node > /dev/null || { echo "SKIP: needs node"; exit 77; }

@@ -60,8 +60,16 @@ struct ash_api_engine {
      * thread, perhaps on several at once; it may take its time. */
     int (*weigh)(void *ctx, const struct ash_api_weighed *answer, double *weight_out, struct ash_err *err);
     void *weigh_ctx;
+    const struct ash_kv *kv;             /* tiers of the cache; NULL: none */
     struct ash_page_events *page_events; /* of the cache; NULL: they are not published */
     struct ash_adapters *adapters;       /* that requests may name instead of the model; NULL: it can have none */
+};
+
+/* What a server does for others. Each answers whole requests too. */
+enum ash_api_role {
+    ASH_API_BOTH,
+    ASH_API_PREFILL, /* it computes prompts, whose pages decode servers read */
+    ASH_API_DECODE,  /* it reads pages that prefill servers computed */
 };
 
 struct ash_api_opts {
@@ -74,7 +82,9 @@ struct ash_api_opts {
     size_t choices_max; /* prompts times n of one request */
     size_t depth_max;   /* of JSON */
     size_t schema_bytes_max;
-    size_t responses_bytes;       /* of the last responses that are kept; 0: none */
+    size_t responses_bytes; /* of the last responses that are kept; 0: none */
+    enum ash_api_role role;
+    const char *pages_key;        /* that requests bring which say where pages are; NULL: any may */
     double stall_seconds;         /* work without a step for this long is no longer healthy */
     const char *tool_parser;      /* NULL: by the chat template */
     const char *reasoning_parser; /* NULL: by the chat template; "none" */

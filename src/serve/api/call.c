@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "serve/api/apart.h"
 #include "serve/api/metrics.h"
 #include "serve/api/take.h"
 #include "serve/grammar/grammar.h"
@@ -87,6 +88,8 @@ static void respond(void *ctx)
 
     if (call->err.status != 0) {
         ash_api_respond_err(call->exchange, &call->err);
+    } else if (call->wants_pages) {
+        ash_call_respond_pages(call);
     } else {
         rc = call->form->write(call, &body);
         if (call->err.status != 0) /* found while it was written */
@@ -328,6 +331,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .ctx = choice,
         .id = call->id};
     if (call->prompts.count == 1 && sampling->truncate_tokens == 0) choice->request.blocks = &call->blocks;
+    ash_call_set_apart(call, &choice->request);
     return ash_api_choice_open_decoder(choice, &choice->decoder, err);
 }
 
@@ -415,8 +419,8 @@ static void give_up(struct ash_api_call *call, const struct ash_err *err)
 void ash_call_start(struct ash_api_call *call)
 {
     struct ash_err err = {0};
-    int rc = prepare(call, &err);
     bool has_gone;
+    int rc = ash_call_read_apart(call) ? prepare(call, &err) : -EINVAL;
 
     if (rc < 0 || !check_queue(call)) {
         give_up(call, &err);

@@ -81,8 +81,10 @@ struct ash_api_call {
     bool is_stream, wants_usage, wants_usage_always, has_failed;
     bool has_started; /* the stream's first event was written */
     bool has_gone;
-    bool is_thinking;       /* the prompt has opened a thought */
-    struct ash_api_err err; /* of a choice that failed */
+    bool wants_pages;            /* of the prompt alone: no token is chosen (apart.h) */
+    struct ash_kv_source source; /* where pages of the prompt are; without tokens: nowhere */
+    bool is_thinking;            /* the prompt has opened a thought */
+    struct ash_api_err err;      /* of a choice that failed */
     struct ash_grammar *grammar;
     const struct ash_served_adapter *adapter; /* held; NULL: the model alone answers */
     char id[80], model[128];

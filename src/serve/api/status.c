@@ -6,6 +6,7 @@
 
 #include "observe/exporter/process.h"
 #include "record/metrics.h"
+#include "serve/api/apart.h"
 #include "serve/api/metrics.h"
 #include "serve/api/request.h"
 
@@ -52,6 +53,8 @@ void ash_api_ready(void *ctx, struct ash_http_exchange *exchange)
         ash_api_err_set(&err, 503, "shutting_down", NULL, "the server is shutting down");
         ash_api_respond_err(exchange, &err);
     } else {
+        if (api->opts.role != ASH_API_BOTH)
+            ash_http_add_header(exchange, ASH_API_ROLE_HEADER, ash_api_roles[api->opts.role]);
         ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "ok"));
     }
 }

@@ -133,6 +133,8 @@ struct ash_request {
     uint64_t salt;  /* prefixes are shared only where salts agree */
     /* Adapters for its tokens (struct ash_doc), borrowed until done(); NULL: none. The salt says which, too. */
     const struct ash_model *adapters;
+    /* A prefill server that has pages of its prompt, borrowed until done(); NULL: none. */
+    const struct ash_kv_source *source;
     bool skips_cache;                       /* neither look up its prefix nor keep it */
     const struct ash_prompt_blocks *blocks; /* of its text, for readers of page events; borrowed; NULL: not known */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.

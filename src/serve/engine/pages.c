@@ -104,7 +104,8 @@ static void take_pages(struct ash_core *core, struct ash_seq *seq)
 
 bool ash_core_load(struct ash_core *core, struct ash_seq *seq, size_t end)
 {
-    struct ash_kv_page text = {.salt = seq->request->salt, .tokens = seq->tokens, .count = end / PAGE * PAGE};
+    struct ash_kv_page text = {
+        .salt = seq->request->salt, .tokens = seq->tokens, .count = end / PAGE * PAGE, .source = seq->request->source};
 
     if (core->kv == NULL || seq->has_loaded || seq->load != NULL || !seq->uses_cache) return false;
     seq->has_loaded = true;

@@ -11,7 +11,7 @@
 
 const char *ash_kv_tier_name(enum ash_kv_tier tier)
 {
-    static const char *const names[ASH_KV_TIERS] = {"host", "dir", "remote"};
+    static const char *const names[ASH_KV_TIERS] = {"host", "dir", "remote", "shelf", "peer"};
 
     return names[tier];
 }
@@ -64,6 +64,7 @@ int ash_kv_open(const struct ash_kv_opts *opts, const struct ash_kv_pool *pool, 
     ash_assert(kv->page_bytes > 0);
     kv->file_bytes = ash_kv_page_file_bytes(ash_cache_pages_for(max_tokens) * PAGE, kv->page_bytes);
     if (opts->host_bytes > 0) rc = ash_kv_host_open(&kv->host, opts->host_bytes, kv->page_bytes, buffers, err);
+    if (rc == 0 && opts->shelf_bytes > 0) rc = ash_kv_shelf_open(opts->shelf_bytes, kv->file_bytes, &kv->shelf, err);
     if (rc == 0) rc = open_places(kv, err);
     if (rc == 0) rc = ash_kv_start_readers(kv, buffers, err);
     if (rc < 0) {
@@ -81,6 +82,7 @@ void ash_kv_close(struct ash_kv *kv)
     for (size_t tier = 0; tier < ASH_KV_TIERS; tier++)
         ash_kv_place_close(kv->places[tier]);
     ash_kv_host_close(&kv->host);
+    ash_kv_shelf_close(kv->shelf);
     free(kv);
 }
 
@@ -92,6 +94,14 @@ void ash_kv_arm(struct ash_kv *kv, uint64_t fingerprint)
     atomic_store(&kv->is_armed, true);
 }
 
+bool ash_kv_describe(const struct ash_kv *kv, struct ash_kv_source *source_out)
+{
+    if (kv->shelf == NULL || !atomic_load(&kv->is_armed)) return false;
+    *source_out = (struct ash_kv_source){.fingerprint = atomic_load(&kv->fingerprint),
+                                         .shelf = *ash_kv_shelf_describe(kv->shelf)};
+    return true;
+}
+
 /* ---- pages that go there ----------------------------------------------------------------------------------------- */
 
 /* Queue the page's file for the tiers that lack it. */
@@ -99,6 +109,7 @@ static void give(struct ash_kv *kv, struct ash_kv_name name, const struct ash_kv
 {
     size_t bytes = ash_kv_page_file_bytes(prefix->count, kv->page_bytes);
 
+    if (kv->shelf != NULL) ash_kv_shelf_put(kv->shelf, &kv->pool, name, prefix, page);
     for (size_t tier = 0; tier < ASH_KV_TIERS; tier++) {
         struct ash_kv_place *place = kv->places[tier];
         char *file = place != NULL ? ash_kv_place_reserve(place, name, bytes) : NULL;
@@ -150,12 +161,13 @@ void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page)
 void ash_kv_disarm(struct ash_kv *kv)
 {
     atomic_store(&kv->is_armed, false);
-    ash_kv_host_clear(&kv->host);
+    ash_kv_forget(kv);
 }
 
 void ash_kv_forget(struct ash_kv *kv)
 {
     ash_kv_host_clear(&kv->host);
+    if (kv->shelf != NULL) ash_kv_shelf_clear(kv->shelf);
 }
 
 void ash_kv_get_stats(struct ash_kv *kv, struct ash_kv_stats *stats_out)
@@ -164,6 +176,10 @@ void ash_kv_get_stats(struct ash_kv *kv, struct ash_kv_stats *stats_out)
     stats_out->tiers[ASH_KV_HOST] = kv->host.stats;
     stats_out->tiers[ASH_KV_HOST].pages = kv->host.index.count;
     stats_out->tiers[ASH_KV_HOST].bytes = kv->host.index.bytes;
+    if (kv->shelf != NULL) ash_kv_shelf_stats(kv->shelf, &stats_out->tiers[ASH_KV_SHELF]);
+    pthread_mutex_lock(&kv->lock);
+    stats_out->tiers[ASH_KV_PEER] = kv->peer_stats;
+    pthread_mutex_unlock(&kv->lock);
     for (size_t tier = 0; tier < ASH_KV_TIERS; tier++) {
         if (kv->places[tier] != NULL) ash_kv_place_stats(kv->places[tier], &stats_out->tiers[tier]);
         stats_out->tiers[tier].declined = kv->declined[tier];

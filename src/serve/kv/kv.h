@@ -1,7 +1,7 @@
-/* kv - tiers below the pool of pages: host memory, a folder on a disk, a bucket. Whole pages of prefixes go there when
- * they are full or leave the pool, and come back where that is faster than computing them. A page that is not there, is
- * damaged or is of other weights is computed: a tier never changes an answer and never fails one. The engine's thread
- * calls all of this but ash_kv_open and ash_kv_arm. */
+/* kv - tiers below the pool of pages: host memory, a folder on a disk, a bucket, other servers. Whole pages of prefixes
+ * go there when they are full or leave the pool, and come back if that is faster than computing them. A page that is
+ * missing, is damaged or is of other weights is computed: a tier never changes an answer and never fails one. The
+ * engine's thread calls all of this but ash_kv_open, ash_kv_arm and ash_kv_describe. */
 #ifndef ASH_SERVE_KV_KV_H
 #define ASH_SERVE_KV_KV_H
 
@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "ashlar/transfer.h"
 #include "infra/memory.h"
 #include "model/pass/cache.h"
 #include "storage/s3/s3.h"
@@ -24,10 +25,19 @@ struct ash_kv_opts {
     uint64_t dir_bytes; /* of all files in it */
     const char *remote; /* s3://bucket/prefix */
     const struct ash_s3_opts *s3;
-    bool reads_always; /* also where computing is faster: for tests */
+    uint64_t shelf_bytes; /* of pages that other processes read: a prefill server's */
+    bool reads_peers;     /* pages of other processes' shelves: a decode server's */
+    bool reads_always;    /* also where computing is faster: for tests */
 };
 
-enum ash_kv_tier { ASH_KV_HOST, ASH_KV_DIR, ASH_KV_REMOTE, ASH_KV_TIERS };
+enum ash_kv_tier { ASH_KV_HOST, ASH_KV_DIR, ASH_KV_REMOTE, ASH_KV_SHELF, ASH_KV_PEER, ASH_KV_TIERS };
+
+/* What a prefill server has computed of a prompt: its first tokens, and where their pages are. */
+struct ash_kv_source {
+    size_t tokens;
+    uint64_t fingerprint;
+    struct ash_port_description shelf;
+};
 
 /* Of one tier, since it was opened, but for pages and bytes: those that it has now. */
 struct ash_kv_tier_stats {
@@ -64,12 +74,17 @@ void ash_kv_close(struct ash_kv *kv);
 /* Weights and arithmetic have this fingerprint: until it is known no page goes or comes. Any thread. */
 void ash_kv_arm(struct ash_kv *kv, uint64_t fingerprint);
 
+/* Where others read pages of these tiers. Returns false if there are none, or the fingerprint is not known yet. Any
+ * thread. */
+bool ash_kv_describe(const struct ash_kv *kv, struct ash_kv_source *source_out);
+
 /* A page of the pool, for the tiers: tokens [count] under salt, of which `page` is the last page. */
 struct ash_kv_page {
     uint64_t salt;
     const int32_t *tokens;
     size_t count; /* a multiple of ASH_CACHE_PAGE_TOKENS, not 0 */
     int32_t page;
+    const struct ash_kv_source *source; /* of a load: a prefill server that may have it; NULL: none */
 };
 
 /* A page is full: those tiers take it that outlive the process. */
@@ -80,7 +95,7 @@ void ash_kv_keep_all(struct ash_kv *kv, const struct ash_kv_page *text, const in
 void ash_kv_evict(struct ash_kv *kv, const struct ash_kv_page *page);
 /* The pool is of other weights now: nothing goes or comes until ash_kv_arm. No load is open. */
 void ash_kv_disarm(struct ash_kv *kv);
-/* Forget what host memory has. */
+/* Forget what host memory has, and what others read. */
 void ash_kv_forget(struct ash_kv *kv);
 
 /* Begin to read the pages of tokens [count] under salt from page number `first` on, as far as tiers have them. row_s:

@@ -7,7 +7,9 @@
 
 #include "infra/memory.h"
 #include "serve/kv/kv.h"
+#include "serve/kv/peer.h"
 #include "serve/kv/place.h"
+#include "serve/kv/shelf.h"
 
 #define ASH_KV_READERS 4
 #define ASH_KV_BUFFERS 8 /* files that are read or wait to be taken */
@@ -53,6 +55,7 @@ struct ash_kv_load {
     int32_t *tokens;
     struct ash_kv_name *names;   /* [first + count] */
     struct ash_kv_piece *pieces; /* [count] */
+    struct ash_kv_source source; /* without tokens: none */
     size_t first, count;         /* pages */
     size_t asked, taken;         /* of them */
     size_t reading;              /* pieces that a reader has */
@@ -69,6 +72,7 @@ struct ash_kv {
     struct ash_kv_opts opts;
     struct ash_kv_host host;                   /* without slots: there is none */
     struct ash_kv_place *places[ASH_KV_TIERS]; /* NULL: there is none */
+    struct ash_kv_shelf *shelf;                /* NULL: there is none */
     uint64_t declined[ASH_KV_TIERS];
     unsigned declines; /* since a load was tried all the same */
     /* readers: */
@@ -77,6 +81,7 @@ struct ash_kv {
         pthread_t thread;
         bool has_thread;
         struct ash_kv_store *stores[ASH_KV_TIERS];
+        struct ash_kv_peer *peer; /* opened with the first page that it reads */
     } readers[ASH_KV_READERS];
     bool has_lock;
     pthread_mutex_t lock; /* guards what follows, and the pieces of loads */
@@ -87,6 +92,8 @@ struct ash_kv {
     size_t buffer_count, free_count;
     uint64_t ready_serial, seen_serial; /* pieces that ended; those that the engine knew of */
     bool is_stopping;
+    struct ash_kv_tier_stats peer_stats;
+    double peer_page_s; /* what a page takes; 0: not measured */
 };
 
 /* load.c: start the readers. Returns 0 or a negative errno. */

@@ -12,6 +12,7 @@
 
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define PATIENCE_NS 10000000000u /* without a page; then the rest is computed */
+#define COST_KEEP 0.8            /* of what a page takes on average, at each page */
 #define DECLINES_MOST 16         /* then a load is tried all the same: a disk that was slow may no longer be */
 #define BUFFER_BYTES ((size_t)256 << 20)
 
@@ -59,6 +60,41 @@ static void remove_load(struct ash_kv_load *load)
     free_load(load);
 }
 
+/* A page of another process was read (rc 0), or not. */
+static void note_peer(struct ash_kv *kv, double seconds, int rc)
+{
+    struct ash_kv_tier_stats *stats = &kv->peer_stats;
+
+    pthread_mutex_lock(&kv->lock);
+    if (rc == 0) {
+        kv->peer_page_s = kv->peer_page_s <= 0 ? seconds : COST_KEEP * kv->peer_page_s + (1 - COST_KEEP) * seconds;
+        stats->pages_read++;
+        stats->bytes_read += kv->page_bytes;
+    } else if (rc == -EBADMSG || rc == -ESTALE) {
+        stats->damaged++;
+    } else {
+        stats->read_failures++;
+    }
+    pthread_mutex_unlock(&kv->lock);
+}
+
+/* Read a page of the process that the load says. Without the lock. */
+static int read_peer(struct ash_kv_reader *reader, const struct ash_kv_load *load, struct ash_kv_name name,
+                     const struct ash_kv_prefix *prefix, void *buffer)
+{
+    struct ash_kv *kv = reader->kv;
+    uint64_t begin_ns = ash_clock_ns();
+    void *buffers[ASH_KV_BUFFERS];
+    int rc = 0;
+
+    for (size_t i = 0; i < kv->buffer_count; i++)
+        buffers[i] = kv->buffers[i].data;
+    if (reader->peer == NULL) rc = ash_kv_peer_open(buffers, kv->buffer_count, kv->file_bytes, &reader->peer, NULL);
+    if (rc == 0) rc = ash_kv_peer_read(reader->peer, &load->source.shelf, name, prefix, kv->page_bytes, buffer);
+    note_peer(kv, 1e-9 * (double)(ash_clock_ns() - begin_ns) / ASH_KV_READERS, rc);
+    return rc;
+}
+
 /* Read one piece. Under the lock, which is released meanwhile. */
 static void read_piece(struct ash_kv_reader *reader, struct ash_kv_load *load)
 {
@@ -73,9 +109,12 @@ static void read_piece(struct ash_kv_reader *reader, struct ash_kv_load *load)
     piece->state = ASH_KV_PIECE_READING;
     load->reading++;
     pthread_mutex_unlock(&kv->lock);
-    rc = ash_kv_place_read(kv->places[piece->tier], reader->stores[piece->tier], load->names[page], &prefix,
-                           kv->page_bytes, piece->buffer);
-    if (rc == 0 && index + 1 == load->count)
+    if (piece->tier == ASH_KV_PEER)
+        rc = read_peer(reader, load, load->names[page], &prefix, piece->buffer);
+    else
+        rc = ash_kv_place_read(kv->places[piece->tier], reader->stores[piece->tier], load->names[page], &prefix,
+                               kv->page_bytes, piece->buffer);
+    if (rc == 0 && index + 1 == load->count && piece->tier != ASH_KV_PEER)
         ash_kv_place_touch(kv->places[piece->tier], reader->stores[piece->tier], load->names, page + 1);
     pthread_mutex_lock(&kv->lock);
     piece->state = rc == 0 ? ASH_KV_PIECE_READY : ASH_KV_PIECE_FAILED;
@@ -132,7 +171,7 @@ int ash_kv_start_readers(struct ash_kv *kv, const struct ash_memory_ops *memory,
     if (rc < 0) return ash_err_set(err, rc, "no condition variable");
     pthread_mutex_init(&kv->lock, NULL);
     kv->has_lock = true;
-    if (kv->places[ASH_KV_DIR] == NULL && kv->places[ASH_KV_REMOTE] == NULL) return 0;
+    if (kv->places[ASH_KV_DIR] == NULL && kv->places[ASH_KV_REMOTE] == NULL && !kv->opts.reads_peers) return 0;
     for (; kv->buffer_count < buffers; kv->buffer_count++) {
         struct ash_buffer *buffer = &kv->buffers[kv->buffer_count];
 
@@ -159,6 +198,8 @@ void ash_kv_stop_readers(struct ash_kv *kv)
         remove_load(kv->loads);
     }
     for (size_t i = 0; i < ASH_KV_READERS; i++)
+        ash_kv_peer_close(kv->readers[i].peer);
+    for (size_t i = 0; i < ASH_KV_READERS; i++)
         for (size_t tier = 0; tier < ASH_KV_TIERS; tier++)
             ash_kv_store_close(kv->readers[i].stores[tier]);
     for (size_t i = 0; i < kv->buffer_count; i++)
@@ -170,13 +211,27 @@ void ash_kv_stop_readers(struct ash_kv *kv)
 
 /* ---- a load ------------------------------------------------------------------------------------------------------ */
 
-/* The fastest tier that has a page, or ASH_KV_TIERS. */
-static enum ash_kv_tier find_tier(struct ash_kv *kv, struct ash_kv_name name)
+/* The fastest tier that has page number `page`, or ASH_KV_TIERS. */
+static enum ash_kv_tier find_tier(struct ash_kv *kv, const struct ash_kv_load *load, size_t page,
+                                  struct ash_kv_name name)
 {
     if (ash_kv_index_find(&kv->host.index, name) != NULL) return ASH_KV_HOST;
+    if (page < load->source.tokens / PAGE) return ASH_KV_PEER;
     for (size_t tier = ASH_KV_DIR; tier < ASH_KV_TIERS; tier++)
         if (kv->places[tier] != NULL && ash_kv_place_has(kv->places[tier], name)) return (enum ash_kv_tier)tier;
     return ASH_KV_TIERS;
+}
+
+static double page_seconds(struct ash_kv *kv, enum ash_kv_tier tier)
+{
+    double seconds;
+
+    if (tier == ASH_KV_HOST) return kv->host.page_s;
+    if (tier != ASH_KV_PEER) return ash_kv_place_page_seconds(kv->places[tier]);
+    pthread_mutex_lock(&kv->lock);
+    seconds = kv->peer_page_s;
+    pthread_mutex_unlock(&kv->lock);
+    return seconds;
 }
 
 /* Is computing faster than what reading has taken so far? Every now and then it is tried all the same. */
@@ -187,7 +242,7 @@ static bool is_declined(struct ash_kv *kv, const struct ash_kv_load *load, doubl
     for (size_t i = 0; i < load->count; i++) {
         enum ash_kv_tier tier = load->pieces[i].tier;
 
-        read_s += tier == ASH_KV_HOST ? kv->host.page_s : ash_kv_place_page_seconds(kv->places[tier]);
+        read_s += page_seconds(kv, tier);
     }
     if (kv->opts.reads_always || row_s <= 0 || read_s <= row_s * (double)(load->count * PAGE) ||
         ++kv->declines > DECLINES_MOST) {
@@ -208,7 +263,7 @@ static void look_up(struct ash_kv *kv, struct ash_kv_load *load, size_t pages)
 
         load->names[i] = name = ash_kv_name_next(name, load->tokens + i * PAGE, PAGE);
         if (i < load->first) continue;
-        tier = find_tier(kv, name);
+        tier = find_tier(kv, load, i, name);
         if (tier == ASH_KV_TIERS) return;
         load->pieces[load->count++].tier = tier;
     }
@@ -227,6 +282,8 @@ struct ash_kv_load *ash_kv_load_open(struct ash_kv *kv, const struct ash_kv_page
     load->tokens = malloc(pages * PAGE * sizeof(*load->tokens));
     load->names = calloc(pages, sizeof(*load->names));
     load->pieces = calloc(pages - first, sizeof(*load->pieces));
+    if (text->source != NULL && kv->opts.reads_peers && text->source->fingerprint == atomic_load(&kv->fingerprint))
+        load->source = *text->source;
     if (load->tokens != NULL) memcpy(load->tokens, text->tokens, pages * PAGE * sizeof(*load->tokens));
     load->prefix = (struct ash_kv_prefix){atomic_load(&kv->fingerprint), text->salt, load->tokens, pages * PAGE};
     if (load->tokens != NULL && load->names != NULL && load->pieces != NULL) look_up(kv, load, pages);

@@ -10,9 +10,10 @@
 
 static json_t *describe(const struct ash_replica *replica)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "url", replica->target.name, "state",
-                     ash_replica_state_name(replica), "why", replica->why, "in_flight", (json_int_t)replica->in_flight,
-                     "requests", (json_int_t)replica->requests, "errors", (json_int_t)replica->errors, "prompt_tokens",
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "url", replica->target.name,
+                     "state", ash_replica_state_name(replica), "why", replica->why, "role",
+                     ash_api_roles[replica->role], "in_flight", (json_int_t)replica->in_flight, "requests",
+                     (json_int_t)replica->requests, "errors", (json_int_t)replica->errors, "prompt_tokens",
                      (json_int_t)replica->prompt_tokens, "cached_tokens", (json_int_t)replica->cached_tokens,
                      "known_blocks", (json_int_t)ash_replica_known_count(replica), "kv_events", replica->has_events,
                      "listed", replica->is_listed);

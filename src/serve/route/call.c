@@ -36,6 +36,7 @@ void ash_route_call_put(struct ash_route_call *call)
     ash_str_fini(&call->headers);
     ash_str_fini(&call->body);
     ash_str_fini(&call->out);
+    ash_str_fini(&call->pages);
     ash_route_prompt_fini(&call->prompt);
     free(call->seen);
     free(call->cursors);
@@ -76,7 +77,10 @@ static bool is_own_header(const char *name)
                                         "origin",
                                         "trailer",
                                         "referer",
-                                        ASH_API_RESUMABLE_HEADER};
+                                        ASH_API_RESUMABLE_HEADER,
+                                        ASH_API_PREFILL_HEADER,
+                                        ASH_API_PAGES_HEADER,
+                                        ASH_API_PAGES_KEY_HEADER};
 
     for (size_t i = 0; i < ASH_COUNT(names); i++)
         if (strcasecmp(name, names[i]) == 0) return true;

@@ -23,25 +23,6 @@ static const struct ash_route_conn_ops call_ops;
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-static int write_request(const struct ash_route_call *call, struct ash_str *out)
-{
-    const struct ash_replica *replica = call->replica;
-    struct ash_http_exchange *exchange = call->exchange;
-    size_t size_bytes = 0;
-    const char *body = ash_http_body(exchange, &size_bytes), *method = ash_http_method(exchange);
-    int rc = ash_str_addf(out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nVia: 1.1 %s\r\nx-request-id: %s\r\n",
-                          strcmp(method, "HEAD") == 0 ? "GET" : method, replica->target.url.path,
-                          ash_http_path(exchange), replica->target.host, call->router->via, ash_http_id(exchange));
-
-    if (rc == 0)
-        rc = ash_str_addf(out, ASH_API_RESUMABLE_HEADER ": %llu %lld\r\n", (unsigned long long)call->seed,
-                          (long long)call->created_s);
-    if (rc == 0 && strcmp(method, "POST") == 0) rc = ash_str_addf(out, "Content-Length: %zu\r\n", size_bytes);
-    if (rc == 0) rc = ash_str_add(out, call->headers.data != NULL ? call->headers.data : "", call->headers.size_bytes);
-    if (rc == 0) rc = ash_str_adds(out, "\r\n");
-    return rc == 0 ? ash_str_add(out, body, size_bytes) : rc;
-}
-
 /* Send it to this replica. */
 static void send_to(struct ash_route_call *call, struct ash_replica *replica)
 {
@@ -65,7 +46,7 @@ static void send_to(struct ash_route_call *call, struct ash_replica *replica)
     }
     call->conn = conn;
     conn->call = call;
-    if (write_request(call, &conn->out) < 0) {
+    if (ash_route_call_write(call, &conn->out) < 0) {
         ash_route_call_refuse(call, 503, "out_of_memory", "no memory for the request");
         return;
     }
@@ -108,6 +89,7 @@ void ash_route_call_forward(struct ash_route_call *call)
         return;
     }
     if (call->router->opts.models != NULL && !ash_route_call_claim(call)) return;
+    if (ash_route_call_prefill(call)) return;
     replica = ash_replica_choose(call->router, call);
     if (replica == NULL) {
         wait_or_refuse(call);
@@ -147,6 +129,10 @@ void ash_route_call_lost(struct ash_route_call *call, int rc)
     const char *name = call->replica != NULL ? call->replica->target.name : "";
 
     ash_assert(rc < 0 && !call->is_ended);
+    if (call->is_prefilling) {
+        ash_route_prefill_lost(call, rc);
+        return;
+    }
     if (rc == -EBADMSG)
         ash_route_call_refuse(call, 502, "answers_differ",
                               "the replica was lost, and another one (%s) does not give the same answer", name);

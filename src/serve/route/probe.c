@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,6 +30,7 @@ static void look(struct ash_replica *replica, const char *path, const struct ash
         return;
     }
     replica->probe = conn;
+    replica->role_seen = ASH_API_BOTH;
     if (ash_route_conn_write_get(conn, path, replica->router->opts.replica_key) < 0) {
         ash_route_conn_close(conn);
         return;
@@ -95,6 +97,17 @@ static void complete_models(struct ash_route_conn *conn)
     ash_route_conn_release(conn);
 }
 
+/* Its role, if it says one. */
+static int take_role(struct ash_route_conn *conn, const char *name, const char *value)
+{
+    struct ash_replica *replica = conn->replica;
+
+    if (strcasecmp(name, ASH_API_ROLE_HEADER) != 0) return 0;
+    for (int role = 0; ash_api_roles[role] != NULL; role++)
+        if (strcmp(value, ash_api_roles[role]) == 0) replica->role_seen = (enum ash_api_role)role;
+    return 0;
+}
+
 static void complete(struct ash_route_conn *conn)
 {
     static const struct ash_route_conn_ops models_ops = {.complete = complete_models, .fail = fail};
@@ -103,10 +116,11 @@ static void complete(struct ash_route_conn *conn)
 
     replica->probe = NULL;
     ash_route_conn_release(conn);
+    if (status == 200) replica->role = replica->role_seen;
     if (judge(replica, status)) look(replica, "/v1/models", &models_ops);
 }
 
-static const struct ash_route_conn_ops look_ops = {.complete = complete, .fail = fail};
+static const struct ash_route_conn_ops look_ops = {.take_header = take_role, .complete = complete, .fail = fail};
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 

@@ -182,8 +182,21 @@ static size_t count_all(const struct ash_router *router)
     return count;
 }
 
-/* Which ones of the replicas may get the call. Returns how many. */
-static size_t list_candidates(struct ash_router *router, const struct ash_route_call *call, bool by_model,
+/* Which ones of the replicas may get the call: those with its model, or also others; of one role, or of all. */
+struct choice {
+    bool by_model, prefills, answers;
+};
+
+/* Does it do what the choice is about? Admins' calls are for all. */
+static bool has_role(const struct ash_replica *replica, const struct ash_route_call *call, struct choice choice)
+{
+    bool prefills = replica->role == ASH_API_PREFILL;
+
+    return call->goes_to_all || (prefills && choice.prefills) || (!prefills && choice.answers);
+}
+
+/* Returns how many. */
+static size_t list_candidates(struct ash_router *router, const struct ash_route_call *call, struct choice choice,
                               struct ash_route_candidate *candidates)
 {
     const struct ash_route_prompt *prompt = &call->prompt;
@@ -195,7 +208,7 @@ static size_t list_candidates(struct ash_router *router, const struct ash_route_
         *one = (struct ash_route_candidate){.in_flight = replica->in_flight, .turn = replica->turn};
         one->is_usable = ash_replica_is_usable(replica) && !was_tried(call, replica) &&
                          (call->model == ASH_ROUTE_NO_MODEL || call->model == replica->target.model) &&
-                         (!by_model || has_model(replica, prompt->model));
+                         has_role(replica, call, choice) && (!choice.by_model || has_model(replica, prompt->model));
         usable += one->is_usable;
         if (one->is_usable && router->opts.policy == ASH_ROUTE_PREFIX)
             one->known_blocks = ash_replica_match(replica, &prompt->blocks);
@@ -203,15 +216,18 @@ static size_t list_candidates(struct ash_router *router, const struct ash_route_
     return usable;
 }
 
-struct ash_replica *ash_replica_choose(struct ash_router *router, struct ash_route_call *call)
+/* Choose among those that the first of choices [count] finds. */
+static struct ash_replica *choose(struct ash_router *router, struct ash_route_call *call, const struct choice *choices,
+                                  size_t choice_count)
 {
     struct ash_route_candidate few[16] = {{0}};
-    size_t count = count_all(router), chosen;
+    size_t count = count_all(router), chosen, usable = 0;
     struct ash_route_candidate *candidates = count <= 16 ? few : calloc(count, sizeof(*candidates));
     struct ash_replica *replica = router->replicas;
 
     if (candidates == NULL) return NULL;
-    if (list_candidates(router, call, true, candidates) == 0) (void)list_candidates(router, call, false, candidates);
+    for (size_t i = 0; i < choice_count && usable == 0; i++)
+        usable = list_candidates(router, call, choices[i], candidates);
     chosen = ash_route_choose(router->opts.policy, candidates, count);
     if (chosen != ASH_ROUTE_NONE) call->known_blocks = candidates[chosen].known_blocks;
     if (candidates != few) free(candidates);
@@ -220,4 +236,20 @@ struct ash_replica *ash_replica_choose(struct ash_router *router, struct ash_rou
         replica = replica->next;
     replica->turn = ++router->turn;
     return replica;
+}
+
+struct ash_replica *ash_replica_choose(struct ash_router *router, struct ash_route_call *call)
+{
+    /* a prefill server answers, too, if there is no other */
+    static const struct choice choices[] = {
+        {true, false, true}, {false, false, true}, {true, true, false}, {false, true, false}};
+
+    return choose(router, call, choices, ASH_COUNT(choices));
+}
+
+struct ash_replica *ash_replica_choose_prefill(struct ash_router *router, struct ash_route_call *call)
+{
+    static const struct choice choices[] = {{true, true, false}, {false, true, false}};
+
+    return choose(router, call, choices, ASH_COUNT(choices));
 }

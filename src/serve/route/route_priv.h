@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "record/metrics.h"
+#include "serve/api/apart.h"
 #include "serve/client/response.h"
 #include "serve/route/event.h"
 #include "serve/route/held.h"
@@ -38,13 +39,14 @@ struct ash_replica {
     uint32_t id; /* never used again */
     struct ash_route_target target;
     enum ash_replica_state state;
-    bool is_listed;               /* in the list of targets; else it was added over HTTP */
-    bool is_draining;             /* no new requests; it goes when the last one is done */
-    bool is_held;                 /* no new requests, though it is listed: it was drained over HTTP */
-    bool asks_health;             /* it has no /ready */
-    size_t looks;                 /* since it came up */
-    struct ash_route_conn *conns; /* all */
-    struct ash_route_conn *probe; /* a look that is not answered yet */
+    bool is_listed;                    /* in the list of targets; else it was added over HTTP */
+    bool is_draining;                  /* no new requests; it goes when the last one is done */
+    bool is_held;                      /* no new requests, though it is listed: it was drained over HTTP */
+    enum ash_api_role role, role_seen; /* as its last look says; as the present one does */
+    bool asks_health;                  /* it has no /ready */
+    size_t looks;                      /* since it came up */
+    struct ash_route_conn *conns;      /* all */
+    struct ash_route_conn *probe;      /* a look that is not answered yet */
     uint64_t probe_due_ns, probe_end_ns;
     size_t in_flight;
     uint64_t turn;
@@ -80,6 +82,8 @@ void ash_replica_free(struct ash_replica *replica);
 void ash_replica_set_state(struct ash_replica *replica, enum ash_replica_state state, const char *why);
 /* The replica for a call, other than those it has tried; NULL: there is none now. */
 struct ash_replica *ash_replica_choose(struct ash_router *router, struct ash_route_call *call);
+/* The prefill server for a call; NULL: there is none now. */
+struct ash_replica *ash_replica_choose_prefill(struct ash_router *router, struct ash_route_call *call);
 /* "up", "lost", "draining": for people. */
 const char *ash_replica_state_name(const struct ash_replica *replica);
 /* Look at replicas whose time has come, give up those that are silent, free those that are drained. */
@@ -192,11 +196,13 @@ struct ash_route_call {
     struct ash_replica *replica;        /* that answers it */
     struct ash_route_conn *conn;
     uint32_t tried[ASH_ROUTE_TRIES_MAX];
-    size_t try_count;        /* of tried: the replicas that do not get it again */
-    size_t tries;            /* that failed */
-    uint64_t wait_end_ns;    /* 0: it does not wait for a replica */
-    size_t known_blocks;     /* of its prompt, by the replica */
-    size_t computing_blocks; /* of its prompt, that count as the replica's */
+    size_t try_count;                  /* of tried: the replicas that do not get it again */
+    size_t tries;                      /* that failed */
+    uint64_t wait_end_ns;              /* 0: it does not wait for a replica */
+    size_t known_blocks;               /* of its prompt, by the replica */
+    size_t computing_blocks;           /* of its prompt, that count as the replica's */
+    bool is_prefilling, was_prefilled; /* a prefill server computes its prompt; was asked to, or need not be */
+    struct ash_str pages;              /* where its prompt's pages are, as a header says it; empty: not known */
     /* the response so far: */
     unsigned status;
     struct ash_route_header answer_headers[ASH_ROUTE_HEADERS_MAX];
@@ -223,6 +229,13 @@ void ash_route_call_post(struct ash_router *router, struct ash_http_exchange *ex
                          void (*handle)(struct ash_route_call *call));
 /* forward.c: send it to a replica: the first time, and again. */
 void ash_route_call_forward(struct ash_route_call *call);
+/* write.c: the request as its replica gets it. Returns 0 or -ENOMEM. */
+int ash_route_call_write(const struct ash_route_call *call, struct ash_str *out);
+/* apart.c: send it to a prefill server first, if that pays. Returns whether it was sent; it is forwarded again when its
+ * prompt is computed, or will not be. */
+bool ash_route_call_prefill(struct ash_route_call *call);
+/* apart.c: the prefill server that has it was lost. */
+void ash_route_prefill_lost(struct ash_route_call *call, int rc);
 /* forward.c: its connection broke (rc), or a hook ended it: repeat it elsewhere, or say why not. */
 void ash_route_call_lost(struct ash_route_call *call, int rc);
 /* answer.c: answer with an error, or end the stream with one, and end the call. */

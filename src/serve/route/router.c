@@ -26,6 +26,7 @@ struct ash_router_opts ash_router_defaults(void)
     return (struct ash_router_opts){.policy = ASH_ROUTE_PREFIX,
                                     .index_blocks = 65536,
                                     .tries = 4,
+                                    .apart_blocks = 8,
                                     .probe_seconds = 0.5,
                                     .silence_seconds = 2,
                                     .wait_seconds = 10,
