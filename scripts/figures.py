@@ -185,7 +185,7 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for draw in (axes, pipeline, grain, floors, storage_tiers, figures_flow.step_life, figures_flow.step_boundary, figures_flow.server,
-                 figures_flow.router):
+                 figures_flow.router, figures_flow.apart):
         draw(folder)
 
 

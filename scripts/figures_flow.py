@@ -118,6 +118,37 @@ def server(folder):
     figure.write(folder / "server.svg")
 
 
+def apart(folder):
+    figure = Figure(700, 250, "A request whose prompt one server computes, and whose answer another one writes")
+    figure.box(12, 82, 92, 60, "part", "client", "mid bold")
+    figure.box(162, 82, 112, 60, "own")
+    figure.text(218, 107, "ashlar route", "mid bold")
+    figure.text(218, 124, "new blocks?", "mid small")
+    figure.box(400, 14, 288, 78, "none")
+    figure.text(544, 32, "serve --role prefill", "mid bold")
+    figure.box(412, 42, 124, 40, "work", "computes prompts", "mid small")
+    figure.box(552, 42, 124, 40, "comm", "pages that\nothers read", "mid small")
+    figure.box(400, 136, 288, 78, "none")
+    figure.text(544, 206, "serve --role decode", "mid bold")
+    figure.box(412, 146, 124, 40, "back", "writes answers", "mid small")
+    figure.box(552, 146, 124, 40, "part", "its cache", "mid small")
+    figure.line([(104, 104), (160, 104)], True)
+    figure.line([(160, 122), (106, 122)], True)
+    figure.line([(274, 96), (410, 58)], True)
+    figure.text(330, 66, "1 prompt", "mid small")
+    figure.line([(410, 74), (276, 110)], True)
+    figure.text(352, 110, "2 where its pages are", "mid small")
+    figure.line([(274, 128), (410, 164)], True)
+    figure.text(326, 164, "3 request", "mid small")
+    figure.line([(614, 144), (614, 84)], True)
+    figure.text(606, 118, "4 reads whole pages", "end small")
+    figure.line([(536, 62), (550, 62)], True)
+    figure.line([(550, 166), (538, 166)], True)
+    figure.text(12, 240, "A page that is not there, not whole, or of other weights is computed by the decode server: the answer is the same.",
+                "small quiet")
+    figure.write(folder / "apart.svg")
+
+
 def router(folder):
     figure = Figure(700, 292, "A router in front of three replicas, one of which is lost in the middle of a stream")
     figure.box(12, 92, 92, 60, "part", "clients", "mid bold")

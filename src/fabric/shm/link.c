@@ -15,6 +15,8 @@
 
 #include "base/array.h"
 
+#define SWEEP_NS 100000000u
+
 bool ash_shm_alive(const struct ash_shm_link *link)
 {
     struct pollfd pidfd = {.fd = link->pidfd, .events = POLLIN};
@@ -82,7 +84,17 @@ static void close_link(struct ash_shm_link *link)
     free(link);
 }
 
-/* Slots of senders that are not peers here any more and have ended are made free. */
+/* Was it closed by its sender, with nothing left in it? */
+static bool is_left(const struct ash_box_slot *slot)
+{
+    struct ash_box_cursor cursor = {.next = atomic_load(&slot->taken)};
+    enum ash_box_kind kind;
+    uint64_t word;
+
+    return atomic_load(&slot->closed) != 0 && !ash_box_peek(slot, &cursor, &kind, &word);
+}
+
+/* Slots of senders that are no peers here and have ended, or left, are made free. */
 static void sweep_slots(struct ash_shm *shm)
 {
     for (size_t i = 0; i < ASH_BOX_SLOTS; i++) {
@@ -91,7 +103,7 @@ static void sweep_slots(struct ash_shm *shm)
         int32_t pid = atomic_load(&slot->pid);
 
         if (owner == 0 || pid == 0 || ash_fabric_peer_of(shm->fabric, owner) != NULL) continue;
-        if (kill(pid, 0) < 0 && errno == ESRCH) ash_box_free(slot);
+        if (is_left(slot) || (kill(pid, 0) < 0 && errno == ESRCH)) ash_box_free(slot);
     }
 }
 
@@ -167,7 +179,10 @@ void ash_shm_tick(struct ash_transport *transport, uint64_t now_ns)
 {
     struct ash_shm *shm = (struct ash_shm *)(void *)transport;
 
-    (void)now_ns;
+    if (now_ns - shm->swept_ns >= SWEEP_NS) { /* an endpoint that many read from may never add a peer */
+        shm->swept_ns = now_ns;
+        sweep_slots(shm);
+    }
     for (size_t i = 0; i < shm->link_count; i++) {
         struct ash_shm_link *link = shm->links[i];
 

@@ -51,7 +51,8 @@ struct ash_shm {
     struct ash_box *box;
     int wake_pipe[2]; /* pipe: others open its writing end through /proc */
     bool armed;
-    uint32_t claims; /* of the box, when slots were last searched */
+    uint32_t claims;   /* of the box, when slots were last searched */
+    uint64_t swept_ns; /* when slots of strangers were last looked at */
     struct ash_pool *moves;
     struct ash_shm_link **links;
     size_t link_count, link_room, turn;

@@ -359,6 +359,60 @@ static void test_death(void **state)
     over_roads(death_main, 1);
 }
 
+/* ---- many that come and go --------------------------------------------------------------------------------------- */
+
+#define COMINGS 300 /* more than a process has places for others at a time */
+
+static int come_and_go(struct meeting *meeting, uint64_t limit_ns)
+{
+    for (int i = 0; i < COMINGS; i++) {
+        struct ash_port *port = open_port(meeting);
+        struct ash_port_remote *remote = NULL;
+        int rc;
+
+        CHECK(port != NULL);
+        while ((rc = ash_port_attach(port, &meeting->descriptions[0], &remote, NULL)) == -ENOSPC)
+            CHECK(ash_clock_ns() < limit_ns);
+        CHECK(rc == 0);
+        ash_port_detach(remote);
+        ash_port_close(port);
+    }
+    atomic_store(&meeting->is_over, true);
+    return 0;
+}
+
+static int comings_main(void *ctx, size_t rank)
+{
+    uint64_t limit_ns = ash_clock_ns() + RANKS_PATIENCE_NS;
+    struct meeting *meeting = ctx;
+    struct ash_port *port = NULL;
+    struct ash_port_event event;
+
+    if (rank == 0) {
+        port = open_port(meeting);
+        CHECK(port != NULL);
+        ash_port_describe(port, NULL, &meeting->descriptions[0]);
+    }
+    ranks_barrier(&meeting->arrived, 2);
+    if (rank == 1) return come_and_go(meeting, limit_ns);
+    while (!atomic_load(&meeting->is_over) && ash_clock_ns() < limit_ns)
+        ash_port_wait(port, &event, 1, 0.01);
+    CHECK(atomic_load(&meeting->is_over));
+    ash_port_close(port);
+    return 0;
+}
+
+/* Who leaves makes room for others, though nobody here knew of either. */
+static void test_comings(void **state)
+{
+    struct meeting *meeting = ranks_share(sizeof(*meeting));
+
+    (void)state;
+    meeting->road = &roads[0];
+    assert_int_equal(ranks_run(2, comings_main, meeting, NULL), 0);
+    ranks_unshare(meeting, sizeof(*meeting));
+}
+
 /* ---- wrong words ------------------------------------------------------------------------------------------------- */
 
 static void test_wrong_descriptions(void **state)
@@ -420,9 +474,8 @@ static void test_wrong_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),         cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_death),         cmocka_unit_test(test_wrong_descriptions),
-        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_versions),           cmocka_unit_test(test_death),
+        cmocka_unit_test(test_comings), cmocka_unit_test(test_wrong_descriptions), cmocka_unit_test(test_wrong_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
