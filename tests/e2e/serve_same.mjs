@@ -164,7 +164,7 @@ const wanted = await serve(alone, async (url) => {
 });
 const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0, prefilled: 0, peer: 0, peerLost: 0 };
 for (let s = 0; s < shapes; s++) {
-    const shape = s === 1 ? drawApart() : drawShape(s + 2 >= shapes), // the last one finds pages of the one before
+    const shape = s === 1 ? { ...drawApart(), prefillFlags: drawServer(), apartBlocks: 1, killAfter: each } : drawShape(s + 2 >= shapes), // the last one finds pages of the one before
          order = requests.map((_, i) => i).sort(() => next() - 0.5);
     const use = async (url, metricsUrl = url, kill = () => {}) => {
         const work = async () => {

@@ -2,7 +2,7 @@
 #include "serve/api/apart.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -37,16 +37,17 @@ static int digit_of(char c)
 bool ash_api_source_read(const char *text, struct ash_kv_source *source_out)
 {
     struct ash_kv_source source = {0};
-    unsigned long long tokens = 0;
-    uint64_t fingerprint = 0;
-    int used = 0;
+    size_t digits = strspn(text, "0123456789");
 
-    if (sscanf(text, "%10llu %16" SCNx64 " %n", &tokens, &fingerprint, &used) != 2 || used == 0) return false;
-    if (strlen(text + used) != 2 * sizeof(source.shelf.bytes)) return false;
-    source.tokens = tokens;
-    source.fingerprint = fingerprint;
+    if (digits == 0 || digits > 10 || text[digits] != ' ') return false;
+    source.tokens = strtoull(text, NULL, 10);
+    text += digits + 1;
+    if (strspn(text, "0123456789abcdef") != 16 || text[16] != ' ') return false;
+    source.fingerprint = strtoull(text, NULL, 16);
+    text += 17;
+    if (strlen(text) != 2 * sizeof(source.shelf.bytes)) return false;
     for (size_t i = 0; i < sizeof(source.shelf.bytes); i++) {
-        int high = digit_of(text[used + 2 * (int)i]), low = digit_of(text[used + 2 * (int)i + 1]);
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
 
         if (high < 0 || low < 0) return false;
         source.shelf.bytes[i] = (uint8_t)(high << 4 | low);
