@@ -125,7 +125,7 @@ static int write_start(struct ash_api_call *call, struct ash_str *out)
     return 0;
 }
 
-/* A line up to what it brings. */
+/* A line up to its news. */
 static void begin_line(const struct ash_api_call *call, struct ash_str *out)
 {
     const struct ollama_call *ollama = call->state;

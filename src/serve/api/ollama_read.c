@@ -58,7 +58,7 @@ static json_t *translate_messages(struct ash_api_request *request, const json_t 
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-/* "options": sampling, and what is the server's own to choose. */
+/* "options": sampling, and choices of the server. */
 static void translate_options(const json_t *options, json_t *to)
 {
     static const char *const own[] = {"num_ctx",    "num_keep",   "num_batch",       "num_gpu",

@@ -86,7 +86,7 @@ static json_t *logprobs_json(const struct ash_api_call *call, const struct ash_t
     return list;
 }
 
-/* What came with a piece of content: from now on it is the item's. A new reference, or NULL. */
+/* The part that a piece of content brought: from now on it is the item's. A new reference, or NULL. */
 static json_t *take_news(struct response_call *response)
 {
     json_t *news = response->news;

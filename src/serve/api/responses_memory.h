@@ -1,4 +1,4 @@
-/* responses_memory - the last responses, for clients that refer to them instead of sending all again. What it holds is
+/* responses_memory - the last responses, for clients that refer to them instead of sending all again. Their memory is
  * bounded; the oldest goes first. A key sees its own responses alone. */
 #ifndef ASH_SERVE_API_RESPONSES_MEMORY_H
 #define ASH_SERVE_API_RESPONSES_MEMORY_H
