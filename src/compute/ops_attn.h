@@ -58,9 +58,9 @@ struct ash_attn_args {
     size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
     size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
     float scale;
-    float cap;     /* of scaled scores: cap * tanh(score / cap). Not in tables that take bf16; 0: none */
+    float cap;     /* of scaled scores: cap * tanh(score / cap); 0: none */
     size_t window; /* 0: none */
-    size_t chunk;  /* queries see only keys in the same chunk of this many positions. Where cap may be; 0: none */
+    size_t chunk;  /* queries see only keys in the same chunk of this many positions. On the CPU alone; 0: none */
     /* The model computes in bf16: products of attention may, too. Backends whose reference multiplies float32 here do
      * not look at it. */
     bool round_bf16;

@@ -19,9 +19,9 @@ says_times() { [ "$(grep -c -- "$2" "$SCRATCH/$1.err")" -ge "$3" ]; }
 # One that is killed, then the first: each comes back. Then one leaves. Then all are told to stop.
 start back --restarts 3
 kill -9 "$(rank 2)"
-wait_for "one that comes back" says back '1 process joins; 3 ranks continue from step [0-9]* as fsdp=3'
+wait_for "one that comes back" says back '3 ranks continue from step [0-9]* as fsdp=3'
 kill -9 "$(rank 1)"
-wait_for "the first that comes back" says_times back '1 process joins; 3 ranks continue from step [0-9]* as fsdp=3' 2
+wait_for "the first that comes back" says_times back '3 ranks continue from step [0-9]* as fsdp=3' 2
 kill -TERM "$(rank 1)"
 wait_for "one that leaves" says back 'rank [0-9] has left'
 wait_for "what the others do" says back '1 rank leaves; 2 ranks continue from step [0-9]* as fsdp=2'
