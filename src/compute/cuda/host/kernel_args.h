@@ -364,13 +364,14 @@ struct ash_cuda_sample {
 
 /* reduce.cu: a sum over windows of ranks; see infra/device_queue.h. */
 #define ASH_CUDA_REDUCE_PARTS 256
+#define ASH_CUDA_REDUCE_THREADS 256
 struct ash_cuda_reduce {
     const void *parts[ASH_CUDA_REDUCE_PARTS];
     uint8_t joins[ASH_CUDA_REDUCE_PARTS];
     void *out, *also; /* also: or NULL */
     size_t count;
     unsigned part_count;
-    int op, pairs, is_wide; /* op: 0 sum, 1 maximum, 2 minimum; pairs: 2, 4, 8, or 0 for another tree */
+    int op, pairs, is_wide; /* op: 0 sum, 1 maximum, 2 minimum; pairs: 2, 4, 8, or 0 for another tree, never wide */
 };
 
 #endif

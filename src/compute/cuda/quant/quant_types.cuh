@@ -74,14 +74,16 @@ static __device__ inline float open_min(const uint8_t *block, int dtype)
     return -half_at(block + (dtype == ASH_Q2_K ? 82 : 2));
 }
 
-/* What a nibble stands for in the types with a table. */
+/* What a nibble stands for in the types with a table (ash_quant_table): bytes of words, as arrays would be in local
+ * memory. */
 static __device__ inline int open_table(int dtype, int nibble)
 {
-    const signed char iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    const signed char mxfp4[8] = {0, 1, 2, 3, 4, 6, 8, 12};
+    const unsigned long long iq4_low = 0xf6eaddcfbfad9881ull, iq4_high = 0x7159453526190d01ull;
+    const unsigned long long mxfp4 = 0x0c08060403020100ull;
+    int shift = (nibble & 7) * 8;
 
-    if (dtype != ASH_MXFP4) return iq4[nibble];
-    return nibble < 8 ? mxfp4[nibble] : -mxfp4[nibble - 8];
+    if (dtype != ASH_MXFP4) return (signed char)((nibble < 8 ? iq4_low : iq4_high) >> shift);
+    return nibble < 8 ? (int)(mxfp4 >> shift & 255) : -(int)(mxfp4 >> shift & 255);
 }
 
 /* Element i of a block of 32: nibbles, with a fifth bit in Q5_0 and Q5_1. */

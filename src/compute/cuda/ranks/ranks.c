@@ -12,7 +12,6 @@
 #include "infra/device/cuda_queue.h"
 #include "infra/device/shared_memory.h"
 
-#define THREADS 256
 #define BLOCKS_MAX 528 /* four on each multiprocessor */
 #define WIDE_BYTES ((size_t)16)
 
@@ -98,7 +97,7 @@ static bool is_wide(const struct ash_device_sum *sum)
 
     for (size_t p = 0; p < sum->part_count; p++)
         bits |= (uintptr_t)sum->parts[p];
-    return bits % WIDE_BYTES == 0;
+    return bits % WIDE_BYTES == 0 && pairs_of(sum) > 0;
 }
 
 /* By enum ash_coll_dtype. */
@@ -121,7 +120,7 @@ static void add_up(struct ash_device_queue *queue, const struct ash_device_sum *
                                    .op = sum->op,
                                    .pairs = pairs_of(sum),
                                    .is_wide = is_wide(sum)};
-    struct ash_cuda_grid grid = {.y = 1, .threads = THREADS};
+    struct ash_cuda_grid grid = {.y = 1, .threads = ASH_CUDA_REDUCE_THREADS};
     size_t units;
 
     ash_assert(sum->part_count >= 1 && sum->part_count <= ASH_CUDA_REDUCE_PARTS);
@@ -129,7 +128,7 @@ static void add_up(struct ash_device_queue *queue, const struct ash_device_sum *
     memcpy(args.parts, sum->parts, sum->part_count * sizeof(args.parts[0]));
     memcpy(args.joins, sum->joins, sum->part_count);
     units = args.is_wide ? ash_div_up(sum->count * sums[sum->dtype].bytes, WIDE_BYTES) : sum->count;
-    grid.x = ash_min(ash_div_up(units, THREADS), BLOCKS_MAX);
+    grid.x = ash_min(ash_div_up(units, (size_t)ASH_CUDA_REDUCE_THREADS), BLOCKS_MAX);
     ash_cuda_queue_launch(queue->queue, queue->backend->kernels[sums[sum->dtype].id], sums[sum->dtype].name, grid,
                           &args);
 }

@@ -1,6 +1,6 @@
 /* reduce - sums over the windows of ranks, in the order of collective/core/sum.h: each element by itself, so no grid
- * changes a bit. A thread takes 16 bytes of every part, or one element where something is not at a border of 16 bytes.
- * The common trees (2, 4 or 8 parts in pairs of pairs) load all parts before they add. */
+ * changes a bit. The common trees (2, 4 or 8 parts in pairs of pairs) load all parts before they add: a thread takes 16
+ * bytes of every part, or one element where something is not at a border of 16 bytes. */
 #include "compute/cuda/tile/device.cuh"
 
 #define DEPTH_MAX 16 /* partial sums that can wait: a tree over ASH_CUDA_REDUCE_PARTS parts is not deeper */
@@ -114,70 +114,80 @@ template <typename T, int N, int P> __device__ static unit<T, N> reduce_pairs(co
     return sums[0];
 }
 
-/* Any tree. */
-template <typename T, int N> __device__ static unit<T, N> reduce_tree(const ash_cuda_reduce &op, size_t i)
+template <typename T, int N> __device__ static unit<T, N> reduce_common(const ash_cuda_reduce &op, size_t i)
 {
-    unit<T, N> sums[DEPTH_MAX];
+    return op.pairs == 2   ? reduce_pairs<T, N, 2>(op, i)
+           : op.pairs == 4 ? reduce_pairs<T, N, 4>(op, i)
+                           : reduce_pairs<T, N, 8>(op, i);
+}
+
+/* Any other tree. Its partial sums that wait lie in shared memory, a column for each thread: how many there are is not
+ * known here, and registers cannot be numbered. */
+template <typename T> __device__ static unit<T, 1> reduce_tree(const ash_cuda_reduce &op, size_t i)
+{
+    __shared__ typename sum_of<T>::type waiting[DEPTH_MAX][ASH_CUDA_REDUCE_THREADS];
+    unit<T, 1> sum = {};
     int depth = 0;
 
     for (unsigned p = 0; p < op.part_count; p++) {
-        sums[depth++].load(op.parts[p], i);
-        for (unsigned j = 0; j < op.joins[p]; j++, depth--)
-            sums[depth - 2].join_with(op.op, sums[depth - 1]);
+        sum.load(op.parts[p], i);
+        for (unsigned j = 0; j < op.joins[p]; j++) {
+            unit<T, 1> before = {{waiting[--depth][threadIdx.x]}};
+
+            before.join_with(op.op, sum);
+            sum = before;
+        }
+        waiting[depth++][threadIdx.x] = sum.x[0];
     }
-    return sums[0];
+    return sum;
 }
 
-template <typename T, int N> __device__ static void reduce_all(const ash_cuda_reduce &op, size_t first, size_t count)
+template <typename T, int N> __device__ static void store(const ash_cuda_reduce &op, size_t i, const unit<T, N> &sum)
 {
-    EACH(k, count)
-    {
-        size_t i = first + k;
-        unit<T, N> sum = op.pairs == 2   ? reduce_pairs<T, N, 2>(op, i)
-                         : op.pairs == 4 ? reduce_pairs<T, N, 4>(op, i)
-                         : op.pairs == 8 ? reduce_pairs<T, N, 8>(op, i)
-                                         : reduce_tree<T, N>(op, i);
-
-        sum.store(op.out, i);
-        if (op.also != NULL) sum.store(op.also, i);
-    }
+    sum.store(op.out, i);
+    if (op.also != NULL) sum.store(op.also, i);
 }
 
 template <typename T> __device__ static void reduce(const ash_cuda_reduce &op)
 {
     const int N = 16 / sizeof(T);
-    size_t units = op.is_wide ? op.count / N : 0;
+    size_t units = op.is_wide ? op.count / N : 0, first = units * N;
 
-    reduce_all<T, N>(op, 0, units);
-    reduce_all<T, 1>(op, units * N, op.count - units * N);
+    EACH(i, units) store(op, i, reduce_common<T, N>(op, i));
+    EACH(k, op.count - first)
+    {
+        size_t i = first + k;
+
+        store(op, i, op.pairs == 0 ? reduce_tree<T>(op, i) : reduce_common<T, 1>(op, i));
+    }
 }
 
-extern "C" __global__ void reduce_f32(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_f32(struct ash_cuda_reduce op)
 {
     reduce<float>(op);
 }
 
-extern "C" __global__ void reduce_bf16(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_bf16(struct ash_cuda_reduce op)
 {
     reduce<uint16_t>(op);
 }
 
-extern "C" __global__ void reduce_f64(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_f64(struct ash_cuda_reduce op)
 {
     reduce<double>(op);
 }
 
-extern "C" __global__ void reduce_i32(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_i32(struct ash_cuda_reduce op)
 {
     reduce<int32_t>(op);
 }
 
-extern "C" __global__ void reduce_i64(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_i64(struct ash_cuda_reduce op)
 {
     reduce<int64_t>(op);
 }
 
-extern "C" __global__ void reduce_u8(struct ash_cuda_reduce op)
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_REDUCE_THREADS) reduce_u8(struct ash_cuda_reduce op)
 {
     reduce<uint8_t>(op);
 }

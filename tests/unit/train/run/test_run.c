@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "record/metrics.h"
 #include "storage/commit/commit.h"
+#include "train/checkpoint.h"
 #include "train/run/run.h"
 #include "unit/sanitized.h"
 
@@ -600,6 +601,7 @@ static void test_a_process_that_was_left_behind_harms_nothing(void **state)
 {
     static const char *const dirs[] = {"idle", "saving"};
     struct ash_run_result result = {0};
+    char root[PATH_MAX + 16];
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -610,7 +612,9 @@ static void test_a_process_that_was_left_behind_harms_nothing(void **state)
                        -ESTALE, "the run has continued without this process");
         if (inner_rc < 0) fail_msg("%s", inner_err.text);
         assert_whole(&newer, dirs[i]);
-        assert_int_equal(count_checkpoints(dirs[i]), STEPS);
+        /* one more folder is no harm: a save that was sealed while the others looked for the newest is set aside */
+        snprintf(root, sizeof(root), "%s/checkpoints", scratch_path(dirs[i]));
+        assert_int_equal(ash_checkpoint_count(root), STEPS);
         for (int step = 1; step <= STEPS; step++) {
             char name[PATH_MAX + 64];
 
