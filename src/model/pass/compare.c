@@ -68,11 +68,14 @@ struct reading {
 static double log_sum(const float *row, size_t count)
 {
     double top = -INFINITY, sum = 0.0;
+    size_t at = 0;
 
+    ash_assert(count > 0);
     for (size_t i = 0; i < count; i++)
         top = fmax(top, (double)row[i]);
-    for (size_t i = 0; i < count; i++)
-        sum += exp((double)row[i] - top);
+    do
+        sum += exp((double)row[at] - top);
+    while (++at < count);
     return top + log(sum);
 }
 

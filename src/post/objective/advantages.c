@@ -62,14 +62,15 @@ void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t cou
 void ash_advantages_best(const double *rewards, const int64_t *group, size_t count, double *advantages)
 {
     for (size_t i = 0; i < count; i++) {
-        bool is_best = true, beats_one = false;
+        size_t best = count;
+        bool beats_one = false;
 
         for (size_t j = 0; j < count; j++) {
             if (group[j] != group[i]) continue;
-            is_best &= rewards[i] > rewards[j] || (rewards[i] == rewards[j] && i <= j);
-            beats_one |= rewards[i] > rewards[j];
+            if (best == count || rewards[j] > rewards[best]) best = j;
+            beats_one |= rewards[j] < rewards[i];
         }
-        advantages[i] = is_best && beats_one ? 1.0 : 0.0;
+        advantages[i] = best == i && beats_one ? 1.0 : 0.0;
     }
 }
 
