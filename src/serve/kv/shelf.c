@@ -106,12 +106,14 @@ void ash_kv_shelf_close(struct ash_kv_shelf *shelf)
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
-/* Readers see this entry, whole or not: what they read by it is checked. */
+/* Readers see this entry, whole or not: what they read by it is checked. What was written before is there before it. */
 static void set_entry(struct ash_kv_shelf *shelf, uint32_t slot, struct ash_kv_shelf_entry entry)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    shelf->entries[slot] = entry;
-    atomic_thread_fence(memory_order_seq_cst);
+    struct ash_kv_shelf_entry *to = &shelf->entries[slot];
+
+    __atomic_store_n(&to->bytes, 0, __ATOMIC_RELEASE);
+    to->name = entry.name;
+    __atomic_store_n(&to->bytes, entry.bytes, __ATOMIC_RELEASE);
 }
 
 static void drop(struct ash_kv_shelf *shelf, struct ash_kv_entry *entry)
