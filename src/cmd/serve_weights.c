@@ -32,7 +32,7 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
     return 0;
 }
 
-/* The model that comes, and where it is. */
+/* The new model and its path. */
 struct next_weights {
     struct ash_model *next;
     const char *path;

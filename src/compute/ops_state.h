@@ -6,7 +6,7 @@
 
 #include "compute/ops.h"
 
-#define ASH_STATE_ROWS 64 /* forward keeps the state before every so many rows, for backward */
+#define ASH_STATE_ROWS 64 /* rows from one state that forward keeps for backward to the next */
 #define ASH_STATE_TAPS_MAX 16
 
 /* Rows that follow each other in a document. Sequences are computed in order: what one writes another may read. */

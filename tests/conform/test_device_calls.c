@@ -288,7 +288,7 @@ static void test_a_rank_that_stops_is_named(void **state)
     assert_int_equal(run_local_ranks(&ranks, NULL), 0);
 }
 
-/* Memory that cannot be given to others: all ranks say so, and nobody waits. */
+/* Memory that cannot be given to others: all ranks say so, and none waits. */
 static int run_without(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
     struct bench bench = {.seed = 1};

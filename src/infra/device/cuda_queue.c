@@ -1,5 +1,5 @@
-/* A queue beside the GPU's own: a stream that waits for no other one by itself, so that a wait for another rank holds
- * nobody up. An event orders it after the own queue's work, another is the mark at a call's end. Counters are host
+/* A second queue of the GPU: a stream that waits for no other one by itself, so that a wait for another rank delays no
+ * other work. An event orders it after the own queue's work, another is the mark at a call's end. Counters are host
  * memory that the GPU reads and writes: the host sees them, too, and can let a wait pass. */
 #include "infra/device/cuda_queue.h"
 
@@ -15,7 +15,7 @@
 #define WRITE_PLAINLY 0 /* CU_STREAM_WRITE_VALUE_DEFAULT: work before it is seen first */
 #define AREAS_MAX 260   /* one from each rank of a node, and some */
 
-/* Host memory with counters: where it is here, and for the GPU. */
+/* Host memory with counters: its address on the host and on the GPU. */
 struct area {
     char *host;
     size_t size_bytes;

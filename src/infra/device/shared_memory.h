@@ -25,7 +25,7 @@ int ash_shared_memory_create_unset(struct ash_cuda *cuda, size_t size_bytes, str
  * host. The descriptor stays the caller's. Returns 0, or -EINVAL where it stands for no such memory, or for less. */
 int ash_shared_memory_open(struct ash_cuda *cuda, int fd, size_t size_bytes, struct ash_shared_memory **memory_out,
                            struct ash_err *err);
-/* Close will wait for no work of the GPU: whoever uses it waits before. */
+/* Close will wait for no work of the GPU: its user waits before. */
 void ash_shared_memory_skip_wait(struct ash_shared_memory *memory);
 /* Let go of it; others keep it. NULL is a no-op. */
 void ash_shared_memory_close(struct ash_shared_memory *memory);

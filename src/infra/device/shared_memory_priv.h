@@ -20,7 +20,7 @@ struct ash_shared_memory {
     void *data;            /* NULL: not yet mapped */
     size_t size_bytes, mapped_bytes;
     int fd;
-    bool is_unset, skips_wait; /* nobody asked for zeros; close waits for nothing */
+    bool is_unset, skips_wait; /* its bytes are any; close waits for nothing */
 };
 
 extern const struct ash_shared_memory_ops ash_shared_memory_host, ash_shared_memory_cuda;

@@ -57,7 +57,7 @@ struct ash_kv_stats {
 /* The name of a tier in metrics. */
 const char *ash_kv_tier_name(enum ash_kv_tier tier);
 
-/* The pool: whole pages, whoever has them. Both return 0 or a negative errno. */
+/* The pool: whole pages, also those that ranks share. Both return 0 or a negative errno. */
 struct ash_kv_pool {
     size_t page_bytes;
     int (*read)(void *ctx, int32_t page, void *data);

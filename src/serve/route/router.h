@@ -22,7 +22,7 @@ struct ash_router_opts {
     double wait_seconds;           /* a request whose replica was lost waits so long for another */
     const char *replica_key;       /* sent to replicas instead of the client's key; NULL: that one is passed on */
     const char *replica_admin_key; /* sent with GET /kv_events; NULL: replica_key, or none */
-    size_t apart_blocks;           /* a prompt with so many blocks that are not known goes to a prefill server first */
+    size_t apart_blocks;           /* a prompt with at least as many unknown blocks goes to a prefill server first */
     size_t answer_bytes_max;       /* of an answer that is not streamed */
     /* Several models: each target serves one of these, and requests wait for theirs to be loaded. Borrowed until close.
      * NULL: any replica may have any model. */

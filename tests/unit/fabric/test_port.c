@@ -1,4 +1,5 @@
-/* The transfer library between two processes: reads, writes, words; versions, whole whoever dies; wrong descriptions. */
+/* The transfer library between two processes: reads, writes, words; versions, whole if a process dies; wrong
+ * descriptions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -402,7 +403,7 @@ static int comings_main(void *ctx, size_t rank)
     return 0;
 }
 
-/* Who leaves makes room for others, though nobody here knew of either. */
+/* A sender that leaves makes room for others, also if this process knew of neither. */
 static void test_comings(void **state)
 {
     struct meeting *meeting = ranks_share(sizeof(*meeting));

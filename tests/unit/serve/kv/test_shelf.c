@@ -1,5 +1,5 @@
-/* Pages that other processes read: those that are there are whole, whoever writes or dies meanwhile; what is no shelf is
- * not believed. */
+/* Pages that other processes read: each is whole, also if its writer dies or replaces it meanwhile; other memory is
+ * refused as a shelf. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
