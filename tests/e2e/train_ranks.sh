@@ -26,10 +26,13 @@ done
 grep -q '^\[' "$SCRATCH/out" && fail "other ranks than the first print: $(grep '^\[' "$SCRATCH/out" | head -n 1)"
 cmp -s "$SCRATCH/one/model/model.safetensors" "$SCRATCH/many/model/model.safetensors" || fail "the models differ"
 
-# The parts of each step are all of its time.
+# The parts of each step are never more than its time, and in most steps all of it: a busy machine may run other processes between the
+# clocks of the parts and the clock of the step.
 sed -E 's/.*"tokens":([0-9]+),"tokens_per_s":([^,]*),"compute_s":([^,]*),"comm_s":([^,]*),"data_s":([^,]*),"idle_s":([^,]*),.*/\1 \2 \3 \4 \5 \6/' \
     "$SCRATCH/many/log.jsonl" | awk '{ wall = ($1 - before) / $2; before = $1; parts = $3 + $4 + $5 + $6
-        if (NF != 6 || parts > wall * 1.001 + 1e-5 || parts < wall * 0.98 - 1e-4) { print wall, parts; exit 1 } }' ||
+        if (NF != 6 || parts > wall * 1.001 + 1e-5) { print "step", NR, "of", wall, "has parts of", parts; exit 1 }
+        less += parts < wall * 0.98 - 1e-4 }
+    END { if (NR == 0 || less * 2 > NR) { print less, "of", NR, "steps have parts of less"; exit 1 } }' ||
     fail "the parts of a step do not add up to it"
 
 # More ranks than grains cannot share a step.
