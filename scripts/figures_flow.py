@@ -137,11 +137,11 @@ def apart(folder):
     figure.line([(274, 96), (410, 58)], True)
     figure.text(330, 66, "1 prompt", "mid small")
     figure.line([(410, 74), (276, 110)], True)
-    figure.text(352, 110, "2 where its pages are", "mid small")
+    figure.text(352, 110, "2 where pages will be", "mid small")
     figure.line([(274, 128), (410, 164)], True)
     figure.text(326, 164, "3 request", "mid small")
     figure.line([(614, 144), (614, 84)], True)
-    figure.text(606, 118, "4 reads whole pages", "end small")
+    figure.text(606, 118, "4 reads pages as they come", "end small")
     figure.line([(536, 62), (550, 62)], True)
     figure.line([(550, 166), (538, 166)], True)
     figure.text(12, 240, "A page that is not there, not whole, or of other weights is computed by the decode server: the answer is the same.",

@@ -11,6 +11,8 @@
 #include "record/metrics.h"
 #include "serve/api/request.h"
 
+#define PAGE ASH_CACHE_PAGE_TOKENS
+
 ASH_COUNTER(strange_total, "ashlar_serve_strange_pages_total",
             "Prompts that a prefill server of other weights had computed, and this one computed itself.");
 
@@ -25,13 +27,22 @@ int ash_api_source_write(const struct ash_kv_source *source, struct ash_str *out
         hex[2 * i] = digits[source->shelf.bytes[i] >> 4];
         hex[2 * i + 1] = digits[source->shelf.bytes[i] & 15];
     }
-    return ash_str_addf(out, "%zu %016" PRIx64 " %.*s", source->tokens, source->fingerprint, (int)sizeof(hex), hex);
+    return ash_str_addf(out, "%zu %016" PRIx64 " %016" PRIx64 " %.*s", source->tokens, source->fingerprint, source->job,
+                        (int)sizeof(hex), hex);
 }
 
 static int digit_of(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* 16 digits and a space. Returns what follows, or NULL. */
+static const char *read_number(const char *text, uint64_t *number_out)
+{
+    if (strspn(text, "0123456789abcdef") != 16 || text[16] != ' ') return NULL;
+    *number_out = strtoull(text, NULL, 16);
+    return text + 17;
 }
 
 bool ash_api_source_read(const char *text, struct ash_kv_source *source_out)
@@ -41,10 +52,9 @@ bool ash_api_source_read(const char *text, struct ash_kv_source *source_out)
 
     if (digits == 0 || digits > 10 || text[digits] != ' ') return false;
     source.tokens = strtoull(text, NULL, 10);
-    text += digits + 1;
-    if (strspn(text, "0123456789abcdef") != 16 || text[16] != ' ') return false;
-    source.fingerprint = strtoull(text, NULL, 16);
-    text += 17;
+    text = read_number(text + digits + 1, &source.fingerprint);
+    if (text != NULL) text = read_number(text, &source.job);
+    if (text == NULL || source.job > UINT32_MAX) return false;
     if (strlen(text) != 2 * sizeof(source.shelf.bytes)) return false;
     for (size_t i = 0; i < sizeof(source.shelf.bytes); i++) {
         int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
@@ -72,28 +82,44 @@ static bool wants_pages(struct ash_api_call *call)
     else
         call->wants_pages = true;
     if (!call->wants_pages) return false;
-    call->is_stream = false;
+    call->job = ash_kv_open_job(api->engine.kv);
+    call->is_stream = true;
+    call->frames_tokens = false;
     call->sampling.n = call->sampling.best_of = 1;
     return true;
 }
 
-void ash_call_respond_pages(struct ash_api_call *call)
+/* What libmicrohttpd's thread pulls: something at once, so that the headers go, and the rest at the end. */
+static int read_pages_end(void *ctx, struct ash_str *out)
 {
-    const struct ash_request_end *end = &call->choices[0].end;
-    struct ash_kv_source source;
+    struct ash_api_call *call = ctx;
+    struct ash_request_end end;
+    bool is_done;
+    int rc = call->has_started ? 0 : ash_str_adds(out, "{\"object\": \"prefill\"");
+
+    call->has_started = true;
+    pthread_mutex_lock(&call->lock);
+    is_done = call->done_count == call->choice_count;
+    end = call->choices[0].end;
+    pthread_mutex_unlock(&call->lock);
+    if (rc < 0 || !is_done) return rc < 0 ? rc : 1;
+    rc = ash_str_addf(out, ", \"is_whole\": %s, \"prompt_tokens\": %zu, \"cached_tokens\": %zu}\n",
+                      end.rc == 0 ? "true" : "false", end.prompt_tokens, end.cached_tokens);
+    return rc < 0 ? rc : 0;
+}
+
+void ash_call_stream_pages(struct ash_api_call *call)
+{
+    struct ash_kv_source source = {0};
     struct ash_str text = {0};
 
-    if (!ash_kv_describe(call->api->engine.kv, &source)) {
-        ash_api_err_set(&call->err, 503, "weights_changed", NULL, "the weights are being replaced: try again");
-        ash_api_respond_err(call->exchange, &call->err);
-        return;
-    }
-    source.tokens = end->prompt_tokens;
+    /* while weights are replaced the fingerprint of zeroes is that of no server */
+    (void)ash_kv_describe(call->api->engine.kv, &source);
+    source.tokens = call->choices[0].request.prompt_count;
+    source.job = call->job;
     if (ash_api_source_write(&source, &text) == 0) ash_http_add_header(call->exchange, ASH_API_PAGES_HEADER, text.data);
     ash_str_fini(&text);
-    ash_api_respond_json(call->exchange, 200,
-                         json_pack("{s:s, s:I, s:I}", "object", "prefill", "prompt_tokens",
-                                   (json_int_t)end->prompt_tokens, "cached_tokens", (json_int_t)end->cached_tokens));
+    ash_http_stream(call->exchange, 200, "application/json", read_pages_end, call);
 }
 
 /* ---- a decode server --------------------------------------------------------------------------------------------- */
@@ -130,7 +156,10 @@ void ash_call_set_apart(const struct ash_api_call *call, struct ash_request *req
 {
     if (call->source.tokens > 0) request->source = &call->source;
     if (!call->wants_pages) return;
+    request->job = call->job;
     request->max_tokens = request->min_tokens = 0; /* nothing but its keys and values */
+    if (request->prompt_count > PAGE)              /* whole pages: the rest is computed where the answer is written */
+        request->prompt_count = (request->prompt_count - 1) / PAGE * PAGE;
     request->wants_logprobs = request->wants_prompt_logprobs = false;
     request->top_logprobs = request->prompt_top_logprobs = 0;
 }

@@ -6,9 +6,11 @@
 #include "base/str.h"
 #include "serve/api/call.h"
 
-/* With this header a prefill server computes the prompt alone, and answers with the next one. */
+/* With this header a prefill server computes the prompt alone, and answers with the next one: at once, while it
+ * computes. The body ends when the prompt is computed. */
 #define ASH_API_PREFILL_HEADER "x-ashlar-prefill"
-/* TOKENS FINGERPRINT SHELF: how much of the prompt was computed, of which weights, and its pages' place, in hex. */
+/* TOKENS FINGERPRINT JOB SHELF: how much of the prompt is computed, of which weights, as which job of the place of its
+ * pages, and that place; but for TOKENS in hex. */
 #define ASH_API_PAGES_HEADER "x-ashlar-pages"
 /* The admin key, with the header above, where servers have keys. */
 #define ASH_API_PAGES_KEY_HEADER "x-ashlar-pages-key"
@@ -27,7 +29,7 @@ bool ash_api_source_read(const char *text, struct ash_kv_source *source_out);
 bool ash_call_read_apart(struct ash_api_call *call);
 /* What they mean for the request of a choice. */
 void ash_call_set_apart(const struct ash_api_call *call, struct ash_request *request);
-/* A call that wants its prompt's pages alone is done: answer it. Of a worker thread. */
-void ash_call_respond_pages(struct ash_api_call *call);
+/* A call that wants its prompt's pages alone was submitted: say where they are, and when it is done. */
+void ash_call_stream_pages(struct ash_api_call *call);
 
 #endif

@@ -88,8 +88,6 @@ static void respond(void *ctx)
 
     if (call->err.status != 0) {
         ash_api_respond_err(call->exchange, &call->err);
-    } else if (call->wants_pages) {
-        ash_call_respond_pages(call);
     } else {
         rc = call->form->write(call, &body);
         if (call->err.status != 0) /* found while it was written */
@@ -440,7 +438,9 @@ void ash_call_start(struct ash_api_call *call)
     pthread_mutex_unlock(&call->lock);
     if (has_gone) cancel_all(call); /* it left while we submitted */
     if (call->is_stream && call->frames_tokens) ash_http_add_header(call->exchange, ASH_API_FRAMES_HEADER, "token");
-    if (call->is_stream)
+    if (call->wants_pages)
+        ash_call_stream_pages(call);
+    else if (call->is_stream)
         ash_http_stream(call->exchange, 200,
                         call->form->stream_type != NULL ? call->form->stream_type : ASH_API_EVENT_STREAM, read_stream,
                         call);

@@ -82,6 +82,7 @@ struct ash_api_call {
     bool has_started; /* the stream's first event was written */
     bool has_gone;
     bool wants_pages;            /* of the prompt alone: no token is chosen (apart.h) */
+    uint64_t job;                /* with wants_pages: as which its pages are told */
     struct ash_kv_source source; /* where pages of the prompt are; without tokens: nowhere */
     bool is_thinking;            /* the prompt has opened a thought */
     struct ash_api_err err;      /* of a choice that failed */

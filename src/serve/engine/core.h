@@ -135,6 +135,7 @@ struct ash_request {
     const struct ash_model *adapters;
     /* A prefill server that has pages of its prompt, borrowed until done(); NULL: none. */
     const struct ash_kv_source *source;
+    uint64_t job;                           /* ash_kv_open_job: others read its pages as they come; 0: none do */
     bool skips_cache;                       /* neither look up its prefix nor keep it */
     const struct ash_prompt_blocks *blocks; /* of its text, for readers of page events; borrowed; NULL: not known */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.

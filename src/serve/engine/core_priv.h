@@ -44,6 +44,7 @@ struct ash_seq {
     bool uses_cache;                /* its whole computed pages are nodes of the prefix tree */
     struct ash_kv_load *load;       /* brings pages of its prompt from a tier, or NULL */
     bool has_loaded;                /* or has tried to, since it runs */
+    bool has_told;                  /* pages that it took over were given to those that wait for them */
     struct ash_seq *leader;         /* computes a prefix that this one waits for, or NULL */
     size_t leader_tokens;           /* of that prefix */
     struct ash_token_counts counts; /* with penalties */
@@ -226,6 +227,8 @@ void ash_core_poll_loads(struct ash_core *core);
 void ash_core_wait_loads(struct ash_core *core);
 /* The sequence gives its pages back: tiers may still lack some; no page is waited for any more. */
 void ash_core_leave_tiers(struct ash_core *core, struct ash_seq *seq);
+/* pages.c: others that wait for pages of its prompt are told which are there. */
+void ash_core_tell_pages(struct ash_core *core, struct ash_seq *seq);
 
 /* choose.c: what the choice of the sequence's token `position` depends on, beside logits and a grammar. */
 struct ash_choice ash_core_choice_at(const struct ash_seq *seq, size_t position);

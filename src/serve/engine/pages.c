@@ -131,6 +131,16 @@ void ash_core_wait_loads(struct ash_core *core)
     ash_kv_wait(core->kv, WAIT_SECONDS);
 }
 
+void ash_core_tell_pages(struct ash_core *core, struct ash_seq *seq)
+{
+    struct ash_kv_page text = {.salt = seq->request->salt, .tokens = seq->tokens, .count = seq->computed / PAGE * PAGE};
+
+    if (core->kv == NULL || seq->request->job == 0 || !seq->uses_cache) return;
+    if (!seq->has_told) ash_kv_keep_all(core->kv, &text, seq->table.pages);
+    seq->has_told = true;
+    ash_kv_tell_job(core->kv, seq->request->job, seq->computed / PAGE, false);
+}
+
 void ash_core_leave_tiers(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_kv_page text = {.salt = seq->request->salt, .tokens = seq->tokens, .count = seq->computed / PAGE * PAGE};

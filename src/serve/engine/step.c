@@ -43,6 +43,7 @@ void ash_core_end(struct ash_core *core, struct ash_seq *seq)
     ash_core_leave_followers(core, seq);
     ash_core_forget_ahead(core, seq);
     ash_core_release(core, seq);
+    if (core->kv != NULL && request->job != 0) ash_kv_tell_job(core->kv, request->job, 0, true);
     seq->owner->alive--;
     *end = seq->end;
     end->finish = seq->finish;
@@ -147,6 +148,7 @@ static void keep_rows(struct ash_core *core, struct ash_seq *seq)
         keep_page(core, seq, &text, page);
         note_blocks(core, seq, page + 1);
     }
+    ash_core_tell_pages(core, seq);
     seq->draft.computed = ash_min(seq->draft.computed, seq->computed);
     if (seq->drafts == 0) return;
     if (core->draft != NULL)

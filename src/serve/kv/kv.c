@@ -102,6 +102,17 @@ bool ash_kv_describe(const struct ash_kv *kv, struct ash_kv_source *source_out)
     return true;
 }
 
+uint64_t ash_kv_open_job(const struct ash_kv *kv)
+{
+    ash_assert(kv->shelf != NULL);
+    return ash_kv_shelf_open_job(kv->shelf);
+}
+
+void ash_kv_tell_job(struct ash_kv *kv, uint64_t job, size_t pages, bool is_over)
+{
+    if (kv->shelf != NULL) ash_kv_shelf_tell_job(kv->shelf, job, pages, is_over);
+}
+
 /* ---- pages that go there ----------------------------------------------------------------------------------------- */
 
 /* Queue the page's file for the tiers that lack it. */

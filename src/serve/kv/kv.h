@@ -32,10 +32,11 @@ struct ash_kv_opts {
 
 enum ash_kv_tier { ASH_KV_HOST, ASH_KV_DIR, ASH_KV_REMOTE, ASH_KV_SHELF, ASH_KV_PEER, ASH_KV_TIERS };
 
-/* What a prefill server has computed of a prompt: its first tokens, and where their pages are. */
+/* What a prefill server computes of a prompt: its first tokens, and where their pages are. */
 struct ash_kv_source {
     size_t tokens;
     uint64_t fingerprint;
+    uint64_t job; /* it is being computed, and pages come (ash_kv_open_job); 0: all are there */
     struct ash_port_description shelf;
 };
 
@@ -77,6 +78,12 @@ void ash_kv_arm(struct ash_kv *kv, uint64_t fingerprint);
 /* Where others read pages of these tiers. Returns false if there are none, or the fingerprint is not known yet. Any
  * thread. */
 bool ash_kv_describe(const struct ash_kv *kv, struct ash_kv_source *source_out);
+
+/* A prompt is to be computed for other processes, which read its pages as they come. Returns its number. There is a
+ * shelf. Any thread. */
+uint64_t ash_kv_open_job(const struct ash_kv *kv);
+/* That many of its first pages are there; over: no more will come. */
+void ash_kv_tell_job(struct ash_kv *kv, uint64_t job, size_t pages, bool is_over);
 
 /* A page of the pool, for the tiers: tokens [count] under salt, of which `page` is the last page. */
 struct ash_kv_page {

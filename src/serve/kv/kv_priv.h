@@ -58,10 +58,14 @@ struct ash_kv_load {
     struct ash_kv_source source; /* without tokens: none */
     size_t first, count;         /* pages */
     size_t asked, taken;         /* of them */
-    size_t reading;              /* pieces that a reader has */
+    size_t reading;              /* readers that are at it */
     bool is_closed;
     uint64_t progress_ns;
-    struct ash_kv_load *next; /* of all that are open */
+    /* of a source that is still computing: */
+    bool is_growing, is_looked_at;             /* the latter: a reader looks how far it is */
+    size_t grown;                              /* pages of the prompt that are there */
+    uint64_t beat, beat_ns, grown_ns, look_ns; /* its last beat, when it came, its last page; when to look next */
+    struct ash_kv_load *next;                  /* of all that are open */
 };
 
 struct ash_kv {
@@ -92,11 +96,16 @@ struct ash_kv {
     size_t buffer_count, free_count;
     uint64_t ready_serial, seen_serial; /* pieces that ended; those that the engine knew of */
     bool is_stopping;
+    bool has_watch; /* one reader wakes when a load is to be looked at, the others by a signal alone */
     struct ash_kv_tier_stats peer_stats;
     double peer_page_s; /* what a page takes; 0: not measured */
 };
 
-/* load.c: start the readers. Returns 0 or a negative errno. */
+/* load.c: no sequence takes its pages any more: buffers back, and out of the list. Under the lock, without a reader in
+ * it. */
+void ash_kv_load_remove(struct ash_kv_load *load);
+
+/* readers.c: start the readers. Returns 0 or a negative errno. */
 int ash_kv_start_readers(struct ash_kv *kv, const struct ash_memory_ops *memory, struct ash_err *err);
 /* Stop them, and free their buffers. */
 void ash_kv_stop_readers(struct ash_kv *kv);

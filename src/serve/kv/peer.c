@@ -215,3 +215,22 @@ int ash_kv_peer_read(struct ash_kv_peer *peer, const struct ash_port_description
     rc = read_directory(peer, shelf); /* the copy is old */
     return rc < 0 ? rc : read_page(peer, shelf, name, prefix, page_bytes, local);
 }
+
+int ash_kv_peer_look(struct ash_kv_peer *peer, const struct ash_port_description *from, uint64_t job,
+                     struct ash_kv_job *job_out)
+{
+    struct shelf *shelf = NULL;
+    const struct ash_kv_shelf_head *head;
+    uint64_t word;
+    int rc = find_shelf(peer, from, &shelf);
+
+    if (rc == 0) rc = read_bytes(peer, shelf, shelf->copy, 0, sizeof(*head));
+    if (rc < 0) return rc;
+    head = ash_port_memory_data(shelf->copy);
+    word = head->jobs[job % ASH_KV_SHELF_JOBS];
+    *job_out = (struct ash_kv_job){.beat = head->beat, .is_over = true};
+    if (word >> 32 != job) return 0; /* forgotten */
+    job_out->is_over = (word & ASH_KV_SHELF_JOB_IS_OVER) != 0;
+    job_out->pages = (size_t)(word & (ASH_KV_SHELF_JOB_IS_OVER - 1));
+    return 0;
+}

@@ -20,4 +20,16 @@ void ash_kv_peer_close(struct ash_kv_peer *peer);
 int ash_kv_peer_read(struct ash_kv_peer *peer, const struct ash_port_description *from, struct ash_kv_name name,
                      const struct ash_kv_prefix *prefix, size_t page_bytes, void *buffer);
 
+/* How far another process is with a prompt. */
+struct ash_kv_job {
+    size_t pages;  /* of its first ones that are there */
+    bool is_over;  /* no more will come */
+    uint64_t beat; /* another one each time, as long as that process runs */
+};
+
+/* Look at a job of a shelf (ash_kv_shelf_open_job). Returns 0 or why the other process cannot be read. Waits as
+ * ash_kv_peer_read. */
+int ash_kv_peer_look(struct ash_kv_peer *peer, const struct ash_port_description *from, uint64_t job,
+                     struct ash_kv_job *job_out);
+
 #endif

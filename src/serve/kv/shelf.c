@@ -13,19 +13,20 @@
 #include "serve/kv/index.h"
 
 #define ALIGN ((size_t)64)
-#define TURN_SECONDS 0.1 /* of the thread, between two looks at whether it shall stop */
 
 struct ash_kv_shelf {
     struct ash_port *port;
     struct ash_port_memory *memory;
     struct ash_port_description description;
-    struct ash_kv_shelf_entry *entries; /* [slots], in the memory */
+    struct ash_kv_shelf_head *head;     /* in the memory, as are: */
+    struct ash_kv_shelf_entry *entries; /* [slots] */
     char *slots_data;
     size_t slots, slot_bytes;
     struct ash_kv_index index;
     uint32_t *free; /* a stack */
     size_t free_count;
     struct ash_kv_tier_stats stats;
+    _Atomic uint32_t jobs; /* opened so far */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_stopping;
@@ -39,8 +40,10 @@ static void *answer(void *arg)
     struct ash_kv_shelf *shelf = arg;
     struct ash_port_event events[8];
 
-    while (!atomic_load(&shelf->is_stopping))
-        (void)ash_port_wait(shelf->port, events, ASH_COUNT(events), TURN_SECONDS);
+    for (uint64_t beat = 1; !atomic_load(&shelf->is_stopping); beat++) {
+        __atomic_store_n(&shelf->head->beat, beat, __ATOMIC_RELAXED);
+        (void)ash_port_wait(shelf->port, events, ASH_COUNT(events), ASH_KV_SHELF_BEAT_SECONDS);
+    }
     return NULL;
 }
 
@@ -56,6 +59,7 @@ static int lay_out(struct ash_kv_shelf *shelf, uint64_t bytes, struct ash_err *e
     if (rc < 0) return ash_err_prefix(err, rc, "--prefill-memory: %llu bytes cannot be had", (unsigned long long)bytes);
     data = ash_port_memory_data(shelf->memory);
     memcpy(data, &head, sizeof(head));
+    shelf->head = (struct ash_kv_shelf_head *)(void *)data;
     shelf->entries = (struct ash_kv_shelf_entry *)(void *)(data + sizeof(head));
     shelf->slots_data = data + head.first_slot;
     ash_port_describe(shelf->port, shelf->memory, &shelf->description);
@@ -170,6 +174,36 @@ void ash_kv_shelf_clear(struct ash_kv_shelf *shelf)
 {
     while (shelf->index.oldest != NULL)
         drop(shelf, shelf->index.oldest);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t *word_of(struct ash_kv_shelf *shelf, uint64_t job)
+{
+    return &shelf->head->jobs[job % ASH_KV_SHELF_JOBS];
+}
+
+uint64_t ash_kv_shelf_open_job(struct ash_kv_shelf *shelf)
+{
+    uint32_t job = atomic_fetch_add(&shelf->jobs, 1) + 1;
+
+    if (job == 0) job = atomic_fetch_add(&shelf->jobs, 1) + 1;
+    __atomic_store_n(word_of(shelf, job), (uint64_t)job << 32, __ATOMIC_RELEASE);
+    return job;
+}
+
+void ash_kv_shelf_tell_job(struct ash_kv_shelf *shelf, uint64_t job, size_t pages, bool is_over)
+{
+    uint64_t *word = word_of(shelf, job), now = __atomic_load_n(word, __ATOMIC_RELAXED), next;
+
+    ash_assert(job > 0 && job <= UINT32_MAX && pages < ASH_KV_SHELF_JOB_IS_OVER);
+    do {
+        uint64_t told = now & (ASH_KV_SHELF_JOB_IS_OVER - 1);
+
+        if (now >> 32 != job) return; /* a newer one has its place */
+        next = job << 32 | (now & ASH_KV_SHELF_JOB_IS_OVER) | (is_over ? ASH_KV_SHELF_JOB_IS_OVER : 0) |
+               ash_max(told, (uint64_t)pages);
+    } while (!__atomic_compare_exchange_n(word, &now, next, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
 const struct ash_port_description *ash_kv_shelf_describe(const struct ash_kv_shelf *shelf)

@@ -1,7 +1,8 @@
 /* shelf - pages in memory that other processes read by themselves: what a prefill server has computed, for decode
  * servers. Page files (page_file.h) in slots, behind a directory of their names. Readers take a slot as it is and check
- * it: nothing is locked, and a page that is replaced meanwhile is not a page. The engine's thread puts pages; a thread
- * of the shelf answers readers on other machines. */
+ * it: nothing is locked, and a page that is replaced meanwhile is not a page. Jobs say how much of a prompt is there
+ * while it is computed. The engine's thread puts pages; a thread of the shelf answers readers on other machines,
+ * and shows that the process is alive. */
 #ifndef ASH_SERVE_KV_SHELF_H
 #define ASH_SERVE_KV_SHELF_H
 
@@ -10,12 +11,18 @@
 
 struct ash_kv_shelf;
 
-#define ASH_KV_SHELF_MAGIC 0x31464c4853484153u /* "SASHHLF1" */
+#define ASH_KV_SHELF_MAGIC 0x32464c4853484153u /* "SASHHLF2" */
+#define ASH_KV_SHELF_JOBS 1024                 /* prompts at a time whose pages are told as they come */
+#define ASH_KV_SHELF_BEAT_SECONDS 0.1          /* between two beats, at most */
 
-/* What the memory begins with; the directory follows, then the slots, each at a multiple of 64 bytes. */
+/* What the memory begins with; jobs and directory follow, then the slots, each at a multiple of 64 bytes. */
 struct ash_kv_shelf_head {
     uint64_t magic, slots, slot_bytes, first_slot; /* first_slot: where the first one begins */
+    uint64_t beat;                                 /* grows as long as the process runs */
+    uint64_t jobs[ASH_KV_SHELF_JOBS]; /* each at its number modulo their count: number << 32 | is over << 31 | pages */
 };
+
+#define ASH_KV_SHELF_JOB_IS_OVER (UINT64_C(1) << 31)
 
 /* An entry of the directory, of the slot with the same number; all zero: the slot is empty. */
 struct ash_kv_shelf_entry {
@@ -32,6 +39,11 @@ void ash_kv_shelf_put(struct ash_kv_shelf *shelf, const struct ash_kv_pool *pool
                       const struct ash_kv_prefix *prefix, int32_t page);
 /* Forget all pages. */
 void ash_kv_shelf_clear(struct ash_kv_shelf *shelf);
+/* A prompt will be computed, whose pages are told as they come. Returns its number, not 0. Of ASH_KV_SHELF_JOBS newer
+ * ones it is forgotten, which readers take for its end. Any thread. */
+uint64_t ash_kv_shelf_open_job(struct ash_kv_shelf *shelf);
+/* So many of its first pages are there; over: no more will come. Any thread. */
+void ash_kv_shelf_tell_job(struct ash_kv_shelf *shelf, uint64_t job, size_t pages, bool is_over);
 /* Its place, for readers. Any thread. */
 const struct ash_port_description *ash_kv_shelf_describe(const struct ash_kv_shelf *shelf);
 /* Its figures. */

@@ -1,5 +1,6 @@
-/* Prefill apart from decode: a long prompt goes to a prefill server first, whose answer says where its pages are; then
- * the request goes to a decode server, with that. Whatever goes wrong, the decode server computes the prompt. */
+/* Prefill apart from decode: a long prompt goes to a prefill server first, whose answer says at once where its pages
+ * will be; then the request goes to a decode server, with that, and reads them as they come. Whatever goes wrong, the
+ * decode server computes the prompt. */
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -8,7 +9,7 @@
 #include "base/log.h"
 #include "serve/route/route_priv.h"
 
-ASH_COUNTER(prefilled_total, "ashlar_route_prefilled_total", "prompts that a prefill server computed");
+ASH_COUNTER(prefilled_total, "ashlar_route_prefilled_total", "prompts that a prefill server took");
 ASH_COUNTER(failed_total, "ashlar_route_prefill_failed_total",
             "prompts that no prefill server computed, as it was lost or refused: the decode server did");
 ASH_COUNTER(whole_total, "ashlar_route_whole_total",
@@ -78,12 +79,32 @@ static int take_header(struct ash_route_conn *conn, const char *name, const char
     return ash_str_adds(&conn->call->pages, value);
 }
 
+/* It has said where pages will be: the call goes on while it computes them. */
+static void advance(struct ash_route_conn *conn)
+{
+    struct ash_route_call *call = conn->call;
+    bool has_headers = conn->response.stage > ASH_RESPONSE_HEADER;
+
+    if (call->prefill == conn || !has_headers || conn->response.status != 200 || call->pages.size_bytes == 0) return;
+    ash_replica_remove_prompt(call->replica, call);
+    call->prefill = conn;
+    call->conn = NULL;
+    call->replica = NULL;
+    ash_metric_add(&prefilled_total, 1);
+    go_on(call, false);
+}
+
 static void complete(struct ash_route_conn *conn)
 {
     struct ash_route_call *call = conn->call;
     unsigned status = conn->response.status;
     bool is_done = status == 200 && call->pages.size_bytes > 0;
 
+    if (call->prefill == conn) {
+        (void)ash_route_call_leave_prefill(call);
+        ash_route_conn_release(conn);
+        return;
+    }
     call->conn = NULL;
     if (!is_done) {
         ash_log(ASH_LOG_INFO, "the prefill server %s answered with %u: id=%s", conn->replica->target.name, status,
@@ -100,6 +121,13 @@ static void fail(struct ash_route_conn *conn, int rc, bool is_stale)
     struct ash_route_call *call = conn->call;
     struct ash_replica *replica = conn->replica;
 
+    if (call->prefill == conn) { /* the decode server sees it too, and computes the rest */
+        (void)ash_route_call_leave_prefill(call);
+        ash_route_conn_close(conn);
+        ash_metric_add(&failed_total, 1);
+        ash_replica_suspect(replica, rc);
+        return;
+    }
     ash_route_conn_close(conn);
     ash_str_clear(&call->pages);
     if (is_stale) { /* that is no try */
@@ -111,7 +139,8 @@ static void fail(struct ash_route_conn *conn, int rc, bool is_stale)
     ash_route_prefill_lost(call, rc);
 }
 
-static const struct ash_route_conn_ops prefill_ops = {.take_header = take_header, .complete = complete, .fail = fail};
+static const struct ash_route_conn_ops prefill_ops = {
+    .take_header = take_header, .complete = complete, .advance = advance, .fail = fail};
 
 /* Send it to this prefill server. Returns 0 or why that is not possible. */
 static int send_to(struct ash_route_call *call, struct ash_replica *replica)

@@ -205,10 +205,28 @@ void ash_route_call_detach(struct ash_route_call *call)
     call->replica = NULL;
 }
 
+struct ash_route_conn *ash_route_call_leave_prefill(struct ash_route_call *call)
+{
+    struct ash_route_conn *conn = call->prefill;
+    struct ash_replica *replica = conn != NULL ? conn->replica : NULL;
+
+    if (conn == NULL) return NULL;
+    ash_assert(conn->call == call && replica->in_flight > 0);
+    call->prefill = NULL;
+    conn->call = NULL;
+    replica->in_flight--;
+    ash_metric_set(replica->in_flight_gauge, (double)replica->in_flight);
+    return conn;
+}
+
 void ash_route_call_end(struct ash_route_call *call)
 {
+    struct ash_route_conn *prefill;
+
     ash_assert(!call->is_ended);
     ash_route_call_detach(call);
+    prefill = ash_route_call_leave_prefill(call);
+    if (prefill != NULL) ash_route_conn_close(prefill); /* which ends its work */
     call->is_ended = true;
     if (call->usage.answer_tokens == 0 && call->has_frames) call->usage.answer_tokens = call->seen_count;
     *(call->prev != NULL ? &call->prev->next : &call->router->calls) = call->next;

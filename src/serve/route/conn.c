@@ -67,7 +67,7 @@ void ash_route_conn_close(struct ash_route_conn *conn)
     if (conn->next != NULL) conn->next->prev = conn->prev;
     if (replica->probe == conn) replica->probe = NULL;
     if (replica->events == conn) replica->events = NULL;
-    if (conn->call != NULL) conn->call->conn = NULL;
+    if (conn->call != NULL) *(conn->call->prefill == conn ? &conn->call->prefill : &conn->call->conn) = NULL;
     conn->call = NULL;
     conn->ops = NULL;
     if (conn->fd >= 0) close(conn->fd); /* which takes it out of the epoll too */
@@ -165,7 +165,7 @@ static bool is_throttled(const struct ash_route_conn *conn)
 {
     bool is;
 
-    if (conn->call == NULL) return false;
+    if (conn->call == NULL || conn->call->prefill == conn) return false; /* nothing of it goes to a client */
     pthread_mutex_lock(&conn->call->lock);
     is = conn->call->out.size_bytes > ASH_ROUTE_OUT_BYTES_MAX;
     conn->call->is_throttled = is;
@@ -200,6 +200,8 @@ void ash_route_conn_read(struct ash_route_conn *conn)
         fail(conn, rc);
     else if (rc > 0)
         conn->ops->complete(conn);
+    else if (conn->ops->advance != NULL)
+        conn->ops->advance(conn);
 }
 
 void ash_route_conn_handle(struct ash_route_conn *conn, bool has_hung_up)

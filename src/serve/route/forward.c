@@ -384,4 +384,5 @@ static void fail(struct ash_route_conn *conn, int rc, bool is_stale)
     ash_route_call_lost(call, rc);
 }
 
-static const struct ash_route_conn_ops call_ops = {take_header, take_body, complete, fail};
+static const struct ash_route_conn_ops call_ops = {
+    .take_header = take_header, .take_body = take_body, .complete = complete, .fail = fail};

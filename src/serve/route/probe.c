@@ -130,6 +130,8 @@ static void move_calls(struct ash_replica *replica)
     struct ash_route_call *call = replica->router->calls;
 
     while (call != NULL) { /* a call that is lost may end, which takes it out of the list: begin again */
+        if (call->prefill != NULL && call->prefill->replica == replica)
+            ash_route_conn_close(ash_route_call_leave_prefill(call));
         if (call->replica != replica) {
             call = call->next;
             continue;

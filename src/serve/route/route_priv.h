@@ -120,6 +120,8 @@ struct ash_route_conn_ops {
     int (*take_body)(struct ash_route_conn *conn, const char *bytes, size_t size_bytes);
     /* The response is complete: release or close the connection. */
     void (*complete)(struct ash_route_conn *conn);
+    /* Bytes came, and more will. NULL: nothing is to be done then. It may close the connection. */
+    void (*advance)(struct ash_route_conn *conn);
     /* It broke: close it. Stale: nothing came, and the replica may just have closed it as idle. */
     void (*fail)(struct ash_route_conn *conn, int rc, bool is_stale);
 };
@@ -202,7 +204,8 @@ struct ash_route_call {
     size_t known_blocks;               /* of its prompt, by the replica */
     size_t computing_blocks;           /* of its prompt, that count as the replica's */
     bool is_prefilling, was_prefilled; /* a prefill server computes its prompt; was asked to, or need not be */
-    struct ash_str pages;              /* where its prompt's pages are, as a header says it; empty: not known */
+    struct ash_route_conn *prefill; /* on which a prefill server says when it is done, while another one has the call */
+    struct ash_str pages;           /* where its prompt's pages are, as a header says it; empty: not known */
     /* the response so far: */
     unsigned status;
     struct ash_route_header answer_headers[ASH_ROUTE_HEADERS_MAX];
@@ -253,6 +256,9 @@ int ash_route_call_pass(struct ash_route_call *call, const char *bytes, size_t s
 void ash_route_call_end(struct ash_route_call *call);
 /* call.c: give one of its references back. */
 void ash_route_call_put(struct ash_route_call *call);
+/* call.c: the prefill server that is at its prompt, while another server has it, is free of it: it is done, lost, or no
+ * longer wanted. Returns the connection to it, to be released or closed; NULL: there is none. */
+struct ash_route_conn *ash_route_call_leave_prefill(struct ash_route_call *call);
 /* call.c: detach it from its replica and connection, which is closed. */
 void ash_route_call_detach(struct ash_route_call *call);
 /* call.c: forget the answer of a replica. */

@@ -152,6 +152,78 @@ static void test_pages(void **state)
     close_world(&world);
 }
 
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+/* What a drawn row of words about more jobs than there is room for says, as a plain list of them does. */
+static void test_jobs(void **state)
+{
+    enum { OPENED = ASH_KV_SHELF_JOBS + 200, STEPS = 4000 };
+    static struct ash_kv_job plain[OPENED];
+    static uint64_t jobs[OPENED];
+    size_t opened = 0, forgotten = 0, growing = 0;
+    struct ash_kv_shelf *shelf = NULL;
+    struct ash_kv_peer *peer;
+    struct world world;
+    void *buffers[2];
+
+    (void)state;
+    open_world(&world);
+    assert_int_equal(ash_kv_shelf_open(SLOTS * (world.file_bytes + 100), world.file_bytes, &shelf, NULL), 0);
+    peer = open_peer(&world, buffers);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        size_t which = opened > 0 ? ash_rng_below(11, 1, step, opened) : 0, pages = ash_rng_below(11, 2, step, 50);
+        bool is_over = ash_rng_below(11, 3, step, 4) == 0;
+        struct ash_kv_job job;
+
+        if (opened < OPENED && ash_rng_below(11, 0, step, 2) == 0) {
+            plain[opened] = (struct ash_kv_job){.pages = 0};
+            jobs[opened++] = ash_kv_shelf_open_job(shelf);
+            continue;
+        }
+        if (opened == 0) continue;
+        ash_kv_shelf_tell_job(shelf, jobs[which], pages, is_over);
+        plain[which].pages = ash_max(plain[which].pages, pages);
+        plain[which].is_over = plain[which].is_over || is_over;
+        assert_int_equal(ash_kv_peer_look(peer, ash_kv_shelf_describe(shelf), jobs[which], &job), 0);
+        if (which + ASH_KV_SHELF_JOBS < opened) {
+            assert_true(job.is_over && job.pages == 0);
+            forgotten++;
+            continue;
+        }
+        assert_true(job.is_over == plain[which].is_over && job.pages == plain[which].pages);
+        growing += !job.is_over;
+    }
+    assert_true(opened == OPENED && forgotten > 20 && growing > 500);
+    close_peer(peer, buffers);
+    ash_kv_shelf_close(shelf);
+    close_world(&world);
+}
+
+/* A process shows that it lives. */
+static void test_beat(void **state)
+{
+    uint64_t limit_ns = ash_clock_ns() + RANKS_PATIENCE_NS;
+    struct ash_kv_job first, job;
+    struct ash_kv_shelf *shelf = NULL;
+    struct ash_kv_peer *peer;
+    struct world world;
+    void *buffers[2];
+
+    (void)state;
+    open_world(&world);
+    assert_int_equal(ash_kv_shelf_open(SLOTS * (world.file_bytes + 100), world.file_bytes, &shelf, NULL), 0);
+    peer = open_peer(&world, buffers);
+    assert_int_equal(ash_kv_peer_look(peer, ash_kv_shelf_describe(shelf), 1, &first), 0);
+    do {
+        usleep(1000);
+        assert_int_equal(ash_kv_peer_look(peer, ash_kv_shelf_describe(shelf), 1, &job), 0);
+    } while (job.beat == first.beat && ash_clock_ns() < limit_ns);
+    assert_true(job.beat != first.beat && job.is_over); /* no job was opened */
+    close_peer(peer, buffers);
+    ash_kv_shelf_close(shelf);
+    close_world(&world);
+}
+
 /* ---- at the same time, until one dies ---------------------------------------------------------------------------- */
 
 struct meeting {
@@ -243,7 +315,7 @@ static void test_strange_memory(void **state)
                                          .slot_bytes = draw_word(i, 1),
                                          .first_slot = draw_word(i, 2)};
         struct ash_kv_shelf_entry entry = {.name = ash_kv_name_of(&world.prefixes[0], PAGE)};
-        size_t bytes = 8 + ash_rng_below(8, 0, i, 20000);
+        size_t bytes = 8 + ash_rng_below(8, 0, i, 30000);
 
         entry.bytes = ash_kv_page_file_bytes(world.prefixes[0].count, world.page_bytes);
         assert_int_equal(ash_port_register(port, NULL, bytes, &memory, NULL), 0);
@@ -262,9 +334,8 @@ static void test_strange_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_strange_memory),
+        cmocka_unit_test(test_pages), cmocka_unit_test(test_jobs),           cmocka_unit_test(test_beat),
+        cmocka_unit_test(test_death), cmocka_unit_test(test_strange_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
