@@ -25,6 +25,15 @@ ASH_INLINE struct ash_gated ash_gate_gelu(float gate, float up)
     return gated;
 }
 
+ASH_INLINE struct ash_gated ash_gate_gelu_erf(float gate, float up)
+{
+    float area = 0.5f * (1.0f + ash_erff(gate * ASH_GELU_SQRT_HALF)), act = gate * area;
+    float density = ASH_GELU_DENSITY * ash_expf(-0.5f * gate * gate);
+    struct ash_gated gated = {act * up, fmaf(gate, density, area) * up, act};
+
+    return gated;
+}
+
 ASH_INLINE struct ash_gated ash_gate_clamped(float gate, float up)
 {
     bool in_gate = gate <= ASH_GATE_LIMIT, in_up = up >= -ASH_GATE_LIMIT && up <= ASH_GATE_LIMIT;
@@ -42,7 +51,9 @@ ASH_INLINE void ash_gate_element(const struct ash_gated_args *args, size_t i)
 {
     size_t at = i / args->cols * args->stride + i % args->cols * args->step;
     float gate = args->gate[at], up = args->up[at];
-    struct ash_gated gated = args->kind == ASH_GATE_GELU ? ash_gate_gelu(gate, up) : ash_gate_clamped(gate, up);
+    struct ash_gated gated = args->kind == ASH_GATE_GELU       ? ash_gate_gelu(gate, up)
+                             : args->kind == ASH_GATE_GELU_ERF ? ash_gate_gelu_erf(gate, up)
+                                                               : ash_gate_clamped(gate, up);
 
     if (args->dout == NULL) {
         args->out[i] = gated.out;

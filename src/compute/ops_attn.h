@@ -44,7 +44,8 @@ struct ash_rope_ops {
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 /* One document: q_count query rows that start at row q_row of q and out. The first has position pos; key j has position
- * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
+ * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. With both_ways pos is 0 and query
+ * i sees all q_count keys or, under a window, those at most `window` away on either side. */
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
     const void *k, *v; /* key 0 of this document; not used with pages */
@@ -58,9 +59,10 @@ struct ash_attn_args {
     size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
     size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
     float scale;
-    float cap;     /* of scaled scores: cap * tanh(score / cap); 0: none */
-    size_t window; /* 0: none */
-    size_t chunk;  /* queries see only keys in the same chunk of this many positions. On the CPU alone; 0: none */
+    float cap;      /* of scaled scores: cap * tanh(score / cap); 0: none */
+    size_t window;  /* 0: none */
+    size_t chunk;   /* queries see only keys in the same chunk of this many positions. On the CPU alone; 0: none */
+    bool both_ways; /* queries see later keys, too (encoders). On the CPU alone, forward only, without pages */
     /* The model computes in bf16: products of attention may, too. Backends whose reference multiplies float32 here do
      * not look at it. */
     bool round_bf16;

@@ -7,9 +7,9 @@
 
 struct ash_exec;
 
-/* Gates: gelu(gate) * up in the form with tanh; and, with g = min(gate, 7) and u = up within -7 ... 7,
- * g * sigmoid(1.702 * g) * (u + 1) (gpt-oss). */
-enum ash_gate { ASH_GATE_GELU, ASH_GATE_CLAMPED };
+/* Gates: gelu(gate) * up in the form with tanh, and in that with erf; and, with g = min(gate, 7) and u = up within
+ * -7 ... 7, g * sigmoid(1.702 * g) * (u + 1) (gpt-oss). */
+enum ash_gate { ASH_GATE_GELU, ASH_GATE_CLAMPED, ASH_GATE_GELU_ERF };
 
 /* out = gate and up, as kind says. Rows of cols elements: gate, up and their gradients are stride apart, the others
  * dense. Elements of gate and of up are step apart. */

@@ -68,8 +68,12 @@ struct ash_lora;
 struct ash_model_config {
     const struct ash_family *family;
     size_t vocab, hidden, layers, heads, kv_heads, ffn, max_positions;
-    size_t head_dim;    /* of q and k in attention, of v too in grouped attention */
-    size_t rotary_dims; /* of head_dim: those that are rotated, in grouped attention */
+    size_t first_position; /* of learned positions: rows of their table before that of the first token */
+    bool pool_bias;        /* of a classifier (ASH_ROLE_POOL_BIAS) */
+    bool pools_mean;       /* of a classifier: over all tokens, not the first one */
+    size_t segments;       /* kinds of texts in a pair; 0: pairs are not told apart */
+    size_t head_dim;       /* of q and k in attention, of v too in grouped attention */
+    size_t rotary_dims;    /* of head_dim: those that are rotated, in grouped attention */
     struct ash_model_form form;
     enum ash_attn_kind attn;
     double norm_eps;

@@ -20,7 +20,9 @@ int ash_config_act(const json_t *json, const char *key, struct ash_model_config 
     int rc = ash_json_string(json, key, &name, err);
 
     if (rc <= 0) return rc;
-    if (is_gated && (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0))
+    if (config->family->form.mlp == ASH_MLP_GATED_ERF && strcmp(name, "gelu") == 0)
+        config->form.mlp = ASH_MLP_GATED_ERF;
+    else if (is_gated && (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0))
         config->form.mlp = config->family->form.mlp == ASH_MLP_GATED_CLAMPED ? ASH_MLP_GATED_CLAMPED : ASH_MLP_GATED;
     else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0)
         config->form.mlp = is_gated ? ASH_MLP_GATED_TANH : ASH_MLP_GELU_TANH;

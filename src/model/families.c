@@ -92,6 +92,10 @@ static int read_llama4(const json_t *json, struct ash_model_config *config, stru
 
 #define GEMMA_FORM .unit_norm = true, .mlp = ASH_MLP_GATED_TANH, .tied = true, .window = 4096, .embeds_by_width = true
 
+#define BERT_FORM                                                                                                      \
+    .norm = ASH_NORM_LAYER, .mlp = ASH_MLP_GELU_ERF, .qkv_bias = true, .out_bias = true, .mlp_bias = true,             \
+    .tied = true, .both_ways = true
+
 #define DEEPSEEK_FORM                                                                                                  \
     .interleaved = true, .expert = {.ffn_key = "moe_intermediate_size",                                                \
                                     .experts = 256,                                                                    \
@@ -208,6 +212,13 @@ static const struct ash_family families[] = {
      {ash_read_norm_eps, ash_read_biases, ash_read_experts, ash_read_moe_layers, ash_read_no_rope, read_llama4}},
     {"mamba2", "Mamba2ForCausalLM", "backbone.", "layers.", ash_names_mamba2, {0},
      {ash_read_norm_eps, ash_read_mamba2}},
+    {"bert", "BertModel", "bert.", "encoder.layer.", ash_names_bert, {BERT_FORM}, {ash_read_norm_eps, ash_read_bert}},
+    {"xlm-roberta", "XLMRobertaModel", "roberta.", "encoder.layer.", ash_names_roberta, {BERT_FORM},
+     {ash_read_norm_eps, ash_read_roberta}},
+    {"modernbert", "ModernBertModel", "model.", "layers.", ash_names_modernbert,
+     {.norm = ASH_NORM_LAYER, .mlp = ASH_MLP_GATED_ERF, .tied = true, .theta = 160000, .local_theta = 10000,
+      .both_ways = true, .bare_first = true},
+     {ash_read_norm_eps, ash_read_biases, ash_read_modernbert}},
     {"gpt_oss", "GptOssForCausalLM", "model.", "layers.", ash_names_gpt_oss,
      {.mlp = ASH_MLP_GATED_CLAMPED, .qkv_bias = true, .out_bias = true, .theta = 150000, .window = 128, .full_every = 2,
       .expert = {.experts = 128, .choices = 4, .normalize = true, .normalize_is_fixed = true, .is_transposed = true,

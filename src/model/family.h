@@ -9,6 +9,12 @@
 enum ash_role {
     ASH_ROLE_EMBED,
     ASH_ROLE_POSITION,
+    ASH_ROLE_SEGMENT, /* of the first and the second text of a pair, added as positions are */
+    ASH_ROLE_EMBED_NORM,
+    ASH_ROLE_EMBED_NORM_BIAS,
+    ASH_ROLE_POOL, /* of a classifier, between the first token's state and the head */
+    ASH_ROLE_POOL_BIAS,
+    ASH_ROLE_POOL_NORM,
     ASH_ROLE_FINAL_NORM,
     ASH_ROLE_FINAL_NORM_BIAS,
     ASH_ROLE_HEAD,
@@ -51,6 +57,10 @@ enum ash_role {
     ASH_ROLE_POST1_BIAS,
     ASH_ROLE_POST2,
     ASH_ROLE_POST2_BIAS,
+    ASH_ROLE_SUM1, /* of the stream, after attention's output and that of the feed-forward joined it (bert) */
+    ASH_ROLE_SUM1_BIAS,
+    ASH_ROLE_SUM2,
+    ASH_ROLE_SUM2_BIAS,
     ASH_ROLE_GATE_UP, /* fused (phi3) */
     ASH_ROLE_GATE,
     ASH_ROLE_GATE_BIAS,

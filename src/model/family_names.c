@@ -240,3 +240,57 @@ const char *const ash_names_gpt_oss[ASH_ROLE_COUNT] = {
     [ASH_ROLE_EXPERT_DOWN] = "mlp.experts.down_proj",
     [ASH_ROLE_EXPERT_DOWN_BIAS] = "mlp.experts.down_proj_bias",
 };
+
+/* Norms after the blocks' outputs joined the stream. */
+#define BERT_NAMES                                                                                                     \
+    [ASH_ROLE_EMBED] = "embeddings.word_embeddings.weight",                                                            \
+    [ASH_ROLE_POSITION] = "embeddings.position_embeddings.weight",                                                     \
+    [ASH_ROLE_SEGMENT] = "embeddings.token_type_embeddings.weight",                                                    \
+    [ASH_ROLE_EMBED_NORM] = "embeddings.LayerNorm.weight", [ASH_ROLE_EMBED_NORM_BIAS] = "embeddings.LayerNorm.bias",   \
+    [ASH_ROLE_Q] = "attention.self.query.weight", [ASH_ROLE_Q_BIAS] = "attention.self.query.bias",                     \
+    [ASH_ROLE_K] = "attention.self.key.weight", [ASH_ROLE_K_BIAS] = "attention.self.key.bias",                         \
+    [ASH_ROLE_V] = "attention.self.value.weight", [ASH_ROLE_V_BIAS] = "attention.self.value.bias",                     \
+    [ASH_ROLE_OUT] = "attention.output.dense.weight", [ASH_ROLE_OUT_BIAS] = "attention.output.dense.bias",             \
+    [ASH_ROLE_SUM1] = "attention.output.LayerNorm.weight", [ASH_ROLE_SUM1_BIAS] = "attention.output.LayerNorm.bias",   \
+    [ASH_ROLE_UP] = "intermediate.dense.weight", [ASH_ROLE_UP_BIAS] = "intermediate.dense.bias",                       \
+    [ASH_ROLE_DOWN] = "output.dense.weight", [ASH_ROLE_DOWN_BIAS] = "output.dense.bias",                               \
+    [ASH_ROLE_SUM2] = "output.LayerNorm.weight", [ASH_ROLE_SUM2_BIAS] = "output.LayerNorm.bias"
+
+const char *const ash_names_bert[ASH_ROLE_COUNT] = {
+    BERT_NAMES,
+    [ASH_ROLE_POOL] = "pooler.dense.weight",
+    [ASH_ROLE_POOL_BIAS] = "pooler.dense.bias",
+    [ASH_ROLE_HEAD] = "classifier.weight",
+    [ASH_ROLE_HEAD_BIAS] = "classifier.bias",
+};
+
+const char *const ash_names_roberta[ASH_ROLE_COUNT] = {
+    BERT_NAMES,
+    [ASH_ROLE_POOL] = "classifier.dense.weight",
+    [ASH_ROLE_POOL_BIAS] = "classifier.dense.bias",
+    [ASH_ROLE_HEAD] = "classifier.out_proj.weight",
+    [ASH_ROLE_HEAD_BIAS] = "classifier.out_proj.bias",
+};
+
+const char *const ash_names_modernbert[ASH_ROLE_COUNT] = {
+    [ASH_ROLE_EMBED] = "embeddings.tok_embeddings.weight",
+    [ASH_ROLE_EMBED_NORM] = "embeddings.norm.weight",
+    [ASH_ROLE_EMBED_NORM_BIAS] = "embeddings.norm.bias",
+    [ASH_ROLE_NORM1] = "attn_norm.weight",
+    [ASH_ROLE_NORM1_BIAS] = "attn_norm.bias",
+    [ASH_ROLE_QKV] = "attn.Wqkv.weight",
+    [ASH_ROLE_QKV_BIAS] = "attn.Wqkv.bias",
+    [ASH_ROLE_OUT] = "attn.Wo.weight",
+    [ASH_ROLE_OUT_BIAS] = "attn.Wo.bias",
+    [ASH_ROLE_NORM2] = "mlp_norm.weight",
+    [ASH_ROLE_NORM2_BIAS] = "mlp_norm.bias",
+    [ASH_ROLE_GATE_UP] = "mlp.Wi.weight",
+    [ASH_ROLE_DOWN] = "mlp.Wo.weight",
+    [ASH_ROLE_FINAL_NORM] = "final_norm.weight",
+    [ASH_ROLE_FINAL_NORM_BIAS] = "final_norm.bias",
+    [ASH_ROLE_POOL] = "head.dense.weight",
+    [ASH_ROLE_POOL_BIAS] = "head.dense.bias",
+    [ASH_ROLE_POOL_NORM] = "head.norm.weight",
+    [ASH_ROLE_HEAD] = "classifier.weight",
+    [ASH_ROLE_HEAD_BIAS] = "classifier.bias",
+};

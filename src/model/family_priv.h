@@ -21,6 +21,9 @@ extern const char *const ash_names_gpt_neox[ASH_ROLE_COUNT];
 extern const char *const ash_names_phimoe[ASH_ROLE_COUNT];
 extern const char *const ash_names_llama4[ASH_ROLE_COUNT];
 extern const char *const ash_names_mamba2[ASH_ROLE_COUNT];
+extern const char *const ash_names_bert[ASH_ROLE_COUNT];
+extern const char *const ash_names_roberta[ASH_ROLE_COUNT];
+extern const char *const ash_names_modernbert[ASH_ROLE_COUNT];
 
 /* Readers: each takes what some families' files have, and keeps what the family's form says where they are silent.
  * family_read.c: */
@@ -42,6 +45,10 @@ ash_family_read_fn ash_read_moe_layers;   /* as llama4 says it, and the width of
 ash_family_read_fn ash_read_mixer;        /* sparsemixer */
 /* family_state.c: */
 ash_family_read_fn ash_read_mamba2; /* recurrent states in all layers */
+/* family_encoder.c: */
+ash_family_read_fn ash_read_bert;       /* learned positions from 0 on, segments */
+ash_family_read_fn ash_read_roberta;    /* the same, with positions after that of padding */
+ash_family_read_fn ash_read_modernbert; /* which layers see all, and how far the others do */
 /* family_experts.c: */
 ash_family_read_fn ash_read_latent; /* latent attention */
 

@@ -8,7 +8,14 @@
 #include <stdint.h>
 
 enum ash_norm_kind { ASH_NORM_RMS, ASH_NORM_LAYER };
-enum ash_mlp_kind { ASH_MLP_GATED, ASH_MLP_GELU_TANH, ASH_MLP_GELU_ERF, ASH_MLP_GATED_TANH, ASH_MLP_GATED_CLAMPED };
+enum ash_mlp_kind {
+    ASH_MLP_GATED,
+    ASH_MLP_GELU_TANH,
+    ASH_MLP_GELU_ERF,
+    ASH_MLP_GATED_TANH,
+    ASH_MLP_GATED_CLAMPED,
+    ASH_MLP_GATED_ERF
+};
 /* Norms of queries and keys: none, one for each head, one over all heads. */
 enum ash_qk_norm {
     ASH_QK_NORM_NONE,
@@ -51,6 +58,8 @@ struct ash_model_form {
     bool interleaved;    /* rotated pairs are neighbours */
     double theta, local_theta,
         rotary_share;   /* of rotary positions, where the config gives none; 0: 10000, the same, 1 */
+    bool both_ways;     /* attention sees later tokens, too: an encoder. It writes no text */
+    bool bare_first;    /* the first layer has no norm before attention */
     bool parallel;      /* attention and feed-forward both read the stream before the layer */
     bool chunked;       /* a window is the chunk of positions that a query is in */
     uint8_t full_every; /* layers under a sliding window: all but every n-th; 0: the config says which */

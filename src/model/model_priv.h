@@ -118,6 +118,10 @@ int ash_model_open_values(struct ash_model *model, struct ash_err *err);
 int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
                     struct ash_err *err);
 
+/* param_names.c: the name of a role's tensor; layer -1: of none. A part of a tensor that experts share is named after
+ * it, with its number behind. */
+void ash_param_format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
+                           size_t buf_bytes);
 /* params.c: fill model's parameter list from its config. Returns 0 or -ENOMEM. */
 int ash_model_list_params(struct ash_model *model, struct ash_err *err);
 

@@ -16,31 +16,6 @@ static bool role_is_top(enum ash_role role)
     return role <= ASH_ROLE_HEAD_BIAS;
 }
 
-/* A part of a tensor that experts share is named after it, with its number behind. */
-static void format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
-                        size_t buf_bytes)
-{
-    const char *base = role == ASH_ROLE_HEAD || role == ASH_ROLE_HEAD_BIAS ? "" : family->base_prefix,
-               *name = family->names[role];
-    char local[64];
-
-    ash_assert(family->names[role] != NULL);
-    if (role < ASH_ROLE_EXPERT_GATE)
-        snprintf(local, sizeof(local), "%s", name);
-    else if (strstr(name, "%zu") == NULL)
-        snprintf(local, sizeof(local), "%s[%zu]", name, expert);
-    else {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(local, sizeof(local), name, expert);
-#pragma GCC diagnostic pop
-    }
-    if (layer < 0)
-        snprintf(buf, buf_bytes, "%s%s", base, local);
-    else
-        snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
-}
-
 /* What of a tensor is here: runs of its output or input dimension. No runs: all of it. */
 struct cut {
     bool input; /* of a matrix: columns as the product y = x W^T sees them */
@@ -100,12 +75,12 @@ static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, in
                                 .is_matrix = cols != 0,
                                 .is_expert = is_expert,
                                 .is_trained = role != ASH_ROLE_ROUTER_BIAS};
-    format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
-                sizeof(param->name));
+    ash_param_format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert,
+                          param->name, sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
     param->parts = is_expert && strstr(name, "%zu") == NULL ? model->whole.expert.experts : 0;
     param->part = param->parts > 0 ? expert : 0;
-    param->before_layers = (role == ASH_ROLE_EMBED && model->slice.embed) || role == ASH_ROLE_POSITION;
+    param->before_layers = role <= ASH_ROLE_EMBED_NORM_BIAS && (role != ASH_ROLE_EMBED || model->slice.embed);
     param->is_counted = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->dense_size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
@@ -335,7 +310,7 @@ static void add_layer(struct ash_model *model, int layer)
 
     ash_assert(layer >= 0);
     ash_assert((size_t)layer < c->layers);
-    add_norm(model, ASH_ROLE_NORM1, layer);
+    if (!c->form.bare_first || model->layer_ids[layer] > 0) add_norm(model, ASH_ROLE_NORM1, layer);
     if (c->state.heads > 0) {
         add_state(model, layer);
         return;
@@ -349,12 +324,26 @@ static void add_layer(struct ash_model *model, int layer)
                 cut_of(model, false, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads));
     add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->form.out_bias, in);
     add_norm(model, ASH_ROLE_POST1, layer);
+    add_norm(model, ASH_ROLE_SUM1, layer);
     add_norm(model, ASH_ROLE_NORM2, layer);
     if (model->config.sparse[layer])
         add_sparse(model, layer);
     else
         add_dense(model, layer);
     add_norm(model, ASH_ROLE_POST2, layer);
+    add_norm(model, ASH_ROLE_SUM2, layer);
+}
+
+/* Of an encoder that is a classifier: a layer over one token's state, and the outputs. */
+static void add_classifier(struct ash_model *model)
+{
+    const struct ash_model_config *c = &model->whole;
+
+    add(model, ASH_ROLE_POOL, -1, 0, c->hidden, c->hidden);
+    if (c->pool_bias) add(model, ASH_ROLE_POOL_BIAS, -1, 0, c->hidden, 0);
+    if (c->family->names[ASH_ROLE_POOL_NORM] != NULL) add(model, ASH_ROLE_POOL_NORM, -1, 0, c->hidden, 0);
+    add(model, ASH_ROLE_HEAD, -1, 0, c->labels, c->hidden);
+    add(model, ASH_ROLE_HEAD_BIAS, -1, 0, c->labels, 0);
 }
 
 /* The output matrix: of a tied model the embedding, of which a stage without the embedding has a copy. */
@@ -366,6 +355,10 @@ static void add_head(struct ash_model *model)
     struct ash_param *head;
 
     add_norm(model, ASH_ROLE_FINAL_NORM, -1);
+    if (c->labels > 0 && c->form.both_ways) {
+        add_classifier(model);
+        return;
+    }
     if (c->labels > 0) { /* one row: every rank of tp has it */
         head = add_cut(model, ASH_ROLE_HEAD, -1, 0, c->labels, c->hidden, 0, WHOLE);
         snprintf(head->name, sizeof(head->name), "score.weight");
@@ -375,7 +368,8 @@ static void add_head(struct ash_model *model)
     if (c->tied && model->slice.embed && !model->slice.gathers) return;
     if (model->slice.gathers) role = ASH_ROLE_HEAD; /* of the embedding, which is whole, this rank's rows */
     head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
-    if (c->tied && model->slice.gathers) format_name(c->family, ASH_ROLE_EMBED, -1, 0, head->name, sizeof(head->name));
+    if (c->tied && model->slice.gathers)
+        ash_param_format_name(c->family, ASH_ROLE_EMBED, -1, 0, head->name, sizeof(head->name));
     head->is_counted = head->is_counted && !c->tied;
     head->is_tied_copy = c->tied;
 }
@@ -387,7 +381,10 @@ static void add_all(struct ash_model *model)
 
     if (model->slice.embed) {
         add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, model->slice.gathers ? WHOLE : rows);
-        if (c->rope.kind == ASH_ROPE_NONE) add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden);
+        if (c->rope.kind == ASH_ROPE_NONE)
+            add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions + c->first_position, c->hidden);
+        if (c->segments > 0) add(model, ASH_ROLE_SEGMENT, -1, 0, c->segments, c->hidden);
+        add_norm(model, ASH_ROLE_EMBED_NORM, -1);
     }
     for (size_t i = 0; i < model->config.layers; i++)
         add_layer(model, (int)i);

@@ -176,6 +176,52 @@ static void scenario_long(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, docs.lse, docs.rows * docs.args.heads);
 }
 
+/* Row i of document s alone, as the last query over the keys that it sees both ways. */
+static void check_row_alone(struct ash_exec *exec, struct tape *tape, const struct docs *docs, size_t s, size_t i)
+{
+    struct ash_attn_args args = docs->args;
+    size_t width = args.kv_dtype == ASH_F32 ? sizeof(float) : sizeof(uint16_t), n = docs->seqs[s].q_count;
+    size_t first = args.window != 0 && i > args.window ? i - args.window : 0;
+    size_t end = args.window != 0 && i + args.window + 1 < n ? i + args.window + 1 : n, row = docs->seqs[s].q_row + i;
+    struct ash_attn_seq seq = {.q_count = 1, .pos = end - 1 - first};
+    float *out = tape_alloc(tape, args.out_stride * sizeof(*out)), *lse = tape_alloc(tape, args.heads * sizeof(*lse));
+
+    if (first % ASH_ATTN_BLOCK != 0) return; /* blocks of keys begin elsewhere */
+    seq.k = (const char *)docs->seqs[s].k + first * args.k_stride * width;
+    seq.v = (const char *)docs->seqs[s].v + first * args.v_stride * width;
+    args.both_ways = false;
+    args.window = 0;
+    args.q += row * args.q_stride;
+    args.out = out;
+    args.lse = lse;
+    args.seqs = &seq;
+    args.seq_count = 1;
+    exec->ops->attn->forward(exec, &args);
+    assert_memory_equal(out, docs->out + row * args.out_stride, args.heads * args.dim_v * sizeof(*out));
+    assert_memory_equal(lse, docs->lse + row * args.heads, args.heads * sizeof(*lse));
+}
+
+static void scenario_both_ways(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+
+    draw_docs(tape, &docs, false);
+    docs.args.both_ways = true;
+    docs.args.cap = 0;
+    for (size_t s = 0; s < docs.args.seq_count; s++)
+        docs.seqs[s].pos = 0;
+    if (exec->ops->takes_bf16) return; /* these do not compute it */
+    run_forward(exec, tape, &docs);
+    for (size_t s = 0; s < docs.args.seq_count; s++)
+        check_row_alone(exec, tape, &docs, s, draw_below(tape, docs.seqs[s].q_count));
+}
+
+static void test_both_ways(void **state)
+{
+    (void)state;
+    check_scenario(scenario_both_ways, 24);
+}
+
 static void test_long(void **state)
 {
     (void)state;
@@ -619,10 +665,10 @@ static void test_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_long),    cmocka_unit_test(test_rounding), cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_shared),  cmocka_unit_test(test_place),
+        cmocka_unit_test(test_both_ways), cmocka_unit_test(test_forward), cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_wide),      cmocka_unit_test(test_long),    cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_decode),    cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_pages),     cmocka_unit_test(test_shared),  cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

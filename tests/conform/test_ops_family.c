@@ -10,7 +10,7 @@ static void scenario_gates(struct ash_exec *exec, struct tape *tape)
     size_t stride = cols * step * 2 + draw_below(tape, 5), up = step == 2 ? 1 : cols;
     float *in = draw_floats(tape, rows * stride, 9.0f), *grads = tape_alloc(tape, rows * stride * sizeof(*grads));
     bool in_place = draw_bool(tape);
-    struct ash_gated_args args = {.kind = draw_bool(tape) ? ASH_GATE_GELU : ASH_GATE_CLAMPED,
+    struct ash_gated_args args = {.kind = (enum ash_gate)draw_below(tape, 3),
                                   .rows = rows,
                                   .cols = cols,
                                   .stride = stride,

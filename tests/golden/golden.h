@@ -39,6 +39,9 @@ void golden_check_grads(struct golden *g);
 void golden_check_eval(struct golden *g);
 void golden_check_scaling(struct golden *g);
 
+/* golden_encoder.c: is the model an encoder? Then its states are checked. */
+bool golden_encoder(struct golden *g);
+
 /* A folder of post-training: sft, dpo, rl, reward, lora, masks, arrays, eval or scaling. Returns 0 where dir is
  * none. */
 int golden_post(struct golden *g, const char *dir);

@@ -63,7 +63,7 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
         const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->heads, &i);
-        struct ash_ref_keys seen = ash_ref_visible_keys(args, seq->pos + i);
+        struct ash_ref_keys seen = ash_ref_seen_keys(args, seq, i);
         size_t row = seq->q_row + i;
         struct running run = {.max = -INFINITY};
 
@@ -172,6 +172,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
+    ash_assert(!args->both_ways);
     ash_ref_attn_backward(exec, args, backward_queries, backward_keys);
 }
 

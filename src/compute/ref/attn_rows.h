@@ -24,6 +24,19 @@ static inline struct ash_ref_keys ash_ref_visible_keys(const struct ash_attn_arg
     return keys;
 }
 
+/* The keys that query row i of a document sees. */
+static inline struct ash_ref_keys ash_ref_seen_keys(const struct ash_attn_args *args, const struct ash_attn_seq *seq,
+                                                    size_t i)
+{
+    struct ash_ref_keys keys = {.begin = 0, .end = seq->q_count};
+
+    if (!args->both_ways) return ash_ref_visible_keys(args, seq->pos + i);
+    ash_assert(seq->pos == 0 && seq->pages == NULL && args->chunk == 0);
+    if (args->window != 0 && i > args->window) keys.begin = i - args->window;
+    if (args->window != 0 && i + args->window + 1 < keys.end) keys.end = i + args->window + 1;
+    return keys;
+}
+
 static inline size_t ash_ref_query_rows(const struct ash_attn_args *args)
 {
     size_t rows = 0;

@@ -20,6 +20,18 @@
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
+/* The first bert's norms have gamma and beta. */
+static const struct ash_tensor_view *find_old_norm(const struct ash_model *model, const char *name)
+{
+    const char *end = strstr(name, "LayerNorm.");
+    char old[128];
+
+    if (end == NULL || !model->config.form.both_ways) return NULL;
+    end += strlen("LayerNorm.");
+    snprintf(old, sizeof(old), "%.*s%s", (int)(end - name), name, strcmp(end, "weight") == 0 ? "gamma" : "beta");
+    return ash_safetensors_find(model->files, old);
+}
+
 /* Some files of the field leave the base model's prefix out of their names (the first gpt2 does). */
 static const struct ash_tensor_view *find_tensor(const struct ash_model *model, const char *name)
 {
@@ -28,7 +40,7 @@ static const struct ash_tensor_view *find_tensor(const struct ash_model *model, 
 
     if (view == NULL && strncmp(name, prefix, strlen(prefix)) == 0)
         view = ash_safetensors_find(model->files, name + strlen(prefix));
-    return view;
+    return view != NULL ? view : find_old_norm(model, name);
 }
 
 static void format_shape(const size_t *dims, int count, char *buf, size_t buf_bytes)

@@ -160,6 +160,7 @@ struct ash_scratch {
 /* The batch in the memory of exec: this rank's rows. */
 struct ash_batch_block {
     int32_t *ids, *targets, *positions; /* [rows] */
+    int32_t *segments;                  /* [rows]: 0 or 1 (struct ash_doc); where the model tells them apart */
     uint64_t *sequences;                /* [sequences]: their numbers; with dropout of adapters only */
     float *scales, *entropy_scales;     /* [rows]: of an objective; read by the head's backward pass */
     /* where few rows have a target, those of the rows that the head computes: [rows] */

@@ -390,6 +390,7 @@ static void lay_batch(struct ash_acts_layout *l)
     block->ids = ash_acts_layout_keep_ints(l, l->rows);
     block->targets = ash_acts_layout_keep_ints(l, l->rows);
     block->positions = ash_acts_layout_keep_ints(l, l->rows);
+    if (l->model->config.segments > 0) block->segments = ash_acts_layout_keep_ints(l, l->rows);
     l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     l->acts->entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     block->few_targets = ash_acts_layout_keep_ints(l, l->rows);

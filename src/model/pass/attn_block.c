@@ -32,6 +32,7 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(step->model->layer_ids[layer] + 1) : 1)),
         .window = c->form.chunked ? 0 : c->window[layer],
         .chunk = c->form.chunked ? c->window[layer] : 0,
+        .both_ways = c->form.both_ways,
         .cap = (float)c->form.score_cap,
         .round_bf16 = step->model->round_bf16,
         .kv_dtype = acts->qkv_bf16 != NULL ? ASH_BF16 : ASH_F32,

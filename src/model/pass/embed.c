@@ -9,6 +9,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "model/load.h"
+#include "model/pass/norm.h"
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
 
@@ -176,25 +177,40 @@ static void look_up(const struct ash_pass_step *step, const struct ash_param *ta
     ops->row->gather(step->exec, s->residual, hidden, step->acts->block.own_index, step->own.count, x);
 }
 
+/* Add the rows of another table, if there is one. */
+static void add_rows(const struct ash_pass_step *step, enum ash_role role, const int32_t *ids, float *x)
+{
+    const struct ash_model *model = step->model;
+    int32_t param = model->top.param[role];
+    float *more = step->acts->scratch.residual;
+
+    if (param == ASH_NO_PARAM) return;
+    ash_load_wait_rows(model->load, param);
+    gather(step, &model->params[param], ids, step->own.count, more);
+    round_rows(step, model->params[param].dtype, more);
+    step->exec->ops->row->add(step->exec, x, more, step->own.count * model->config.hidden, x);
+}
+
+/* A norm over what was looked up, if there is one. */
+static void norm_rows(const struct ash_pass_step *step, float *x)
+{
+    const int32_t *param = step->model->top.param;
+
+    ash_norm_in_place(step, (struct ash_norm_params){param[ASH_ROLE_EMBED_NORM], param[ASH_ROLE_EMBED_NORM_BIAS]}, x);
+}
+
 void ash_embed_forward(const struct ash_pass_step *step, float *x)
 {
     const struct ash_model *model = step->model;
-    const struct ash_ops *ops = step->exec->ops;
     const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
-    size_t hidden = model->config.hidden;
 
     ash_load_wait_rows(model->load, model->top.param[ASH_ROLE_EMBED]);
     look_up(step, table, x);
     round_rows(step, table->dtype, x);
     scale_rows(step, x);
-    if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
-    const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
-    float *place = step->acts->scratch.residual;
-
-    ash_load_wait_rows(model->load, model->top.param[ASH_ROLE_POSITION]);
-    gather(step, places, step->acts->block.positions + step->own.first, step->own.count, place);
-    round_rows(step, places->dtype, place);
-    ops->row->add(step->exec, x, place, step->own.count * hidden, x);
+    add_rows(step, ASH_ROLE_POSITION, step->acts->block.positions + step->own.first, x);
+    add_rows(step, ASH_ROLE_SEGMENT, step->acts->block.segments, x);
+    norm_rows(step, x);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */

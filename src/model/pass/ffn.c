@@ -24,13 +24,19 @@ static bool is_special(const struct ash_pass_step *step)
     return step->model->config.form.mlp > ASH_MLP_GELU_ERF;
 }
 
+static enum ash_gate gate_kind(enum ash_mlp_kind mlp)
+{
+    if (mlp == ASH_MLP_GATED_ERF) return ASH_GATE_GELU_ERF;
+    return mlp == ASH_MLP_GATED_TANH ? ASH_GATE_GELU : ASH_GATE_CLAMPED;
+}
+
 /* A forward pass over such a gate. */
 static struct ash_gated_args gated_args(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t rows,
                                         size_t width)
 {
     const struct ash_model_form *form = &step->model->config.form;
 
-    return (struct ash_gated_args){.kind = form->mlp == ASH_MLP_GATED_TANH ? ASH_GATE_GELU : ASH_GATE_CLAMPED,
+    return (struct ash_gated_args){.kind = gate_kind(form->mlp),
                                    .rows = rows,
                                    .cols = width,
                                    .stride = acts->stride,

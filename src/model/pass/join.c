@@ -35,6 +35,16 @@ float *ash_join_output(const struct ash_pass_step *step, size_t layer, enum ash_
     return has_norm(step, layer, block) ? acts_of(step, layer, block)->y : step->acts->scratch.residual;
 }
 
+/* The norm of the stream after a block, where the family has one. */
+static void norm_sum(const struct ash_pass_step *step, size_t layer, enum ash_block block, float *x)
+{
+    const int32_t *param = step->model->layers[layer].param;
+    struct ash_norm_params attn = {param[ASH_ROLE_SUM1], param[ASH_ROLE_SUM1_BIAS]},
+                           ffn = {param[ASH_ROLE_SUM2], param[ASH_ROLE_SUM2_BIAS]};
+
+    ash_norm_in_place(step, block == ASH_BLOCK_ATTN ? attn : ffn, x);
+}
+
 void ash_join_add(const struct ash_pass_step *step, size_t layer, enum ash_block block, const float *before,
                   float *after)
 {
@@ -52,6 +62,7 @@ void ash_join_add(const struct ash_pass_step *step, size_t layer, enum ash_block
     }
     if (scale != 0) row->scale(step->exec, out, (float)scale, count);
     row->add(step->exec, before, out, count, after);
+    norm_sum(step, layer, block, after);
 }
 
 void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_block block,
@@ -61,6 +72,7 @@ void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_b
 
     if (!has_norm(step, layer, block) && step->model->config.form.residual_scale == 0) {
         ash_row_parallel_add(step, group, before, after);
+        norm_sum(step, layer, block, after);
         return;
     }
     ash_assert(group->out_count == 1);

@@ -48,6 +48,20 @@ void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params p
         ops->layer_forward(step->exec, &args);
 }
 
+void ash_norm_in_place(const struct ash_pass_step *step, struct ash_norm_params params, float *x)
+{
+    struct ash_norm_acts acts = step->acts->final_norm;
+    size_t hidden = step->model->config.hidden;
+
+    if (params.weight == ASH_NO_PARAM) return;
+    ash_assert(!step->opts->backward);
+    acts.out = step->acts->scratch.residual;
+    acts.out_bf16 = NULL;
+    ash_norm_forward(step, params, x, &acts);
+    ash_copy_columns(step->exec, step->own.count, hidden, (struct ash_rows_from){acts.out, hidden},
+                     (struct ash_rows_to){x, hidden});
+}
+
 /* What args leave open: the parameters' gradients. */
 static void run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
                          struct ash_norm_args *args)

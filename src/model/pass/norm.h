@@ -13,6 +13,8 @@ struct ash_norm_params {
 /* acts->out = norm(x), x [own rows, C]; keeps rstd and mean for backward. */
 void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params params, const float *x,
                       const struct ash_norm_acts *acts);
+/* x = norm(x), x [own rows, C]; without a weight nothing is done. Forward passes alone; uses scratch.residual. */
+void ash_norm_in_place(const struct ash_pass_step *step, struct ash_norm_params params, float *x);
 /* scratch.dx += (add) or = the gradient of x, from scratch.dnorm; the parameters' gradients go to sink. */
 void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
                        const float *x, const struct ash_norm_acts *acts, bool add);

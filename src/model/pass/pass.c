@@ -40,7 +40,7 @@ static int open_parts(struct ash_pass *pass, struct ash_err *err)
     if (rc < 0) return rc;
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
     pass->state_seqs = calloc(opts->max_rows, sizeof(*pass->state_seqs));
-    pass->positions = calloc(opts->max_rows, sizeof(*pass->positions));
+    pass->positions = calloc(opts->max_rows, 2 * sizeof(*pass->positions));
     pass->few_kept = calloc(opts->max_rows, sizeof(*pass->few_kept));
     if (!pass->exec->memory->host_visible) pass->kept_row = calloc(ash_max(model->vocab.count, 1), sizeof(float));
     if (pass->seqs == NULL || pass->state_seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
@@ -191,9 +191,10 @@ static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err
 
 int ash_pass_losses(struct ash_pass *pass, float *losses, float *entropies, struct ash_err *err)
 {
+    int rc = ash_pass_check_logits(pass->model, err);
     size_t rows;
-    int rc;
 
+    if (rc < 0) return rc;
     ash_assert(pass->step.batch != NULL);
     rows = pass->step.batch->rows;
     ash_pass_run_losses(&pass->step, entropies != NULL);
@@ -385,8 +386,10 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
                           struct ash_err *err)
 {
     const float *gathered;
-    int rc = gather_rows(pass, rows, count, &gathered, err);
+    int rc = ash_pass_check_logits(pass->model, err);
 
+    if (rc < 0) return rc;
+    rc = gather_rows(pass, rows, count, &gathered, err);
     if (rc < 0) return rc;
     rc = count > 0 ? logits_of(pass, gathered, count, logits_out) : 0;
     if (pass->axes.failed < 0) return ash_axes_result(&pass->axes, err);

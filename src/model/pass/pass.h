@@ -15,6 +15,8 @@ struct ash_batch;
  * pages is its block table (model/pass/cache.h), borrowed; without one pos is 0. */
 struct ash_doc {
     size_t row, count, pos;
+    size_t
+        second; /* of an encoder's pair of texts: rows of the document from here on are the second; 0: there is one */
     const int32_t *pages; /* [page_count]: page i has tokens from i * ASH_CACHE_PAGE_TOKENS on */
     size_t page_count;
     /* Inference on one rank: adapters that its rows go through, a model that ash_lora_attach made for the pass's model;

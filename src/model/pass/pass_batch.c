@@ -82,21 +82,39 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
 
 /* ---- make it the current one ------------------------------------------------------------------------------------- */
 
+/* Which text of a pair rows belong to. A table of one kind of text gives all of them the same. */
+static int copy_segments(struct ash_pass *pass, const struct ash_batch *batch, struct ash_range rows)
+{
+    bool has_two = pass->model->config.segments > 1;
+    int32_t *segments = pass->positions + pass->opts.max_rows;
+
+    for (size_t i = 0; i < batch->doc_count; i++) {
+        const struct ash_doc *doc = &batch->docs[i];
+
+        for (size_t j = 0; j < doc->count; j++)
+            segments[doc->row + j] = has_two && doc->second > 0 && j >= doc->second;
+    }
+    return ash_exec_upload(pass->exec, pass->acts.block.segments, segments + rows.first,
+                           rows.count * sizeof(*segments));
+}
+
 /* Copy this rank's rows to the device. */
 static int copy_rows(struct ash_pass *pass, const struct ash_batch *batch, struct ash_range rows, struct ash_err *err)
 {
     const struct ash_batch_block *block = &pass->acts.block;
-    size_t bytes = rows.count * sizeof(int32_t);
+    size_t bytes = rows.count * sizeof(int32_t), first = pass->model->config.first_position;
     int rc;
 
     for (size_t i = 0; i < batch->doc_count; i++)
         for (size_t j = 0; j < batch->docs[i].count; j++)
-            pass->positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j);
+            pass->positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j + first);
     if (!batch->follows_choice) {
         rc = ash_exec_upload(pass->exec, block->ids, batch->ids + rows.first, bytes);
         if (rc < 0) goto fail;
     }
     rc = ash_exec_upload(pass->exec, block->positions, pass->positions + rows.first, bytes);
+    if (rc < 0) goto fail;
+    if (block->segments != NULL) rc = copy_segments(pass, batch, rows);
     if (rc < 0) goto fail;
     if (batch->targets == NULL) return 0;
     rc = ash_exec_upload(pass->exec, block->targets, batch->targets + rows.first, bytes);
@@ -155,6 +173,7 @@ int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct 
     pass->step = empty_step(pass, batch);
     if (batch->rows == 0 && may_be_empty(pass)) return 0;
     rc = check_batch(pass, batch, cache != NULL, &positions, err);
+    if (rc == 0 && cache != NULL) rc = ash_pass_check_logits(pass->model, err); /* encoders keep nothing */
     if (rc < 0) return rc;
     if (cache != NULL) {
         rc = ash_cache_begin(cache, pass->model, batch, err);

@@ -14,10 +14,24 @@ static bool takes_neither(const struct ash_model_config *config)
     return names[ASH_ROLE_SINKS] != NULL || names[ASH_ROLE_EXPERT_GATE_UP] != NULL || config->state.heads > 0;
 }
 
+/* An encoder is computed forward, by one rank. */
+static int check_encoder(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
+{
+    const char *type = model->config.family->type;
+
+    if (opts->backward)
+        return ash_err_set(err, -ENOTSUP, "%s models are encoders, which are not trained: serve them", type);
+    if (model->slice.tp_size * ash_max(opts->cp.size, 1) > 1)
+        return ash_err_set(err, -ENOTSUP, "%s models are encoders, which one rank computes: choose no tp and no cp",
+                           type);
+    return 0;
+}
+
 int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
 {
     const struct ash_slice *slice = &model->slice;
 
+    if (model->config.form.both_ways) return check_encoder(model, opts, err);
     if (slice->gathers && slice->tp_size > 1) {
         ash_assert(opts->outs.size == slice->tp_size && opts->outs.rank == slice->tp_rank && !opts->backward);
         return 0;
@@ -54,7 +68,15 @@ static const char *attention_part(const struct ash_model *model)
     const struct ash_model_form *form = &model->config.form;
 
     if (form->chunked) return "chunks of attention";
+    if (form->both_ways) return "attention both ways";
     return model->config.expert.tolerance > 0 ? "sparsemixer" : NULL;
+}
+
+int ash_pass_check_logits(const struct ash_model *model, struct ash_err *err)
+{
+    if (!model->config.form.both_ways) return 0;
+    return ash_err_set(err, -ENOTSUP, "%s models are encoders: they give embeddings and scores, and write no text",
+                       model->config.family->type);
 }
 
 int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)

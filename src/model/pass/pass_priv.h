@@ -24,7 +24,7 @@ struct ash_pass {
     struct ash_grad_order order;
     struct ash_attn_seq *seqs;        /* [max_rows], host */
     struct ash_state_seq *state_seqs; /* [max_rows], host */
-    int32_t *positions;               /* [max_rows], host: of the batch's rows */
+    int32_t *positions;               /* [2 * max_rows], host: of the batch's rows; then their segments */
     struct ash_kept *few_kept;        /* [max_rows], host */
     float *kept_row;                  /* [vocab], host; NULL: the host can touch the device's */
     struct ash_pass_step step;        /* the current batch; points at the above */
@@ -54,6 +54,8 @@ void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, si
 
 /* pass_check.c: can the axes of opts split this model? Returns 0, -EINVAL or -ENOTSUP. */
 int ash_pass_check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err);
+/* pass_check.c: does the model give logits, and has it keys and values to keep? Returns 0 or -ENOTSUP. */
+int ash_pass_check_logits(const struct ash_model *model, struct ash_err *err);
 /* pass_check.c: has the backend the ops that only some families need? Returns 0 or -ENOTSUP. */
 int ash_pass_check_ops(const struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 

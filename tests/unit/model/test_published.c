@@ -99,6 +99,23 @@ static const struct {
      "'qk_nope_head_dim':128,'qk_rope_head_dim':64,'v_head_dim':128,'topk_method':'greedy','n_group':1,"
      "'topk_group':1}",
      15706484224},
+    {"all-MiniLM-L6-v2", /* without the pooler, which sentence transformers do not run */
+     "{'model_type':'bert','architectures':['BertModel'],'vocab_size':30522,'hidden_size':384,'num_hidden_layers':6,"
+     "'num_attention_heads':12,'intermediate_size':1536,'hidden_act':'gelu','max_position_embeddings':512,"
+     "'type_vocab_size':2,'layer_norm_eps':1e-12,'position_embedding_type':'absolute','pad_token_id':0}",
+     22713216 - 384 * 385},
+    {"bge-reranker-v2-m3",
+     "{'model_type':'xlm-roberta','architectures':['XLMRobertaForSequenceClassification'],'vocab_size':250002,"
+     "'hidden_size':1024,'num_hidden_layers':24,'num_attention_heads':16,'intermediate_size':4096,"
+     "'hidden_act':'gelu','max_position_embeddings':8194,'type_vocab_size':1,'layer_norm_eps':1e-05,"
+     "'id2label':{'0':'LABEL_0'},'pad_token_id':1,'bos_token_id':0,'eos_token_id':2}",
+     567755777},
+    {"ModernBERT-base",
+     "{'model_type':'modernbert','architectures':['ModernBertModel'],'vocab_size':50368,'hidden_size':768,"
+     "'num_hidden_layers':22,'num_attention_heads':12,'intermediate_size':1152,'hidden_activation':'gelu',"
+     "'max_position_embeddings':8192,'global_attn_every_n_layers':3,'local_attention':128,'norm_bias':false,"
+     "'global_rope_theta':160000.0,'local_rope_theta':10000.0,'norm_eps':1e-05,'attention_bias':false}",
+     149014272},
 };
 
 static json_t *parse(const char *text)

@@ -216,7 +216,7 @@ static void attn_backward(struct ash_exec *exec, const struct ash_attn_args *arg
 
     ash_assert(args->kv_dtype == ASH_F32 && args->lse != NULL && args->dout != NULL && args->dq != NULL);
     for (size_t s = 0; s < args->seq_count; s++)
-        ash_assert(args->seqs[s].pos == 0 && args->seqs[s].pages == NULL);
+        ash_assert(!args->both_ways && args->seqs[s].pos == 0 && args->seqs[s].pages == NULL);
     if (args->cap != 0 || args->chunk != 0) {
         ash_ref_attn.backward(exec, args);
         return;

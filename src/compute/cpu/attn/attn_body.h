@@ -40,6 +40,17 @@ static struct chain_range attn_visible_keys(const struct ash_attn_args *args, si
     return keys;
 }
 
+/* The keys that query row i of a document sees. */
+static struct chain_range attn_seen_keys(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t i)
+{
+    struct chain_range keys = {.begin = 0, .end = seq->q_count};
+
+    if (!args->both_ways) return attn_visible_keys(args, seq->pos + i);
+    if (args->window != 0 && i > args->window) keys.begin = i - args->window;
+    if (args->window != 0) keys.end = ash_min(keys.end, i + args->window + 1);
+    return keys;
+}
+
 /* The part of keys inside the block that starts at base, counted from base; empty: begin >= end. */
 static struct chain_range attn_in_block(struct chain_range keys, size_t base)
 {
@@ -272,7 +283,8 @@ static void attn_forward_block(const struct attn_op *op, const struct ash_attn_s
         size_t rows = 0;
 
         for (; rows < CHAIN_ROWS && n + rows < end; rows++) {
-            seen[rows] = attn_in_block(attn_visible_keys(args, state->positions[(n + rows) / op->group]), block.first);
+            seen[rows] = attn_in_block(attn_seen_keys(args, seq, state->positions[(n + rows) / op->group] - seq->pos),
+                                       block.first);
             if (seen[rows].begin >= seen[rows].end) break;
         }
         for (size_t r = rows; rows > 0 && r < CHAIN_ROWS; r++)
@@ -301,8 +313,8 @@ static void attn_forward_finish(const struct attn_op *op, size_t g, size_t count
 static void attn_forward_unit(const struct attn_op *op, const struct attn_unit *unit, struct attn_state *state)
 {
     const struct ash_attn_seq *seq = unit->seq;
-    size_t base = attn_visible_keys(op->args, seq->pos + unit->first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
-    size_t last = seq->pos + unit->first + unit->rows;
+    size_t base = attn_seen_keys(op->args, seq, unit->first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
+    size_t last = attn_seen_keys(op->args, seq, unit->first + unit->rows - 1).end;
 
     for (size_t r = 0; r < unit->rows; r++) {
         state->positions[r] = seq->pos + unit->first + r;

@@ -221,6 +221,7 @@ static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args
     for (size_t s = 0; s < args->seq_count; s++) {
         const struct ash_attn_seq *seq = &args->seqs[s];
 
+        ash_assert(!args->both_ways || (seq->pages == NULL && seq->pos == 0));
         ash_assert(seq->pages != NULL ? args->pool != NULL : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
         units += attn_unit_count(&op, seq) * args->kv_heads;
     }
