@@ -20,8 +20,9 @@
 
 static const struct ash_opt opts[] = {
     {"tp", ASH_OPT_INT, FIELD(tp), "1",
-     "processes that share the model, each with its part of every matrix and of the cache, on this machine's CPU; an "
-     "answer stays the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun",
+     "processes that share the model, each with its part of every matrix and of the cache, on CPUs; an answer stays "
+     "the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun, on one node or "
+     "several",
      1, RANKS_MAX, NULL},
     {"ep", ASH_OPT_INT, FIELD(ep), "1",
      "of a model with experts: as --tp, but each process has whole experts instead of its part of all", 1, RANKS_MAX,
@@ -80,10 +81,11 @@ static int launch_self(const struct ash_engine_flags *flags, const struct ash_ra
     return rc;
 }
 
-/* Threads of one rank, if the flags leave them to us: its share of the cores. */
-static void share_cores(struct ash_engine_flags *flags)
+/* Threads of one rank, if the flags leave them to us: its share of this node's cores. */
+static void share_cores(struct ash_engine_flags *flags, const struct ash_launch_env *env)
 {
-    int64_t each = ash_cores_usable() / (int64_t)ash_cmd_ranks_count(flags);
+    int64_t here = env->local_size > 0 ? (int64_t)env->local_size : (int64_t)env->size;
+    int64_t each = ash_cores_usable() / here;
 
     if (flags->threads == 0) flags->threads = each > 1 ? each : 1;
 }
@@ -144,7 +146,7 @@ int ash_cmd_ranks_begin(struct ash_engine_flags *flags, const struct ash_rank_jo
                     count, count, env.size);
         return env.rank == 0 ? ash_cmd_fail(&err) : 1;
     }
-    share_cores(flags);
+    share_cores(flags, &env);
     flags->env = env;
     return env.rank == 0 ? ASH_CMD_GO : follow(flags, job);
 }

@@ -30,7 +30,7 @@ int ash_axes_init(struct ash_axes *axes, const struct ash_pass_opts *opts, struc
     if (axes->tp.size > 1 && axes->cp.size > 1 && !axes->cp.same_node) axes->node = axes->tp;
     axes->shared_grads = axes->cp.same_node && opts->shared_grads && opts->backward;
     axes->row_blocks = opts->bf16_acts && opts->backward; /* ops that take bf16 add norms' gradients by blocks */
-    most = ash_max(axes->tp.size, axes->cp.size);
+    most = ash_max(ash_max(axes->tp.size, axes->cp.size), axes->outs.size);
     axes->counts = calloc(most, sizeof(*axes->counts));
     axes->more_counts = calloc(most, sizeof(*axes->more_counts));
     if (axes->counts != NULL && axes->more_counts != NULL) return 0;
@@ -41,6 +41,7 @@ int ash_axes_init(struct ash_axes *axes, const struct ash_pass_opts *opts, struc
 void ash_axes_fini(struct ash_axes *axes)
 {
     if (axes->shared.data != NULL) axes->node.ops->shared_close(axes->node.ctx, &axes->shared);
+    free(axes->apart);
     free(axes->counts);
     free(axes->more_counts);
     memset(axes, 0, sizeof(*axes));

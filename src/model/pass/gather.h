@@ -1,7 +1,8 @@
 /* gather - inference over ranks that have some outputs of every matrix (ash_slice.gathers). What a product makes goes
  * among the columns of the other ranks, in memory that all of them share; a barrier, and all have whole rows. No sum is
  * cut, so bits are those of one rank. There are two such buffers in turn: a rank that is through a barrier knows that
- * all have read the buffer before that. Alone (axes.outs of size 1) everything here is a no-op. */
+ * all have read the buffer before that. Ranks on several nodes have a buffer each and send their columns to each other.
+ * Alone (axes.outs of size 1) everything here is a no-op. */
 #ifndef ASH_MODEL_PASS_GATHER_H
 #define ASH_MODEL_PASS_GATHER_H
 
@@ -22,9 +23,8 @@ static inline bool ash_gathers(const struct ash_pass_step *step)
 size_t ash_gather_logit_rows(const struct ash_pass_step *step);
 /* part [rows, of this rank's heads] of attention's output, whole; or part where ranks share nothing. */
 const float *ash_gather_heads(const struct ash_pass_step *step, const float *part);
-/* part, these columns of rows of width floats, with stride floats between its rows: whole. For ranks that share. */
-const float *ash_gather_part(const struct ash_pass_step *step, const float *part, size_t stride,
-                             struct ash_range columns, size_t width);
+/* part, this rank's heads of rows of width floats, with stride floats between its rows: whole. For ranks that share. */
+const float *ash_gather_part(const struct ash_pass_step *step, const float *part, size_t stride, size_t width);
 /* part [rows, this rank's columns of a feed-forward], whole [rows, width]; or part. */
 const float *ash_gather_columns(const struct ash_pass_step *step, const float *part, size_t rows, size_t width);
 /* Outputs of the stream: the group's one product, whose y is set here, whole [rows, C]. For ranks that share. */
@@ -34,8 +34,10 @@ const float *ash_gather_product(const struct ash_pass_step *step, struct ash_lin
 void ash_gather_set_output(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first);
 /* The same of an expert that is whole on this rank: all columns. */
 void ash_gather_set_rows(const struct ash_pass_step *step, struct ash_linear_out *out, size_t first);
-/* See above. */
-const float *ash_gather_outputs(const struct ash_pass_step *step);
+/* See above: all `rows` of them, of which each rank has its columns. */
+const float *ash_gather_outputs(const struct ash_pass_step *step, size_t rows);
+/* The same if each rank has whole rows: expert e of the model has the rows from starts[e] to starts[e + 1]. */
+const float *ash_gather_experts(const struct ash_pass_step *step, const size_t *starts);
 /* Logits [rows, vocabulary]: the same, of the output matrix. */
 const float *ash_gather_logits(const struct ash_pass_step *step, struct ash_linear_group *group);
 

@@ -121,7 +121,7 @@ static void experts_gathered(const struct ash_pass_step *step, size_t layer)
     size_t pairs = step->rows * step->model->config.expert.choices, width = step->model->whole.expert.ffn;
     size_t hidden = step->model->config.hidden;
     bool are_whole = step->model->slice.expert_size > 1;
-    const float *columns = work.acts.hidden;
+    const float *columns = work.acts.hidden, *outputs;
 
     for (size_t e = 0; e < work.experts; e++) {
         struct expert_run run = expert_run_at(step, layer, &work, e);
@@ -145,7 +145,9 @@ static void experts_gathered(const struct ash_pass_step *step, size_t layer)
             ash_gather_set_output(step, &group.outs[0], work.starts[e]);
         ash_linear_project(step, &group);
     }
-    ash_copy_columns(step->exec, pairs, hidden, (struct ash_rows_from){ash_gather_outputs(step), hidden},
+    outputs = are_whole ? ash_gather_experts(step, work.starts - step->model->experts.first)
+                        : ash_gather_outputs(step, pairs);
+    ash_copy_columns(step->exec, pairs, hidden, (struct ash_rows_from){outputs, hidden},
                      (struct ash_rows_to){work.y, hidden});
 }
 

@@ -55,7 +55,7 @@ static void norm_gathered(const struct ash_pass_step *step, struct ash_norm_args
     size_t first = ash_slice_kv_heads(&model->whole, &model->slice).first * each;
     float *out = args.y, *whole = step->acts->scratch.qk.raw;
 
-    args.x = ash_gather_part(step, args.x, args.x_stride, (struct ash_range){first, own}, width);
+    args.x = ash_gather_part(step, args.x, args.x_stride, width);
     args.x_stride = args.y_stride = args.cols = width;
     args.y = whole;
     step->exec->ops->norm->rms_forward(step->exec, &args);

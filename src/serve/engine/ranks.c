@@ -8,12 +8,25 @@
 
 #include "base/assert.h"
 
-#define JOIN_SECONDS 120
-#define SILENT_SECONDS 3 /* without a heartbeat: a process that is gone is noticed at once */
 #define CALL_SECONDS 1e9 /* a rank without work waits for as long as there is none */
 #define STOP_GRACE_SECONDS 10
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* The settings `group` and `fabric`, from the environment: the launcher's name of the node is one of them. */
+static int read_settings(struct ash_ranks *ranks, struct ash_err *err)
+{
+    const struct ash_opt_binding bindings[] = {{&ash_group_table, &ranks->group_opts},
+                                               {&ash_fabric_table, &ranks->fabric_opts}};
+    int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &ranks->settings, err);
+
+    if (rc == 0) rc = ash_opts_set_env(ranks->settings, err);
+    ranks->group_opts.fabric = &ranks->fabric_opts;
+    ranks->group_opts.job_dir = NULL; /* ranks of a server do not come back one by one */
+    ranks->group_opts.call_timeout = CALL_SECONDS;
+    ranks->group_opts.stop_grace = STOP_GRACE_SECONDS;
+    return rc;
+}
 
 /* The ranks of this one's stage. */
 static int open_stage(struct ash_ranks *ranks, struct ash_err *err)
@@ -29,10 +42,6 @@ static int open_stage(struct ash_ranks *ranks, struct ash_err *err)
 int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
                    struct ash_err *err)
 {
-    const struct ash_group_opts opts = {.join_timeout = JOIN_SECONDS,
-                                        .silent_timeout = SILENT_SECONDS,
-                                        .call_timeout = CALL_SECONDS,
-                                        .stop_grace = STOP_GRACE_SECONDS};
     struct ash_ranks *ranks = calloc(1, sizeof(*ranks));
     int rc;
 
@@ -46,12 +55,10 @@ int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_part
     ranks->was_stopped = calloc(env->size, sizeof(*ranks->was_stopped));
     ranks->outcomes = calloc(env->size, sizeof(*ranks->outcomes));
     rc = ranks->words != NULL && ranks->was_stopped != NULL && ranks->outcomes != NULL
-             ? ash_group_open(env, &opts, &ranks->group, err)
+             ? read_settings(ranks, err)
              : ash_err_set(err, -ENOMEM, "out of memory for ranks");
+    if (rc == 0) rc = ash_group_open(env, &ranks->group_opts, &ranks->group, err);
     if (rc == 0) rc = ash_axis_link_open(&ranks->link, ranks->group, &ranks->meter, err);
-    if (rc == 0 && !ash_group_shares_memory(ranks->group))
-        rc = ash_err_set(err, -ENOTSUP, "the ranks are on %zu nodes, but one model is served by ranks of one node",
-                         ash_group_nodes(ranks->group));
     if (rc == 0) rc = open_stage(ranks, err);
     if (rc < 0) {
         ash_ranks_close(ranks);
@@ -96,6 +103,7 @@ void ash_ranks_close(struct ash_ranks *ranks)
     ash_group_close(ranks->stage);
     ash_axis_link_close(&ranks->link);
     ash_group_close(ranks->group);
+    ash_opts_close(ranks->settings);
     pthread_mutex_destroy(&ranks->adapters_lock);
     free(ranks->adapters);
     free(ranks->outcomes);

@@ -1,4 +1,4 @@
-/* ranks - one model over several processes of a node: tensor and expert parallelism of inference (model/pass/gather.h),
+/* ranks - one model over several processes: tensor and expert parallelism of inference (model/pass/gather.h),
  * and stages of layers. The first rank has the core: it schedules, and before each call on its pass it sends the others
  * one small message that says what to compute: tokens, positions, pages. The others follow: they own no queue, no
  * prefix tree and no text, and sleep while there is no message. A rank that is lost ends the group on all of them, with
@@ -16,8 +16,9 @@
 /* Where NULL is accepted it is the ranks of a model that is whole in this process. */
 struct ash_ranks;
 
-/* Meet the other ranks of env's job, which are parts->tp * parts->stages and share memory. Returns 0, -ENOTSUP (they
- * are on several nodes) or an error of the rendezvous. The caller owns *ranks_out. */
+/* Meet the other ranks of env's job, which are parts->tp * parts->stages, on one node or several. The sections `group`
+ * and `fabric` of the environment count. Returns 0, -EINVAL (a wrong setting) or an error of the rendezvous. The caller
+ * owns *ranks_out. */
 int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
                    struct ash_err *err);
 /* The first rank tells the others to end. After all that borrowed an axis of it was closed. NULL is a no-op. */

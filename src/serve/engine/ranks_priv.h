@@ -41,6 +41,9 @@ struct ash_ranks_adapter {
 };
 
 struct ash_ranks {
+    struct ash_opts *settings; /* the environment's, of the two below */
+    struct ash_group_opts group_opts;
+    struct ash_fabric_opts fabric_opts;
     struct ash_group *group;
     struct ash_slice_parts parts;
     struct ash_group *stage; /* the ranks of this one's stage; NULL: all */
@@ -51,10 +54,12 @@ struct ash_ranks {
     bool has_packed;
     bool *was_stopped;             /* [size], when ash_ranks_watch looked */
     struct ash_shared_floats page; /* a whole page, of which each rank has a part; NULL: none is shared */
+    void *sent_page;               /* the same, of ranks on several nodes: parts are sent */
     size_t page_bytes;
     struct ash_shared_floats stream; /* with stages: [max_rows, hidden], then two of rows_floats */
     size_t stream_floats, rows_floats, hidden, vocab;
-    uint64_t turns;                     /* of the two */
+    float *sent_rows; /* [rows_floats], of ranks on several nodes; NULL: without stages, or all share memory */
+    uint64_t turns;   /* of the two */
     struct ash_ranks_outcome *outcomes; /* [size] */
     /* the first rank's: */
     pthread_mutex_t adapters_lock; /* guards the list */

@@ -1,6 +1,6 @@
 /* Inference over ranks that gather, as threads: logits are those of one rank, to the bit, for families and weight
- * types, packed or not, however prompts are cut and many documents share a batch; and a rank has its part of the
- * weights and of the cache alone. */
+ * types, packed or not, in memory that all share or sent from rank to rank, experts cut or whole, however prompts are
+ * cut and many documents share a batch; and a rank has its part of the weights and of the cache alone. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,8 @@
 /* What all ranks compute: drawn pieces of each document, step by step. */
 struct subject {
     char path[GOLDEN_PATH_BYTES];
-    bool bf16, packs;
+    bool bf16, packs, apart; /* apart: the ranks share no memory */
+    bool whole_experts;
     size_t vocab;
     int32_t ids[DOCS][DOC_TOKENS];
     size_t counts[STEPS][DOCS]; /* rows of each document in a step */
@@ -70,9 +71,9 @@ static int open_part(struct member *m, struct ash_model **model_out)
     int rc = ash_model_config_load(m->subject->path, &config, &m->err);
 
     if (rc < 0) return rc;
-    slice = ash_slice_whole(&config);
-    slice.tp_rank = m->place.rank;
-    slice.tp_size = m->size;
+    slice = ash_slice_gathered(
+        &config, &(struct ash_slice_parts){.tp = m->size, .stages = 1, .whole_experts = m->subject->whole_experts},
+        m->place.rank);
     slice.gathers = m->size > 1;
     ash_model_config_fini(&config);
     return ash_model_open_slice(m->subject->path, slice.gathers ? &slice : NULL, model_out, &m->err);
@@ -159,7 +160,7 @@ static void run_group(const struct subject *s, size_t size, struct member member
     struct thread_group group;
 
     thread_group_open(&group, size);
-    group.same_node = true;
+    group.same_node = !s->apart;
     for (size_t r = 0; r < size; r++)
         members[r] = (struct member){.subject = s, .place = {.group = &group, .rank = r}, .size = size};
     members[0].logits = calloc(ROWS * s->vocab, sizeof(float));
@@ -186,9 +187,13 @@ static size_t check_subject(struct subject *s, uint64_t seed)
         size_t bytes = 0;
 
         if (ash_slice_check_gathers(&config, &(struct ash_slice_parts){.tp = size, .stages = 1}, &err) < 0) break;
+        s->apart = ash_rng_below(seed, 51, counter++, 2) == 1;
+        s->whole_experts = config.expert.experts >= size && ash_rng_below(seed, 52, counter++, 2) == 1;
         run_group(s, size, parts);
+        s->whole_experts = false;
         if (memcmp(parts[0].logits, whole[0].logits, ROWS * s->vocab * sizeof(float)) != 0)
-            fail_msg("%s: %zu ranks, bf16 %d, packed %d: other logits", s->path, size, s->bf16, s->packs);
+            fail_msg("%s: %zu ranks, bf16 %d, packed %d, apart %d: other logits", s->path, size, s->bf16, s->packs,
+                     s->apart);
         for (size_t r = 0; r < size; r++) {
             bytes += parts[r].token_bytes;
             assert_true(parts[r].weight_count < whole[0].weight_count);
