@@ -81,9 +81,13 @@ static json_t *size_json(size_t value)
     return json_integer((json_int_t)value);
 }
 
+static const char *const state_facts[] = {"state_heads", "state_size", "attention_layers"};
+
 static void add_architecture(json_t *facts, const struct ash_model *model)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
+    const size_t states[] = {config->state.heads, config->state.size,
+                             ash_config_count_attending(config, config->layers)};
 
     json_object_set_new(facts, "family", json_string(config->family->type));
     json_object_set_new(facts, "layers", size_json(config->layers));
@@ -92,8 +96,8 @@ static void add_architecture(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "kv_heads", size_json(config->kv_heads));
     json_object_set_new(facts, "head_dim", size_json(config->head_dim));
     json_object_set_new(facts, "ffn", size_json(config->ffn));
-    if (config->state.heads > 0) json_object_set_new(facts, "state_heads", size_json(config->state.heads));
-    if (config->state.heads > 0) json_object_set_new(facts, "state_size", size_json(config->state.size));
+    for (size_t i = 0; config->state.heads > 0 && i < ASH_COUNT(states); i++)
+        json_object_set_new(facts, state_facts[i], size_json(states[i]));
     json_object_set_new(facts, "vocab", size_json(config->vocab));
     json_object_set_new(facts, "context_tokens", size_json(config->max_positions));
     json_object_set_new(facts, "tied_embeddings", json_boolean(config->tied));
@@ -384,12 +388,13 @@ static void print_tokens(const json_t *facts)
     printf("  %-14s %s\n", "chat template", json_is_true(json_object_get(facts, "chat_template")) ? "yes" : "no");
 }
 
-/* Heads of attention and the feed-forward, or of recurrent states. */
+/* Heads of recurrent states, if there are any, and of attention; and the feed-forward. */
 static void print_heads(const json_t *facts)
 {
     if (json_object_get(facts, "state_heads") != NULL) {
         printf("  %-14s %zu heads, %zu wide\n", "states", fact(facts, "state_heads"), fact(facts, "state_size"));
-        return;
+        if (fact(facts, "attention_layers") == 0) return;
+        print_count("attention", fact(facts, "attention_layers"), " layers");
     }
     printf("  %-14s %zu, %zu for keys and values, %zu wide\n", "heads", fact(facts, "heads"), fact(facts, "kv_heads"),
            fact(facts, "head_dim"));

@@ -66,7 +66,7 @@ static int read_sizes(const json_t *json, struct ash_model_config *config, struc
         {"num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers},
         {"num_attention_heads", "n_head", 1024, &config->heads},
     };
-    bool attends = config->family->names[ASH_ROLE_STATE_IN] == NULL;
+    bool attends = config->family->names[ASH_ROLE_OUT] != NULL;
     const struct size_row optional[] = {
         {"num_key_value_heads", NULL, 1024, &config->kv_heads},
         {"intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn},
@@ -228,7 +228,32 @@ bool ash_model_form_is_plain(const struct ash_model_config *config)
     return names[ASH_ROLE_NORM1] != NULL && names[ASH_ROLE_NORM2] != NULL && names[ASH_ROLE_POST1] == NULL &&
            names[ASH_ROLE_GATE_UP] == NULL && !form->parallel && !form->qkv_by_head && !form->qk_norm_last &&
            form->qk_norm != ASH_QK_NORM_ALL && form->mlp <= ASH_MLP_GELU_ERF && names[ASH_ROLE_SINKS] == NULL &&
-           names[ASH_ROLE_EXPERT_GATE_UP] == NULL && has_no_factors(form);
+           names[ASH_ROLE_EXPERT_GATE_UP] == NULL && names[ASH_ROLE_STATE_IN] == NULL && has_no_factors(form);
+}
+
+size_t ash_config_count_attending(const struct ash_model_config *config, size_t end)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < end; i++)
+        count += ash_config_attends(config, i);
+    return count;
+}
+
+size_t ash_config_count_states(const struct ash_model_config *config, size_t end)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < end; i++)
+        count += ash_config_has_state(config, i);
+    return count;
+}
+
+bool ash_config_has_ffn(const struct ash_model_config *config)
+{
+    const char *const *names = config->family->names;
+
+    return names[ASH_ROLE_DOWN] != NULL || names[ASH_ROLE_EXPERT_DOWN] != NULL;
 }
 
 void ash_model_config_fini(struct ash_model_config *config)

@@ -56,11 +56,25 @@ struct ash_expert_config {
     double scale, tolerance;
 };
 
-/* Recurrent states in the place of attention (mamba-2): each head has head_dim x size numbers, and the convolution
- * before them sees `taps` tokens. */
+/* What a layer has before its feed-forward. */
+enum ash_mixer {
+    ASH_MIXER_ATTENTION,
+    ASH_MIXER_STATE, /* recurrent states */
+    ASH_MIXER_BOTH   /* both read the layer's norm, and both join the stream */
+};
+
+#define ASH_STATE_ZONES 5
+
+/* Recurrent states (mamba-2): each head has head_dim x size numbers, and the convolution before them sees `taps`
+ * tokens. */
 struct ash_state_config {
     size_t heads, head_dim, groups, size, taps;
     double step_min, step_max; /* limits of steps of time */
+    enum ash_state_norm norm;
+    size_t norm_groups; /* parts of a row that have a norm each; with weights of their own: */
+    bool in_bias, conv_bias, out_bias;
+    bool scales_zones;                  /* are there factors of the projection's columns? */
+    double zone_scale[ASH_STATE_ZONES]; /* those of the gate, x, B, C and the steps */
 };
 
 struct ash_lora;
@@ -91,7 +105,8 @@ struct ash_model_config {
     uint8_t sparse[ASH_MODEL_LAYERS_MAX];  /* 1: layer has experts */
     uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
     uint8_t rope_at[ASH_MODEL_LAYERS_MAX]; /* enum ash_rope_at */
-    struct ash_state_config state;         /* of a family whose layers have states; heads 0: none */
+    uint8_t mixer[ASH_MODEL_LAYERS_MAX];   /* enum ash_mixer */
+    struct ash_state_config state;         /* of layers that have states; heads 0: there are none */
     int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
     json_t *source;              /* config.json as it was read: written back unchanged with the model */
@@ -107,6 +122,24 @@ int ash_model_config_score(struct ash_model_config *config, struct ash_err *err)
 /* Do blocks join the stream as they are, one after the other, and are logits what the head gives? Then activations may
  * be stored in bf16, and ranks of cp may share gradients. */
 bool ash_model_form_is_plain(const struct ash_model_config *config);
+/* Does a layer attend? */
+static inline bool ash_config_attends(const struct ash_model_config *config, size_t layer)
+{
+    return config->mixer[layer] != ASH_MIXER_STATE;
+}
+
+/* Has it recurrent states? */
+static inline bool ash_config_has_state(const struct ash_model_config *config, size_t layer)
+{
+    return config->mixer[layer] != ASH_MIXER_ATTENTION;
+}
+
+/* How many of the first `end` layers attend: caches have keys of those alone. */
+size_t ash_config_count_attending(const struct ash_model_config *config, size_t end);
+/* How many of them have states. */
+size_t ash_config_count_states(const struct ash_model_config *config, size_t end);
+/* Have layers a feed-forward? */
+bool ash_config_has_ffn(const struct ash_model_config *config);
 /* Drop what a config refers to. A zeroed config is fine. */
 void ash_model_config_fini(struct ash_model_config *config);
 /* "llama, mistral, qwen2, ...": for messages and help. */

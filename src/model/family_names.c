@@ -97,8 +97,44 @@ const char *const ash_names_mamba2[ASH_ROLE_COUNT] = {
     [ASH_ROLE_STATE_DECAY] = "mixer.A_log",
     [ASH_ROLE_STATE_SKIP] = "mixer.D",
     [ASH_ROLE_STATE_NORM] = "mixer.norm.weight",
-    [ASH_ROLE_OUT] = "mixer.out_proj.weight",
-    [ASH_ROLE_OUT_BIAS] = "mixer.out_proj.bias",
+    [ASH_ROLE_STATE_OUT] = "mixer.out_proj.weight",
+    [ASH_ROLE_STATE_OUT_BIAS] = "mixer.out_proj.bias",
+};
+
+#define MAMBA_NAMES                                                                                                    \
+    [ASH_ROLE_STATE_IN] = "mamba.in_proj.weight", [ASH_ROLE_STATE_IN_BIAS] = "mamba.in_proj.bias",                     \
+    [ASH_ROLE_STATE_CONV] = "mamba.conv1d.weight", [ASH_ROLE_STATE_CONV_BIAS] = "mamba.conv1d.bias",                   \
+    [ASH_ROLE_STATE_STEP_BIAS] = "mamba.dt_bias", [ASH_ROLE_STATE_DECAY] = "mamba.A_log",                              \
+    [ASH_ROLE_STATE_SKIP] = "mamba.D", [ASH_ROLE_STATE_NORM] = "mamba.norm.weight",                                    \
+    [ASH_ROLE_STATE_OUT] = "mamba.out_proj.weight", [ASH_ROLE_STATE_OUT_BIAS] = "mamba.out_proj.bias"
+
+/* The feed-forward of layers without experts is, in the others, that of all tokens. */
+const char *const ash_names_granite_hybrid[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MAMBA_NAMES,
+    [ASH_ROLE_GATE_UP] = "shared_mlp.input_linear.weight",
+    [ASH_ROLE_DOWN] = "shared_mlp.output_linear.weight",
+    [ASH_ROLE_ROUTER] = "block_sparse_moe.router.layer.weight",
+    [ASH_ROLE_EXPERT_GATE_UP] = "block_sparse_moe.input_linear.weight",
+    [ASH_ROLE_EXPERT_DOWN] = "block_sparse_moe.output_linear.weight",
+};
+
+const char *const ash_names_falcon_h1[ASH_ROLE_COUNT] = {
+    ATTN_NAMES,
+    MAMBA_NAMES,
+    [ASH_ROLE_EMBED] = "embed_tokens.weight",
+    [ASH_ROLE_FINAL_NORM] = "final_layernorm.weight",
+    [ASH_ROLE_HEAD] = "lm_head.weight",
+    [ASH_ROLE_NORM1] = "input_layernorm.weight",
+    [ASH_ROLE_NORM2] = "pre_ff_layernorm.weight",
+    [ASH_ROLE_GATE] = "feed_forward.gate_proj.weight",
+    [ASH_ROLE_GATE_BIAS] = "feed_forward.gate_proj.bias",
+    [ASH_ROLE_UP] = "feed_forward.up_proj.weight",
+    [ASH_ROLE_UP_BIAS] = "feed_forward.up_proj.bias",
+    [ASH_ROLE_DOWN] = "feed_forward.down_proj.weight",
+    [ASH_ROLE_DOWN_BIAS] = "feed_forward.down_proj.bias",
 };
 
 const char *const ash_names_gpt2[ASH_ROLE_COUNT] = {

@@ -48,10 +48,12 @@ double ash_model_train_flops(const struct ash_model_config *config, double seq_t
     double v = (double)(is_latent ? config->v_dim : config->head_dim);
     double forward = 2 * (double)config->hidden * (double)(config->labels > 0 ? config->labels : config->vocab);
 
-    for (size_t i = 0; config->state.heads > 0 && i < config->layers; i++)
-        forward += 2 * state_weights(config);
-    for (size_t i = 0; config->state.heads == 0 && i < config->layers; i++)
-        forward += 2 * (attn_weights(config) + mlp_weights(config, config->sparse[i] != 0)) +
-                   2 * (double)config->heads * (qk + v) * keys_seen((double)config->window[i], seq_tokens);
+    for (size_t i = 0; i < config->layers; i++) {
+        if (ash_config_has_state(config, i)) forward += 2 * state_weights(config);
+        if (ash_config_attends(config, i))
+            forward += 2 * attn_weights(config) +
+                       2 * (double)config->heads * (qk + v) * keys_seen((double)config->window[i], seq_tokens);
+        if (ash_config_has_ffn(config)) forward += 2 * mlp_weights(config, config->sparse[i] != 0);
+    }
     return (config->lora != NULL ? 2 : 3) * forward;
 }

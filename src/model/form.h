@@ -24,6 +24,11 @@ enum ash_qk_norm {
     ASH_QK_NORM_BARE /* one for each head, without weights, in layers that rotate */
 };
 
+/* The norm of what recurrent states give: of what the gate let through, none, before the gate. */
+enum ash_state_norm { ASH_STATE_NORM_GATED, ASH_STATE_NORM_NONE, ASH_STATE_NORM_BEFORE_GATE };
+
+enum ash_block { ASH_BLOCK_ATTN, ASH_BLOCK_FFN, ASH_BLOCK_STATE, ASH_BLOCKS };
+
 /* Experts, where the config does not say: how many, how many of them a token visits, their width and its key. */
 struct ash_expert_form {
     uint16_t experts, choices;
@@ -61,6 +66,7 @@ struct ash_model_form {
     bool both_ways;     /* attention sees later tokens, too: an encoder. It writes no text */
     bool bare_first;    /* the first layer has no norm before attention */
     bool parallel;      /* attention and feed-forward both read the stream before the layer */
+    bool mixes_both;    /* layers have attention and recurrent states, after one norm */
     bool chunked;       /* a window is the chunk of positions that a query is in */
     uint8_t full_every; /* layers under a sliding window: all but every n-th; 0: the config says which */
     uint32_t window;    /* of those, where the config gives none */
@@ -68,6 +74,8 @@ struct ash_model_form {
     /* Factors, and limits that x becomes limit * tanh(x / limit) under; 0: none. */
     bool embeds_by_width; /* embed_scale is the root of the hidden size */
     double embed_scale, residual_scale, logit_scale;
+    double block_scale[ASH_BLOCKS]; /* of blocks' outputs; with residual_scale, both */
+    double gate_scale;              /* of a feed-forward's gate, before its activation */
     double score_cap, logit_cap;
 };
 

@@ -186,25 +186,24 @@ static void add_latent_attention(struct ash_model *model, int layer)
     add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * up, c->kv_rank, false, kv_cut);
 }
 
-static void add_dense(struct ash_model *model, int layer)
+static void add_feed_forward(struct ash_model *model, int layer, size_t width)
 {
     const struct ash_model_config *c = &model->whole;
-    struct ash_range columns = ash_slice_columns(c, c->ffn, &model->slice);
+    struct ash_range columns = ash_slice_columns(c, width, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_to_stream(model, columns, 1);
 
     if (c->family->names[ASH_ROLE_GATE_UP] != NULL) {
         if (out.run_count > 0) {
             out.run_count = 2;
-            out.runs[1] = (struct ash_range){c->ffn + columns.first, columns.count};
+            out.runs[1] = (struct ash_range){width + columns.first, columns.count};
         }
-        add_cut(model, ASH_ROLE_GATE_UP, layer, 0, 2 * c->ffn, c->hidden, 0, out);
-        add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, false, in);
+        add_cut(model, ASH_ROLE_GATE_UP, layer, 0, 2 * width, c->hidden, 0, out);
+        add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, width, false, in);
         return;
     }
-    if (ash_mlp_is_gated(c->form.mlp))
-        add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->form.mlp_bias, out);
-    add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->form.mlp_bias, out);
-    add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->form.mlp_bias, in);
+    if (ash_mlp_is_gated(c->form.mlp)) add_linear(model, ASH_ROLE_GATE, layer, width, c->hidden, c->form.mlp_bias, out);
+    add_linear(model, ASH_ROLE_UP, layer, width, c->hidden, c->form.mlp_bias, out);
+    add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, width, c->form.mlp_bias, in);
 }
 
 /* A constant of each expert; ernie4_5_moe stores a row of them. */
@@ -278,6 +277,10 @@ static void add_sparse(struct ash_model *model, int layer)
     if (c->family->names[ASH_ROLE_ROUTER_ADD] != NULL) add(model, ASH_ROLE_ROUTER_ADD, layer, 0, x->experts, 0);
     add_experts(model, layer);
     if (x->shared_ffn == 0) return;
+    if (c->family->names[ASH_ROLE_SHARED_GATE] == NULL) { /* it is the feed-forward of layers without experts */
+        add_feed_forward(model, layer, x->shared_ffn);
+        return;
+    }
     add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, in.input ? 1 : 0, in);
@@ -290,31 +293,24 @@ static void add_state(struct ash_model *model, int layer)
     struct ash_state_widths widths = ash_state_widths_of(c);
     struct ash_param *conv;
 
-    add_linear(model, ASH_ROLE_STATE_IN, layer, widths.all, c->hidden, c->form.mlp_bias, WHOLE);
+    add_linear(model, ASH_ROLE_STATE_IN, layer, widths.all, c->hidden, c->state.in_bias, WHOLE);
     conv = add(model, ASH_ROLE_STATE_CONV, layer, 0, widths.channels, c->state.taps);
     conv->is_matrix = false;
     conv->is_conv = true;
-    if (c->form.qkv_bias) add(model, ASH_ROLE_STATE_CONV_BIAS, layer, 0, widths.channels, 0);
+    if (c->state.conv_bias) add(model, ASH_ROLE_STATE_CONV_BIAS, layer, 0, widths.channels, 0);
     add(model, ASH_ROLE_STATE_STEP_BIAS, layer, 0, c->state.heads, 0);
     add(model, ASH_ROLE_STATE_DECAY, layer, 0, c->state.heads, 0);
     add(model, ASH_ROLE_STATE_SKIP, layer, 0, c->state.heads, 0);
-    add_norm_weight(model, ASH_ROLE_STATE_NORM, layer, widths.inner);
-    add_linear(model, ASH_ROLE_OUT, layer, c->hidden, widths.inner, c->form.mlp_bias, WHOLE);
+    if (c->state.norm != ASH_STATE_NORM_NONE) add(model, ASH_ROLE_STATE_NORM, layer, 0, widths.inner, 0);
+    add_linear(model, ASH_ROLE_STATE_OUT, layer, c->hidden, widths.inner, c->state.out_bias, WHOLE);
 }
 
-static void add_layer(struct ash_model *model, int layer)
+static void add_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t v_dim = c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim;
     struct cut in = cut_to_stream(model, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
 
-    ash_assert(layer >= 0);
-    ash_assert((size_t)layer < c->layers);
-    if (!c->form.bare_first || model->layer_ids[layer] > 0) add_norm(model, ASH_ROLE_NORM1, layer);
-    if (c->state.heads > 0) {
-        add_state(model, layer);
-        return;
-    }
     if (c->attn == ASH_ATTN_LATENT)
         add_latent_attention(model, layer);
     else
@@ -323,13 +319,24 @@ static void add_layer(struct ash_model *model, int layer)
         add_cut(model, ASH_ROLE_SINKS, layer, 0, c->heads, 0, 0,
                 cut_of(model, false, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads));
     add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->form.out_bias, in);
+}
+
+static void add_layer(struct ash_model *model, int layer)
+{
+    const struct ash_model_config *c = &model->config; /* of the slice: layer is its own */
+
+    ash_assert(layer >= 0 && (size_t)layer < c->layers);
+    if (!c->form.bare_first || model->layer_ids[layer] > 0) add_norm(model, ASH_ROLE_NORM1, layer);
+    if (ash_config_has_state(c, (size_t)layer)) add_state(model, layer);
+    if (ash_config_attends(c, (size_t)layer)) add_attention(model, layer);
+    if (!ash_config_has_ffn(c)) return;
     add_norm(model, ASH_ROLE_POST1, layer);
     add_norm(model, ASH_ROLE_SUM1, layer);
     add_norm(model, ASH_ROLE_NORM2, layer);
     if (model->config.sparse[layer])
         add_sparse(model, layer);
     else
-        add_dense(model, layer);
+        add_feed_forward(model, layer, model->whole.ffn);
     add_norm(model, ASH_ROLE_POST2, layer);
     add_norm(model, ASH_ROLE_SUM2, layer);
 }

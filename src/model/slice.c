@@ -183,6 +183,7 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
         config_out->sparse[kept] = whole->sparse[i];
         config_out->window[kept] = whole->window[i];
         config_out->rope_at[kept] = whole->rope_at[i];
+        config_out->mixer[kept] = whole->mixer[i];
         layer_ids_out[kept++] = (uint32_t)i;
     }
     config_out->layers = kept;

@@ -38,6 +38,8 @@ family() { # name, axis
 }
 for name in gpt_neox gemma3 hunyuan_moe deepseek_v2 gpt_oss granite phi3 llama4 phimoe; do family $name; done
 family mamba2 fsdp
+family granitemoehybrid-experts pp
+family falcon_h1-factors fsdp
 try "$ASHLAR" model info "$SOURCE/tests/golden/families/mamba2"
 grep -q 'states *6 heads, 16 wide' out || fail "model info: $(cat out)"
 finish

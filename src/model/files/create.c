@@ -18,7 +18,9 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
     ash_assert(index >= 0);
     ash_assert((size_t)index < model->param_count);
     if (layer == NULL) return false;
-    if (index == layer->param[ASH_ROLE_OUT] || index == layer->param[ASH_ROLE_DOWN]) return true;
+    if (index == layer->param[ASH_ROLE_OUT] || index == layer->param[ASH_ROLE_STATE_OUT] ||
+        index == layer->param[ASH_ROLE_DOWN])
+        return true;
     if (index == layer->param[ASH_ROLE_SHARED_DOWN]) return true;
     int32_t first = layer->param[ASH_ROLE_EXPERT_DOWN];
     return first != ASH_NO_PARAM && index >= first && (index - first) % layer->expert_params == 0 &&

@@ -85,7 +85,7 @@ struct ash_state_acts {
     float *xbc;            /* [rows, widths.channels]: after the convolution */
     float *gate, *y;       /* [rows, widths.inner]: y is the scan's output */
     float *gated, *normed; /* [rows, widths.inner] */
-    float *rstd;           /* [rows] */
+    float *rstd;           /* [rows * norm_groups] */
     float *kept;           /* states, see ash_scan_args; or NULL */
 };
 
@@ -121,7 +121,8 @@ struct ash_scratch {
     size_t dx_buffer;                  /* which */
     float *dnorm, *dnorm_all;          /* [own rows, C]; [rows, C] where ranks of tp share memory */
     float *djoin, *djoin_all;          /* likewise, of a block's output; where it does not join the stream as it is */
-    float *dparallel;                  /* [own rows, C]: dnorm of the feed-forward, where attention's norm is next */
+    float *dparallel;                  /* [own rows, C]: dnorm of the feed-forward, or of states, where attention's
+                                          norm is next */
     bool dnorm_is_bf16;                /* dnorm holds bf16 values, until a norm has read them */
     float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
     float *tile;                       /* partial sums that go from rank to rank */

@@ -201,7 +201,6 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
 
-    lay_norm(l, &a->norm, c->attn == ASH_ATTN_GROUPED);
     if (c->attn == ASH_ATTN_LATENT)
         lay_latent(l, a);
     else
@@ -306,7 +305,7 @@ static void lay_join(struct ash_acts_layout *l, size_t layer, enum ash_role role
     join->norm.mean = c->form.norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
-/* Recurrent states instead of attention and feed-forward. */
+/* Recurrent states. */
 static void lay_state(struct ash_acts_layout *l, struct ash_state_acts *state)
 {
     const struct ash_model_config *c = &l->model->config;
@@ -319,7 +318,7 @@ static void lay_state(struct ash_acts_layout *l, struct ash_state_acts *state)
     state->y = act(l, ASH_KEEP_COSTLY, inner);
     state->gated = act(l, ASH_KEEP_COSTLY, inner);
     state->normed = act(l, ASH_KEEP_COSTLY, inner);
-    state->rstd = act(l, ASH_KEEP_COSTLY, l->rows);
+    state->rstd = act(l, ASH_KEEP_COSTLY, l->rows * ash_max(c->state.norm_groups, 1));
     if (l->opts->backward) state->kept = act(l, ASH_KEEP_COSTLY, ash_div_up(l->rows, ASH_STATE_ROWS) * each);
 }
 
@@ -329,14 +328,15 @@ static void lay_layer(struct ash_acts_layout *l, size_t index)
     struct ash_layer_acts *acts = &l->acts->layers[index];
 
     acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
-    if (c->state.heads > 0) {
-        lay_norm(l, &acts->attn.norm, false);
-        lay_state(l, &acts->state);
+    if (ash_config_has_ffn(c))
+        acts->mid = l->opts->backward || c->form.parallel ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
+    lay_norm(l, &acts->attn.norm, c->attn == ASH_ATTN_GROUPED);
+    if (ash_config_has_state(c, index)) lay_state(l, &acts->state);
+    if (ash_config_attends(c, index)) lay_attn(l, &acts->attn);
+    if (!ash_config_has_ffn(c)) {
         ash_acts_layout_reset(l);
         return;
     }
-    acts->mid = l->opts->backward || c->form.parallel ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
-    lay_attn(l, &acts->attn);
     lay_join(l, index, ASH_ROLE_POST1, &acts->attn_join);
     lay_join(l, index, ASH_ROLE_POST2, &acts->ffn_join);
     lay_norm(l, &acts->ffn_norm, !c->sparse[index]);

@@ -87,8 +87,13 @@ static void lay_join_gradients(struct ash_acts_layout *l)
     struct ash_scratch *s = &l->acts->scratch;
     size_t hidden = l->model->config.hidden;
 
-    if (form->parallel) s->dparallel = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
-    if (names[ASH_ROLE_POST1] == NULL && form->residual_scale == 0) return;
+    bool has_scale = form->residual_scale != 0;
+
+    for (size_t i = 0; i < ASH_BLOCKS; i++)
+        has_scale = has_scale || form->block_scale[i] != 0;
+    if (form->parallel || form->mixes_both)
+        s->dparallel = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    if (names[ASH_ROLE_POST1] == NULL && !has_scale) return;
     if (l->axes->tp.same_node)
         s->djoin_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
     else
@@ -168,13 +173,15 @@ static void lay_state_gradients(struct ash_acts_layout *l)
 
 void ash_acts_layout_gradients(struct ash_acts_layout *l)
 {
+    const struct ash_model_config *c = &l->model->config;
+
     lay_stream_gradients(l);
-    if (l->model->config.state.heads > 0) {
-        lay_state_gradients(l);
-        return;
+    if (c->state.heads > 0) lay_state_gradients(l);
+    if (ash_config_count_attending(c, c->layers) > 0) {
+        lay_attn_gradients(l);
+        lay_qkv_gradients(l);
     }
-    lay_attn_gradients(l);
-    lay_qkv_gradients(l);
+    if (!ash_config_has_ffn(c)) return;
     lay_ffn_gradients(l);
     lay_moe_gradients(l);
 }

@@ -195,12 +195,13 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     const struct ash_model_config *c = &step->model->config;
     const struct ash_layer *params = &step->model->layers[layer];
     struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
-    bool is_fused = ash_norm_is_fused(step) && c->attn == ASH_ATTN_GROUPED;
+    bool is_after_state = ash_config_has_state(c, layer); /* which has made the norm */
+    bool is_fused = ash_norm_is_fused(step) && c->attn == ASH_ATTN_GROUPED && !is_after_state;
     const float *x = in;
 
     ash_assert(layer < c->layers && step->rows > 0 && in != NULL && mid != NULL);
     if (!is_fused) {
-        ash_norm_forward(step, norm_params(step, layer), in, &acts->norm);
+        if (!is_after_state) ash_norm_forward(step, norm_params(step, layer), in, &acts->norm);
         x = ash_stream_gather(step, acts->norm.out, step->acts->scratch.x_gathered);
     }
     if (c->attn == ASH_ATTN_LATENT)
@@ -253,6 +254,8 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
     else
         ash_attn_grouped_backward(step, sink, layer, x);
     ash_stream_rotate_dx(step);
+    if (ash_config_has_state(c, layer))
+        step->exec->ops->row->add(step->exec, s->dnorm, s->dparallel, step->own.count * c->hidden, s->dnorm);
     if (c->form.parallel) ash_ffn_block_backward_norm(step, sink, layer);
     ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, true);
 }

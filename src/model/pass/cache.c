@@ -26,20 +26,22 @@ struct ash_cache {
 
 static size_t key_width(const struct ash_model_config *config)
 {
-    return config->state.heads > 0 ? 0 : config->kv_heads * config->head_dim;
+    return config->kv_heads * config->head_dim;
 }
 
 static size_t value_width(const struct ash_model_config *config)
 {
-    if (config->state.heads > 0) return 0;
     return config->kv_heads * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
 }
 
 /* Keys, values and a share of the states that a page ends with. */
 static size_t token_bytes(const struct ash_model_config *config, enum ash_dtype dtype)
 {
-    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(dtype) +
-           ash_div_up(config->layers * ash_state_floats(config), ASH_CACHE_PAGE_TOKENS) * sizeof(float);
+    size_t attending = ash_config_count_attending(config, config->layers);
+    size_t states = ash_config_count_states(config, config->layers);
+
+    return attending * (key_width(config) + value_width(config)) * ash_dtype_bytes(dtype) +
+           ash_div_up(states * ash_state_floats(config), ASH_CACHE_PAGE_TOKENS) * sizeof(float);
 }
 
 size_t ash_cache_token_bytes(const struct ash_model *model)
@@ -178,15 +180,9 @@ void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to)
 
 /* ---- whole pages ------------------------------------------------------------------------------------------------- */
 
-static size_t page_bytes_of(const struct ash_cache *cache, const struct ash_model_config *config)
-{
-    return ASH_CACHE_PAGE_TOKENS * config->layers * (key_width(config) + value_width(config)) *
-           ash_dtype_bytes(cache->dtype);
-}
-
 size_t ash_cache_page_bytes(const struct ash_cache *cache)
 {
-    return cache->model != NULL ? page_bytes_of(cache, &cache->model->whole) : 0;
+    return cache->model != NULL ? ASH_CACHE_PAGE_TOKENS * token_bytes(&cache->model->whole, cache->dtype) : 0;
 }
 
 /* Some bytes of a page here, and where they are in a whole one. */
@@ -203,7 +199,7 @@ static struct page_run find_run(const struct ash_cache *cache, size_t layer, boo
     size_t width = is_value ? cache->v_width : cache->k_width, all = is_value ? all_values : all_keys;
     size_t first = ash_slice_kv_heads(&model->whole, &model->slice).first * (all / model->whole.kv_heads);
 
-    ash_assert(first + width <= all && id < model->whole.layers);
+    ash_assert(first + width <= all && id < model->whole.layers && model->whole.state.heads == 0);
     return (struct page_run){.here = element *
                                      (layer * (cache->k_width + cache->v_width) + (is_value ? cache->k_width : 0)),
                              .whole = element * (id * (all_keys + all_values) + (is_value ? all_keys : 0) + first),
@@ -371,11 +367,13 @@ static void write_rows(const struct ash_pass_step *step, size_t layer, const str
 float *ash_cache_state(const struct ash_cache *cache, int32_t page, size_t layer)
 {
     const struct ash_model_config *config = &cache->model->config;
-    size_t keys = ASH_CACHE_PAGE_TOKENS * config->layers * (cache->k_width + cache->v_width);
+    size_t attending = ash_config_count_attending(config, config->layers);
+    size_t keys = ASH_CACHE_PAGE_TOKENS * attending * (cache->k_width + cache->v_width);
     char *at = (char *)cache->region.data + (size_t)page * cache->page_bytes;
 
     ash_assert(layer < config->layers && page >= 0 && (size_t)page < cache->page_count);
-    return (float *)(void *)(at + keys * ash_dtype_bytes(cache->dtype)) + layer * ash_state_floats(config);
+    return (float *)(void *)(at + keys * ash_dtype_bytes(cache->dtype)) +
+           ash_config_count_states(config, layer) * ash_state_floats(config);
 }
 
 const void *ash_cache_data(const struct ash_cache *cache)
@@ -391,7 +389,8 @@ void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_
     args->kv_dtype = cache->dtype;
     args->pool = cache->region.data;
     args->page_bytes = cache->page_bytes;
-    args->k_page = layer * ASH_CACHE_PAGE_TOKENS * (cache->k_width + cache->v_width);
+    args->k_page = ash_config_count_attending(&step->model->config, layer) * ASH_CACHE_PAGE_TOKENS *
+                   (cache->k_width + cache->v_width);
     args->v_page = args->k_page + ASH_CACHE_PAGE_TOKENS * cache->k_width;
     for (size_t i = 0; i < step->batch->doc_count; i++) {
         step->seqs[i].pages = step->batch->docs[i].pages;

@@ -7,6 +7,7 @@
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
+#include "model/pass/scale.h"
 
 static enum ash_gelu gelu_kind(const struct ash_pass_step *step)
 {
@@ -82,6 +83,8 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
                                      .norm = norm,
                                      .out_count = is_gated(acts) && params->gate_up == ASH_NO_PARAM ? 2 : 1};
 
+    double gate_scale = step->model->config.form.gate_scale;
+
     ash_assert((io->x != NULL || io->x_bf16 != NULL) && params->width > 0);
     group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, acts->stride, acts->gate_bf16};
     group.outs[group.out_count - 1] =
@@ -89,13 +92,14 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
     if (params->gate_up != ASH_NO_PARAM)
         group.outs[0] =
             (struct ash_linear_out){params->gate_up, params->gate_up_bias, acts->gate, acts->stride, acts->gate_bf16};
-    group.swiglu = group.out_count == 2 && !is_special(step) && !step->opts->backward &&
+    group.swiglu = group.out_count == 2 && !is_special(step) && !step->opts->backward && gate_scale == 0 &&
                    ash_linear_alike(step, params->gate, params->up);
     if (group.swiglu) { /* gate and up are not read again */
         group.outs[0].y = acts->hidden;
         group.outs[0].y_stride = params->width;
     }
     ash_linear_project(step, &group);
+    if (gate_scale != 0) ash_scale_columns(step, params->width, acts->stride, gate_scale, acts->gate);
     if (!group.swiglu) ash_ffn_activate(step, acts, io->rows, params->width);
 }
 
@@ -201,6 +205,8 @@ static void activation_backward(const struct ash_pass_step *step, const struct a
 
     if (is_gated(acts)) {
         gated_backward(step, params, io, columns);
+        if (step->model->config.form.gate_scale != 0)
+            ash_scale_columns(step, params->width, dacts->stride, step->model->config.form.gate_scale, dacts->gate);
         return;
     }
     step->exec->ops->act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * params->width,

@@ -12,6 +12,7 @@ static struct ash_norm_params norm_params(const struct ash_pass_step *step, size
 {
     const int32_t *param = step->model->layers[layer].param;
 
+    if (block == ASH_BLOCK_STATE) return (struct ash_norm_params){ASH_NO_PARAM, ASH_NO_PARAM};
     return block == ASH_BLOCK_ATTN ? (struct ash_norm_params){param[ASH_ROLE_POST1], param[ASH_ROLE_POST1_BIAS]}
                                    : (struct ash_norm_params){param[ASH_ROLE_POST2], param[ASH_ROLE_POST2_BIAS]};
 }
@@ -26,6 +27,15 @@ static const struct ash_join_acts *acts_of(const struct ash_pass_step *step, siz
 static bool has_norm(const struct ash_pass_step *step, size_t layer, enum ash_block block)
 {
     return norm_params(step, layer, block).weight != ASH_NO_PARAM;
+}
+
+/* The factor of a block's output; 0: none. */
+static double scale_of(const struct ash_pass_step *step, enum ash_block block)
+{
+    const struct ash_model_form *form = &step->model->config.form;
+
+    if (form->block_scale[block] == 0) return form->residual_scale;
+    return form->block_scale[block] * (form->residual_scale != 0 ? form->residual_scale : 1);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -49,7 +59,7 @@ void ash_join_add(const struct ash_pass_step *step, size_t layer, enum ash_block
                   float *after)
 {
     const struct ash_row_ops *row = step->exec->ops->row;
-    double scale = step->model->config.form.residual_scale;
+    double scale = scale_of(step, block);
     size_t count = step->own.count * step->model->config.hidden;
     float *out = step->acts->scratch.residual;
 
@@ -70,7 +80,7 @@ void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_b
 {
     struct ash_linear_out *out = &group->outs[0];
 
-    if (!has_norm(step, layer, block) && step->model->config.form.residual_scale == 0) {
+    if (!has_norm(step, layer, block) && scale_of(step, block) == 0) {
         ash_row_parallel_add(step, group, before, after);
         norm_sum(step, layer, block, after);
         return;
@@ -95,7 +105,7 @@ const float *ash_join_backward(const struct ash_pass_step *step, struct ash_grad
                                enum ash_block block)
 {
     struct ash_scratch *s = &step->acts->scratch;
-    double scale = step->model->config.form.residual_scale;
+    double scale = scale_of(step, block);
     size_t hidden = step->model->config.hidden;
 
     if (!has_norm(step, layer, block) && scale == 0) return ash_stream_gather(step, s->dx, s->dy_gathered);

@@ -6,8 +6,6 @@
 #include "model/pass/linear.h"
 #include "model/pass/step.h"
 
-enum ash_block { ASH_BLOCK_ATTN, ASH_BLOCK_FFN };
-
 /* after = before + the block's output, which is the group's one product, row-parallel along tp. Without a backward pass
  * before and after may be the same rows. */
 void ash_join_product(const struct ash_pass_step *step, size_t layer, enum ash_block block,

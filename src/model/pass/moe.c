@@ -59,14 +59,16 @@ static struct ash_ffn_params shared_params(const struct ash_pass_step *step, siz
 {
     const int32_t *param = step->model->layers[layer].param;
 
+    bool is_fused = step->model->config.family->names[ASH_ROLE_SHARED_GATE] == NULL;
+
     ash_assert(layer < step->model->config.layers);
-    return (struct ash_ffn_params){.gate_up = ASH_NO_PARAM,
+    return (struct ash_ffn_params){.gate_up = is_fused ? param[ASH_ROLE_GATE_UP] : ASH_NO_PARAM,
                                    .gate_up_bias = ASH_NO_PARAM,
                                    .gate = param[ASH_ROLE_SHARED_GATE],
                                    .gate_bias = ASH_NO_PARAM,
                                    .up = param[ASH_ROLE_SHARED_UP],
                                    .up_bias = ASH_NO_PARAM,
-                                   .down = param[ASH_ROLE_SHARED_DOWN],
+                                   .down = param[is_fused ? ASH_ROLE_DOWN : ASH_ROLE_SHARED_DOWN],
                                    .down_bias = ASH_NO_PARAM,
                                    .width = step->model->config.expert.shared_ffn};
 }

@@ -55,19 +55,22 @@ static void need_head(const struct ash_pass_step *step, bool backward)
 /* out: the stream after the layer, which is the stream before the next. */
 static void layer_forward(const struct ash_pass_step *step, size_t layer, float *out)
 {
+    const struct ash_model_config *config = &step->model->config;
     const struct ash_layer_acts *acts = &step->acts->layers[layer];
+    const float *in = acts->in;
+    float *mixed = ash_config_has_ffn(config) ? acts->mid : out;
 
-    ash_assert(layer < step->model->config.layers);
+    ash_assert(layer < config->layers);
     if (step->rows == 0) {
-        if (step->model->config.sparse[layer]) ash_moe_forward(step, layer, NULL, NULL);
+        if (config->sparse[layer]) ash_moe_forward(step, layer, NULL, NULL);
         return;
     }
-    if (step->model->config.state.heads > 0) {
-        ash_state_block_forward(step, layer, acts->in, out);
-        return;
+    if (ash_config_has_state(config, layer)) {
+        ash_state_block_forward(step, layer, acts->in, mixed);
+        in = mixed;
     }
-    ash_attn_block_forward(step, layer, acts->in, acts->mid);
-    ash_ffn_block_forward(step, layer, acts->mid, out);
+    if (ash_config_attends(config, layer)) ash_attn_block_forward(step, layer, in, mixed);
+    if (ash_config_has_ffn(config)) ash_ffn_block_forward(step, layer, mixed, out);
 }
 
 void ash_pass_run_forward(const struct ash_pass_step *step)
@@ -174,12 +177,9 @@ static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sin
         if (is_sparse) ash_moe_backward(step, sink, layer, NULL, NULL, NULL);
         return;
     }
-    if (step->model->config.state.heads > 0) {
-        ash_state_block_backward(step, sink, layer);
-        return;
-    }
-    ash_ffn_block_backward(step, sink, layer);
-    ash_attn_block_backward(step, sink, layer);
+    if (ash_config_has_ffn(&step->model->config)) ash_ffn_block_backward(step, sink, layer);
+    if (ash_config_has_state(&step->model->config, layer)) ash_state_block_backward(step, sink, layer);
+    if (ash_config_attends(&step->model->config, layer)) ash_attn_block_backward(step, sink, layer);
     ash_shared_grads_compute(sink, 0);
 }
 

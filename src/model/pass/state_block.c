@@ -9,6 +9,7 @@
 #include "model/pass/join.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/norm.h"
+#include "model/pass/scale.h"
 #include "model/state_widths.h"
 
 /* The batch's rows, document by document and, with a cache, page by page. Returns how many sequences. */
@@ -84,27 +85,87 @@ static struct ash_scan_args scan_args(const struct ash_pass_step *step, size_t l
                                   .kept = acts->kept};
 }
 
-/* The norm of what the gate let through. */
-static struct ash_norm_args gated_norm(const struct ash_pass_step *step, size_t layer)
+/* Part `group` of the norm of what the gate let through, or will. */
+static struct ash_norm_args part_norm(const struct ash_pass_step *step, size_t layer, size_t group)
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_state_acts *acts = &step->acts->layers[layer].state;
-    size_t inner = ash_state_widths_of(c).inner;
+    size_t inner = ash_state_widths_of(c).inner, cols = inner / c->state.norm_groups, first = group * cols;
 
-    ash_assert(layer < c->layers);
+    ash_assert(layer < c->layers && group < c->state.norm_groups);
     return (struct ash_norm_args){
         .rows = step->rows,
         .groups = 1,
-        .cols = inner,
+        .cols = cols,
         .x_stride = inner,
         .y_stride = inner,
-        .x = acts->gated,
-        .weight = ash_model_vector(step->model, step->model->layers[layer].param[ASH_ROLE_STATE_NORM]),
+        .x = (c->state.norm == ASH_STATE_NORM_BEFORE_GATE ? acts->y : acts->gated) + first,
+        .weight = ash_model_vector(step->model, step->model->layers[layer].param[ASH_ROLE_STATE_NORM]) + first,
         .eps = (float)c->norm_eps,
-        .y = acts->normed,
-        .rstd = acts->rstd,
+        .y = acts->normed + first,
+        .rstd = acts->rstd + group * step->rows,
         .round_bf16 = step->model->round_bf16,
         .seq_rows = step->seq_rows};
+}
+
+static void norm_forward(const struct ash_pass_step *step, size_t layer)
+{
+    for (size_t i = 0; i < step->model->config.state.norm_groups; i++) {
+        struct ash_norm_args args = part_norm(step, layer, i);
+
+        step->exec->ops->norm->rms_forward(step->exec, &args);
+    }
+}
+
+/* d becomes the gradient of what the norm reads. */
+static void norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, float *d)
+{
+    const struct ash_model_config *c = &step->model->config;
+    int32_t param = step->model->layers[layer].param[ASH_ROLE_STATE_NORM];
+    size_t cols = ash_state_widths_of(c).inner / c->state.norm_groups;
+    float *dweight = ash_grad_acquire(sink, param, ASH_GRAD_ALL);
+
+    ash_assert(layer < c->layers && d != NULL);
+    for (size_t i = 0; i < c->state.norm_groups; i++) {
+        struct ash_norm_args args = part_norm(step, layer, i);
+
+        args.dy = args.dx = d + i * cols;
+        args.dweight = dweight != NULL ? dweight + i * cols : NULL;
+        step->exec->ops->norm->rms_backward(step->exec, &args);
+    }
+    ash_grad_release(sink, param, ASH_GRAD_ALL);
+}
+
+/* What the scan's output becomes before the projection: through the gate and, before or after it, the norm. */
+static const float *gate_forward(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_state_config *s = &step->model->config.state;
+    struct ash_state_acts *acts = &step->acts->layers[layer].state;
+    struct ash_state_widths widths = ash_state_widths_of(&step->model->config);
+    bool is_before = s->norm == ASH_STATE_NORM_BEFORE_GATE;
+
+    ash_assert(layer < step->model->config.layers);
+    ash_copy_columns(step->exec, step->rows, widths.inner, (struct ash_rows_from){acts->all, widths.all},
+                     (struct ash_rows_to){acts->gate, widths.inner});
+    if (is_before) norm_forward(step, layer);
+    step->exec->ops->act->swiglu_forward(step->exec, &(struct ash_swiglu_args){.count = step->rows * widths.inner,
+                                                                               .gate = acts->gate,
+                                                                               .up = is_before ? acts->normed : acts->y,
+                                                                               .out = acts->gated});
+    if (s->norm == ASH_STATE_NORM_GATED) norm_forward(step, layer);
+    return s->norm == ASH_STATE_NORM_GATED ? acts->normed : acts->gated;
+}
+
+/* Factors of the projection's columns, which their gradients get as well. */
+static void scale_zones(const struct ash_pass_step *step, float *all)
+{
+    const struct ash_state_config *s = &step->model->config.state;
+    struct ash_state_widths widths = ash_state_widths_of(&step->model->config);
+    const size_t cols[ASH_STATE_ZONES] = {widths.inner, widths.inner, s->groups * s->size, s->groups * s->size,
+                                          s->heads};
+
+    for (size_t i = 0; s->scales_zones && i < ASH_STATE_ZONES; all += cols[i], i++)
+        ash_scale_columns(step, cols[i], widths.all, s->zone_scale[i], all);
 }
 
 static struct ash_norm_params norm_params(const struct ash_pass_step *step, size_t layer)
@@ -122,7 +183,7 @@ void ash_state_block_forward(const struct ash_pass_step *step, size_t layer, con
     size_t seqs = list_seqs(step, layer);
     struct ash_conv_args conv = conv_args(step, layer, seqs);
     struct ash_scan_args scan = scan_args(step, layer, seqs);
-    struct ash_norm_args norm = gated_norm(step, layer);
+    const float *gated;
 
     ash_assert(ops != NULL && in != NULL && out != NULL);
     ash_norm_forward(step, norm_params(step, layer), in, &acts->attn.norm);
@@ -132,23 +193,19 @@ void ash_state_block_forward(const struct ash_pass_step *step, size_t layer, con
                                                .x_stride = step->model->config.hidden,
                                                .y = state->all,
                                                .y_stride = widths.all});
+    scale_zones(step, state->all);
     ops->conv_forward(step->exec, &conv);
     ops->scan_forward(step->exec, &scan);
-    ash_copy_columns(step->exec, step->rows, widths.inner, (struct ash_rows_from){state->all, widths.all},
-                     (struct ash_rows_to){state->gate, widths.inner});
-    step->exec->ops->act->swiglu_forward(
-        step->exec, &(struct ash_swiglu_args){
-                        .count = step->rows * widths.inner, .gate = state->gate, .up = state->y, .out = state->gated});
-    step->exec->ops->norm->rms_forward(step->exec, &norm);
-    ash_join_product(
-        step, layer, ASH_BLOCK_ATTN,
-        &(struct ash_linear_group){.rows = step->rows,
-                                   .x = state->normed,
-                                   .x_stride = widths.inner,
-                                   .norm = ASH_NO_PARAM,
-                                   .out_count = 1,
-                                   .outs[0] = {.weight = param[ASH_ROLE_OUT], .bias = param[ASH_ROLE_OUT_BIAS]}},
-        in, out);
+    gated = gate_forward(step, layer);
+    ash_join_product(step, layer, ASH_BLOCK_STATE,
+                     &(struct ash_linear_group){
+                         .rows = step->rows,
+                         .x = gated,
+                         .x_stride = widths.inner,
+                         .norm = ASH_NO_PARAM,
+                         .out_count = 1,
+                         .outs[0] = {.weight = param[ASH_ROLE_STATE_OUT], .bias = param[ASH_ROLE_STATE_OUT_BIAS]}},
+                     in, out);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -174,28 +231,28 @@ static void gate_backward(const struct ash_pass_step *step, struct ash_grad_sink
     const struct ash_state_acts *acts = &step->acts->layers[layer].state;
     struct ash_state_acts *d = &step->acts->scratch.dstate;
     size_t inner = ash_state_widths_of(&step->model->config).inner, hidden = step->model->config.hidden;
-    struct ash_norm_args norm = gated_norm(step, layer);
+    enum ash_state_norm norm = step->model->config.state.norm;
+    bool is_before = norm == ASH_STATE_NORM_BEFORE_GATE;
 
     ash_assert(dy != NULL);
-    ash_linear_backward(step, sink, param[ASH_ROLE_OUT], param[ASH_ROLE_OUT_BIAS],
+    ash_linear_backward(step, sink, param[ASH_ROLE_STATE_OUT], param[ASH_ROLE_STATE_OUT_BIAS],
                         &(struct ash_linear_io){.rows = step->rows,
-                                                .x = acts->normed,
+                                                .x = norm == ASH_STATE_NORM_GATED ? acts->normed : acts->gated,
                                                 .x_stride = inner,
                                                 .dy = dy,
                                                 .dy_stride = hidden,
                                                 .dx = d->normed,
                                                 .dx_stride = inner,
                                                 .seq_rows = step->seq_rows});
-    norm.dy = norm.dx = d->normed;
-    norm.dweight = ash_grad_acquire(sink, param[ASH_ROLE_STATE_NORM], ASH_GRAD_ALL);
-    step->exec->ops->norm->rms_backward(step->exec, &norm);
-    ash_grad_release(sink, param[ASH_ROLE_STATE_NORM], ASH_GRAD_ALL);
-    step->exec->ops->act->swiglu_backward(step->exec, &(struct ash_swiglu_grad_args){.count = step->rows * inner,
-                                                                                     .gate = acts->gate,
-                                                                                     .up = acts->y,
-                                                                                     .dout = d->normed,
-                                                                                     .dgate = d->gate,
-                                                                                     .dup = d->y});
+    if (norm == ASH_STATE_NORM_GATED) norm_backward(step, sink, layer, d->normed);
+    step->exec->ops->act->swiglu_backward(step->exec,
+                                          &(struct ash_swiglu_grad_args){.count = step->rows * inner,
+                                                                         .gate = acts->gate,
+                                                                         .up = is_before ? acts->normed : acts->y,
+                                                                         .dout = d->normed,
+                                                                         .dgate = d->gate,
+                                                                         .dup = d->y});
+    if (is_before) norm_backward(step, sink, layer, d->y);
 }
 
 /* From there to the gradient of the projection. */
@@ -229,6 +286,7 @@ static void scan_backward(const struct ash_pass_step *step, struct ash_grad_sink
     ash_grad_release_both(sink, param[ASH_ROLE_STATE_CONV], param[ASH_ROLE_STATE_CONV_BIAS], ASH_GRAD_ALL);
     ash_copy_columns(step->exec, step->rows, widths.inner, (struct ash_rows_from){d->gate, widths.inner},
                      (struct ash_rows_to){d->all, widths.all});
+    scale_zones(step, d->all);
 }
 
 void ash_state_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
@@ -237,7 +295,8 @@ void ash_state_block_backward(const struct ash_pass_step *step, struct ash_grad_
     struct ash_layer_acts *acts = &step->acts->layers[layer];
     struct ash_scratch *s = &step->acts->scratch;
     size_t hidden = step->model->config.hidden, all = ash_state_widths_of(&step->model->config).all;
-    const float *dy = ash_join_backward(step, sink, layer, ASH_BLOCK_ATTN);
+    bool both = ash_config_attends(&step->model->config, layer);
+    const float *dy = ash_join_backward(step, sink, layer, ASH_BLOCK_STATE);
 
     ash_assert(layer < step->model->config.layers && step->axes->cp.size == 1 && step->axes->tp.size == 1);
     if (ash_norm_is_recomputed(step, &acts->attn.norm))
@@ -250,8 +309,9 @@ void ash_state_block_backward(const struct ash_pass_step *step, struct ash_grad_
                                                 .x_stride = hidden,
                                                 .dy = s->dstate.all,
                                                 .dy_stride = all,
-                                                .dx = s->dnorm,
+                                                .dx = both ? s->dparallel : s->dnorm,
                                                 .dx_stride = hidden,
                                                 .seq_rows = step->seq_rows});
+    if (both) return; /* attention's gradient comes first */
     ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, true);
 }

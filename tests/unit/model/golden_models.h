@@ -49,9 +49,23 @@ static const char *const golden_models[] = {
 
 /* A model for each form of a layer that the ones above do not have. */
 static const char *const family_models[] = {
-    "families/gemma2",   "families/gemma3",  "families/cohere2",     "families/glm4",       "families/olmo3",
-    "families/granite",  "families/gpt_oss", "families/hunyuan_moe", "families/granitemoe", "families/smollm3",
-    "families/gpt_neox", "families/llama4",  "families/phimoe",      "families/mamba2",
+    "families/gemma2",
+    "families/gemma3",
+    "families/cohere2",
+    "families/glm4",
+    "families/olmo3",
+    "families/granite",
+    "families/gpt_oss",
+    "families/hunyuan_moe",
+    "families/granitemoe",
+    "families/smollm3",
+    "families/gpt_neox",
+    "families/llama4",
+    "families/phimoe",
+    "families/mamba2",
+    "families/granitemoehybrid",
+    "families/granitemoehybrid-experts",
+    "families/falcon_h1-factors",
 };
 #define FAMILY_MODEL_COUNT (sizeof(family_models) / sizeof(family_models[0]))
 

@@ -56,6 +56,22 @@ static const struct {
      "'state_size':128,'n_groups':1,'conv_kernel':4,'expand':2,'use_bias':false,'use_conv_bias':true,"
      "'tie_word_embeddings':true,'time_step_limit':[0.0,1e9],'layer_norm_epsilon':1e-05}",
      128989632},
+    {"granite-4.0-h-tiny",
+     "{'model_type':'granitemoehybrid','vocab_size':100352,'hidden_size':1536,'num_hidden_layers':40,"
+     "'num_attention_heads':12,'num_key_value_heads':4,'intermediate_size':512,'shared_intermediate_size':1024,"
+     "'num_local_experts':64,'num_experts_per_tok':6,'mamba_n_heads':48,'mamba_d_head':64,'mamba_d_state':128,"
+     "'mamba_n_groups':1,'mamba_d_conv':4,'mamba_expand':2,'mamba_conv_bias':true,'mamba_proj_bias':false,"
+     "'position_embedding_type':'nope','tie_word_embeddings':true,'layer_types':['mamba','mamba','mamba','mamba',"
+     "'mamba','attention','mamba','mamba','mamba','mamba','mamba','mamba','mamba','mamba','mamba','attention','mamba',"
+     "'mamba','mamba','mamba','mamba','mamba','mamba','mamba','mamba','attention','mamba','mamba','mamba','mamba',"
+     "'mamba','mamba','mamba','mamba','mamba','attention','mamba','mamba','mamba','mamba']}",
+     6939037248},
+    {"Falcon-H1-0.5B",
+     "{'model_type':'falcon_h1','vocab_size':32784,'hidden_size':1024,'num_hidden_layers':36,'num_attention_heads':8,"
+     "'num_key_value_heads':2,'head_dim':64,'intermediate_size':2048,'mamba_d_ssm':1536,'mamba_n_heads':24,"
+     "'mamba_d_head':64,'mamba_d_state':128,'mamba_n_groups':1,'mamba_d_conv':4,'mamba_expand':2,"
+     "'mamba_rms_norm':false,'mamba_norm_before_gate':false,'tie_word_embeddings':false}",
+     521411104},
     {"starcoder2-3b",
      "{'model_type':'starcoder2','vocab_size':49152,'hidden_size':3072,'num_hidden_layers':30,'num_attention_heads':24,"
      "'num_key_value_heads':2,'intermediate_size':12288,'use_bias':true,'hidden_act':'gelu_pytorch_tanh',"
