@@ -44,10 +44,19 @@ served "two nodes share every matrix" --procs 2 --nodes 2 -- --tp 2 --kv-dir "$S
 served "the same, from the pages that they have kept" --procs 2 --nodes 2 -- --tp 2 --kv-dir "$SCRATCH/kv" --kv-cache-memory 256k
 served "two stages, a node each" --procs 2 --nodes 2 -- --pp 2
 
-# As two pods do: a supervisor each, which meet at an address. The second one ends with the first.
-node() {
-    exec "$ASHLAR" launch --procs 2 --nodes 2 --node-rank "$1" --master "127.0.0.1:$port_of_ranks" --elastic 0 \
-        serve --model "$stories" --port 0 --threads 1 --pp 2
+# As two pods of a LeaderWorkerSet do, by the words of its manifest: a supervisor each, which meet at the leader's name. The second one
+# ends with the first.
+cat > group.yaml << YAML
+job: {name: chat, command: serve, nodes: 1, procs: 1, image: ashlar, notice: 300s}
+serve: {model: $stories, pp: 2, threads: 1, port: 0}
+YAML
+"$ASHLAR" submit group.yaml --to kubernetes --kind leaderworkerset --dry-run > group.out || fail "no manifest"
+tr -d '\n' < group.out | grep -o 'args: \[[^]]*\]' | tail -n 1 | tr -s ' ' | sed "s/^args: \[//; s/\]$//; s/['\"]//g" > words
+grep -q '^launch, --procs, 2, --nodes, 2, .*, serve, host=0.0.0.0' words || fail "the words of a pod: $(cat words)"
+node() { # number of the pod
+    local list
+    IFS=, read -ra list <<< "$(sed "s/, /,/g; s/\$(NODE_RANK)/$1/; s/\$(LWS_LEADER_ADDRESS):29500/127.0.0.1:$port_of_ranks/" words)"
+    exec "$ASHLAR" "${list[@]}"
 }
 two_supervisors() {
     free_ports
@@ -62,6 +71,7 @@ two_supervisors() {
 two_supervisors
 answers many
 cmp -s one many || fail "two supervisors: other answers: $(diff one many | head -c 600)"
+kill -TERM "$second" # pods of a group are told at once: the worker waits for the leader
 stop_server
 [ "$server_code" = 0 ] || fail "two supervisors, SIGTERM: code $server_code: $(tail -n 3 server.log)"
 wait $second || fail "the second supervisor ends with $?: $(tail -n 3 second.log)"

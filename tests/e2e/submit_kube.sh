@@ -64,6 +64,21 @@ for kind in deployment statefulset leaderworkerset; do
         grep -q 'group-name' out && fail "a $kind under $scheduler waits for a group that nobody makes"
     done
 done
+# Ranks of a server over several pods: groups of a LeaderWorkerSet, whose leaders answer.
+for scheduler in default kai; do
+    serve --kind leaderworkerset --scheduler $scheduler serve.tp=2 serve.pp=2 job.procs=1 job.notice=20s
+    expect 0 "groups of pods under $scheduler"
+    cp out "leaderworkerset-$scheduler-group-serve.yaml"
+    same "pods of a group" "size: 4" "$(grep -o 'size: .*' out)"
+    same "pods with probes" 1 "$(grep -c readinessProbe out)"
+    same "services of leaders" 2 "$(grep -c 'worker-index: "0"' out)"
+done
+serve --kind leaderworkerset serve.tp=2 serve.pp=2 job.procs=3
+expect_error 1 "ranks that pods cannot share" "job.procs is 3" "here 4"
+serve serve.tp=2 job.procs=1
+expect_error 1 "a Deployment of groups" "--kind leaderworkerset"
+serve --kind leaderworkerset serve.tp=2 job.procs=1 serve.replicas=2
+expect_error 1 "replicas in a group" "serve.replicas"
 serve serve.port=9000 job.notice=20s --program /opt/ashlar
 expect 0 "a deployment"
 same "what it runs" "command: [/opt/ashlar] args: [serve, host=0.0.0.0, shutdown_timeout=10, model=/models/chat, max_num_seqs=8, 'served_model_name=chat,gpt', port=9000] env: []" \

@@ -25,7 +25,8 @@ static const struct ash_opt spec_opts[] = {
      "fewest nodes to continue with after losses; 0: the remaining ones continue", 0, NODES_MAX, NULL},
     {"spares", ASH_OPT_INT, SPEC(spares), "0", "nodes beyond these that wait to take the place of a lost one", 0,
      NODES_MAX, NULL},
-    {"procs", ASH_OPT_INT, SPEC(procs), "0", "processes of a node; 0: one per GPU, or one", 0, 4096, NULL},
+    {"procs", ASH_OPT_INT, SPEC(procs), "0",
+     "processes of a node; of a server: of a pod; 0: one per GPU, or one; of a server: all", 0, 4096, NULL},
     {"gpus", ASH_OPT_INT, SPEC(gpus), "0", "GPUs of a node", 0, 1024, NULL},
     {"efa", ASH_OPT_INT, SPEC(efa), "0", "EFA devices of a node (Kubernetes hands them out one by one)", 0, 1024, NULL},
     {"cpus", ASH_OPT_INT, SPEC(cpus), "0", "cores of a node; 0: as the cluster gives them", 0, 65536, NULL},
@@ -170,6 +171,7 @@ int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_S
     if (spec->time_s > 0 && spec->notice_s >= spec->time_s)
         return ash_err_set(err, -EINVAL, "job.notice (%s) is as long as job.time (%s): nothing is left to compute in",
                            spec->notice, spec->time);
+    spec->asked_procs = spec->procs;
     if (spec->procs == 0) spec->procs = spec->gpus > 0 && strcmp(spec->command, "serve") != 0 ? spec->gpus : 1;
     spec->min_ranks = spec->min_nodes * spec->procs;
     if (spec->min_nodes == 0) spec->min_nodes = spec->nodes;

@@ -23,6 +23,7 @@ struct ash_spec {
     int64_t nodes, min_nodes, spares;
     int64_t min_ranks;              /* resolved: fewest that continue after losses; 0: any number */
     int64_t procs, gpus, efa, cpus; /* of a node; procs 0: one per GPU, or one */
+    int64_t asked_procs;            /* resolved: procs as the user has it; 0: not given */
     const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
     const char *time, *notice;      /* as written */
     double time_s, notice_s;        /* resolved; time_s 0: no limit */

@@ -315,6 +315,8 @@ static const struct {
     {NULL, "/api/v1", "services", ""},
     {NULL, "/api/v1", "configmaps", ""},
     {"StatefulSet", "/api/v1", "services", ASH_KUBE_PODS_SUFFIX},
+    {"Deployment", "/api/v1", "services", ASH_KUBE_PODS_SUFFIX},
+    {"LeaderWorkerSet", "/api/v1", "services", ASH_KUBE_PODS_SUFFIX},
     {"Deployment", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},
     {"StatefulSet", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},
     {"LeaderWorkerSet", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},

@@ -52,6 +52,7 @@ static int check(const struct ash_kube_job *job, struct ash_err *err)
 {
     const struct ash_spec *spec = job->submission->spec;
     bool is_served = strcmp(spec->command, "serve") == 0;
+    struct ash_kube_group group;
 
     if (spec->image == NULL || spec->image[0] == '\0')
         return ash_err_set(err, -EINVAL,
@@ -67,6 +68,7 @@ static int check(const struct ash_kube_job *job, struct ash_err *err)
     if (job->kind == ASH_KUBE_VOLCANO && job->scheduler != ASH_KUBE_DEFAULT && job->scheduler != ASH_KUBE_BY_VOLCANO)
         return ash_err_set(err, -EINVAL, "--kind volcano is scheduled by Volcano, not by %s",
                            ash_kube_scheduler_names[job->scheduler]);
+    if (is_served && ash_kube_read_group(job, &group, err) < 0) return -EINVAL;
     return ash_kube_check_placing(job, err);
 }
 

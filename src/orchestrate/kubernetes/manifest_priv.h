@@ -13,11 +13,17 @@
 #define ASH_KUBE_PORT 29500
 #define ASH_KUBE_PODS_SUFFIX "-pods" /* of the service by which the pods of a StatefulSet have names */
 
+/* How a server's ranks (--tp, --ep, --pp) are spread over the pods of a replica. */
+struct ash_kube_group {
+    size_t ranks, pods; /* pods 1: the server starts its ranks itself */
+};
+
 /* Where a pod finds its number and the first pod. */
 struct ash_kube_place {
     const char *node_rank;  /* word for --node-rank */
     const char *rank_field; /* NODE_RANK from this field of the pod; NULL: the number comes otherwise */
     const char *master;     /* HOST:PORT */
+    bool is_worker;         /* a pod of a server's ranks after the first pod: it has no port, and no probes */
 };
 
 /* {"apiVersion", "kind", "metadata": {name, namespace, labels}, "spec"}; takes spec. */
@@ -55,7 +61,7 @@ json_t *ash_kube_hyperpod_job(const struct ash_kube_job *job, struct ash_err *er
 json_t *ash_kube_deployment(const struct ash_kube_job *job, struct ash_err *err);
 /* The same with names that stay. */
 json_t *ash_kube_stateful_set(const struct ash_kube_job *job, struct ash_err *err);
-/* The same as groups of one pod each. */
+/* The same as groups: a leader, which serves, and workers with the other ranks. */
 json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_err *err);
 /* Is it a kind of server? */
 bool ash_kube_is_server(enum ash_kube_kind kind);
@@ -63,6 +69,12 @@ bool ash_kube_is_server(enum ash_kube_kind kind);
 void ash_kube_add_server_words(const struct ash_kube_job *job, json_t *args);
 /* Its port: the default, or the last --port. */
 int ash_kube_server_port(const struct ash_kube_job *job);
+/* server_group.c: how the ranks of a replica are spread. Returns 0 or -EINVAL naming the settings that do not fit. */
+int ash_kube_read_group(const struct ash_kube_job *job, struct ash_kube_group *group_out, struct ash_err *err);
+/* server_group.c: where the pods of a group find their number and the first one. */
+struct ash_kube_place ash_kube_group_place(bool is_worker);
+/* server_group.c: the words of a pod of several that share a server, before those of `ashlar serve`. */
+void ash_kube_add_group_words(const struct ash_kube_job *job, const struct ash_kube_place *place, json_t *args);
 /* Its port, its probes, and its preStop hook. */
 void ash_kube_add_probes(const struct ash_kube_job *job, json_t *container);
 /* Append a server's services to objects. */

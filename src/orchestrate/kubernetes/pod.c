@@ -128,6 +128,7 @@ static int add_words(const struct ash_kube_job *job, const struct ash_kube_place
         &submission, &(struct ash_submission_place){.node_rank = place->node_rank, .master = place->master}, &words,
         err);
     if (rc == 0 && ash_kube_is_server(job->kind)) {
+        ash_kube_add_group_words(job, place, args);
         ash_kube_add_server_words(job, args);
         for (size_t i = 0; i < submission.setting_count; i++)
             json_array_append_new(args, word(submission.settings[i], false));
@@ -159,7 +160,7 @@ static json_t *container(const struct ash_kube_job *job, const struct ash_kube_p
     json_object_set_new(object, "env", environment(job, place));
     if (uses != NULL) json_object_set_new(object, "resources", uses);
     json_object_set_new(object, "volumeMounts", mounts);
-    if (ash_kube_is_server(job->kind)) ash_kube_add_probes(job, object);
+    if (ash_kube_is_server(job->kind) && !place->is_worker) ash_kube_add_probes(job, object);
     return object;
 }
 

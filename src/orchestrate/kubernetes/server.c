@@ -1,5 +1,5 @@
 /* ashlar serve on Kubernetes: replicas behind a service. They get SIGTERM after they have left the load balancer, and
- * are scaled up when requests wait. A server is one process of one pod, in all three kinds. */
+ * are scaled up when requests wait or caches are full. A replica is a pod or a group of them (server_group.c). */
 #include <stdio.h>
 
 #include "orchestrate/kubernetes/manifest_priv.h"
@@ -7,6 +7,8 @@
 #define FRONT_PORT 80
 #define NAME_BYTES (ASH_SPEC_NAME_MAX + 16)
 #define WAITING_METRIC "vllm:num_requests_waiting"
+#define CACHE_METRIC "vllm:kv_cache_usage_perc" /* 0 to 1 */
+#define LEADER_LABEL "leaderworkerset.sigs.k8s.io/worker-index"
 
 /* ---- kinds ------------------------------------------------------------------------------------------------------- */
 
@@ -47,33 +49,60 @@ json_t *ash_kube_stateful_set(const struct ash_kube_job *job, struct ash_err *er
     return ash_kube_object(job, "apps/v1", "StatefulSet", spec);
 }
 
-/* A group is a leader alone. Each has a private subdomain: the shared one would have the name of our service. */
+/* Each group has a private subdomain: the shared one would have the name of our service. */
 json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_err *err)
 {
-    json_t *template = ash_kube_pod_template(job, &(struct ash_kube_place){0}, err), *spec;
+    struct ash_kube_place leader = {0}, worker = {0};
+    struct ash_kube_group group;
+    json_t *template, *spec, *pods;
 
+    if (ash_kube_read_group(job, &group, err) < 0) return NULL;
+    if (group.pods > 1) leader = ash_kube_group_place(false);
+    if (group.pods > 1) worker = ash_kube_group_place(true);
+    template = ash_kube_pod_template(job, &worker, err);
     if (template == NULL) return NULL;
-    spec = json_pack("{sI s{si ss so} s{ss s{si si}} s{ss}}", "replicas", (json_int_t)job->submission->spec->min_nodes,
-                     "leaderWorkerTemplate", "size", 1, "restartPolicy", "RecreateGroupOnPodRestart", "workerTemplate",
-                     template, "rolloutStrategy", "type", "RollingUpdate", "rollingUpdateConfiguration",
-                     "maxUnavailable", 0, "maxSurge", 1, "networkConfig", "subdomainPolicy", "UniquePerReplica");
+    pods = json_pack("{sI ss so}", "size", (json_int_t)group.pods, "restartPolicy", "RecreateGroupOnPodRestart",
+                     "workerTemplate", template);
+    if (group.pods > 1) json_object_set_new(pods, "leaderTemplate", ash_kube_pod_template(job, &leader, err));
+    spec = json_pack("{sI so s{ss s{si si}} s{ss}}", "replicas", (json_int_t)job->submission->spec->min_nodes,
+                     "leaderWorkerTemplate", pods, "rolloutStrategy", "type", "RollingUpdate",
+                     "rollingUpdateConfiguration", "maxUnavailable", 0, "maxSurge", 1, "networkConfig",
+                     "subdomainPolicy", "UniquePerReplica");
     return ash_kube_object(job, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec);
 }
 
 /* ---- objects beside them ----------------------------------------------------------------------------------------- */
 
+/* The pods that answer: of a group the leader. */
+static json_t *answering(const struct ash_kube_job *job)
+{
+    json_t *labels = ash_kube_labels(job);
+
+    if (job->kind == ASH_KUBE_LWS) json_object_set_new(labels, LEADER_LABEL, json_string("0"));
+    return labels;
+}
+
+/* One address for all, and a name with the address of each: by it a router finds them, and the pods of a StatefulSet
+ * have theirs before they are ready. */
 void ash_kube_add_fronts(const struct ash_kube_job *job, json_t *objects)
 {
-    json_t *spec = json_pack("{so s[{ss si ss}]}", "selector", ash_kube_labels(job), "ports", "name", "http", "port",
+    json_t *spec = json_pack("{so s[{ss si ss}]}", "selector", answering(job), "ports", "name", "http", "port",
                              FRONT_PORT, "targetPort", "http");
     char name[NAME_BYTES];
 
     json_array_append_new(objects, ash_kube_object(job, "v1", "Service", spec));
-    if (job->kind != ASH_KUBE_STATEFULSET) return;
     pods_name(job, name);
-    spec = json_pack("{ss sb so s[{ss si}]}", "clusterIP", "None", "publishNotReadyAddresses", 1, "selector",
-                     ash_kube_labels(job), "ports", "name", "http", "port", ash_kube_server_port(job));
+    spec = json_pack("{ss so s[{ss si}]}", "clusterIP", "None", "selector", answering(job), "ports", "name", "http",
+                     "port", ash_kube_server_port(job));
+    if (job->kind == ASH_KUBE_STATEFULSET) json_object_set_new(spec, "publishNotReadyAddresses", json_true());
     json_array_append_new(objects, renamed(ash_kube_object(job, "v1", "Service", spec), name));
+}
+
+/* Scale up if the mean over the pods is above it. */
+static json_t *pod_metric(const char *name, const char *above)
+{
+    return json_pack("{ss s{s{ss} s{ss ss}}}", "type", "Pods", "pods", "metric", "name", name, "target", "type",
+                     "AverageValue", "averageValue", above);
 }
 
 static json_t *autoscaler(const struct ash_kube_job *job)
@@ -85,13 +114,12 @@ static json_t *autoscaler(const struct ash_kube_job *job)
                                : job->kind == ASH_KUBE_STATEFULSET ? "StatefulSet"
                                                                    : "Deployment",
                                "name", ask->name);
-    json_t *metric = json_pack("{ss s{s{ss} s{ss ss}}}", "type", "Pods", "pods", "metric", "name", WAITING_METRIC,
-                               "target", "type", "AverageValue", "averageValue", "4");
     json_t *slowly = json_pack("{si s[{ss si si}]}", "stabilizationWindowSeconds", 300, "policies", "type", "Pods",
                                "value", 1, "periodSeconds", 60);
     json_t *spec =
-        json_pack("{so sI sI s[o] s{so}}", "scaleTargetRef", target, "minReplicas", (json_int_t)ask->min_nodes,
-                  "maxReplicas", (json_int_t)ask->nodes, "metrics", metric, "behavior", "scaleDown", slowly);
+        json_pack("{so sI sI s[oo] s{so}}", "scaleTargetRef", target, "minReplicas", (json_int_t)ask->min_nodes,
+                  "maxReplicas", (json_int_t)ask->nodes, "metrics", pod_metric(WAITING_METRIC, "4"),
+                  pod_metric(CACHE_METRIC, "800m"), "behavior", "scaleDown", slowly);
 
     return ash_kube_object(job, "autoscaling/v2", "HorizontalPodAutoscaler", spec);
 }
