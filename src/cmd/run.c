@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/number.h"
+#include "cmd/run_priv.h"
 #include "train/run/control.h"
 
 #define LOOK_NS 50000000
@@ -190,11 +191,11 @@ static int run_stop(int argc, char **argv)
 static const struct ash_cmd cmd_status = {"status", "what a run is at", run_status},
                             cmd_resize = {"resize", "let a run continue with fewer or more ranks", run_resize},
                             cmd_stop = {"stop", "let a run save and end", run_stop};
-static const struct ash_cmd *const commands[] = {&cmd_status, &cmd_resize, &cmd_stop};
+static const struct ash_cmd *const commands[] = {&cmd_status, &cmd_resize, &cmd_stop, &ash_cmd_run_cost};
 
 static int run(int argc, char **argv)
 {
     return ash_cmd_dispatch("ashlar run", commands, ASH_COUNT(commands), argc, argv);
 }
 
-const struct ash_cmd ash_cmd_runs = {"run", "see, resize and stop a training run", run};
+const struct ash_cmd ash_cmd_runs = {"run", "see, resize and stop a training run, find its cost", run};

@@ -51,6 +51,29 @@ wait $alone || fail "a run of one process has failed"
 
 control stop "$SCRATCH/run"
 expect_error 1 "nothing runs" "nothing is running"
+# What it cost: parts in whole cents add up; processes are counted as they came and went.
+control cost "$SCRATCH/run" --price 5000 --watts 300 --co2 0.5 --json
+expect 0 "cost"
+python3 - "$SCRATCH/out" "$SCRATCH/run/ledger.json" << 'PY' || fail "cost: $(cat "$SCRATCH/out")"
+import json, sys
+bill, ledger = (json.load(open(path)) for path in sys.argv[1:])
+kinds = bill["kinds"].values()
+hours = ledger["wall_s"] / 3600
+assert sum(kind["cents"] for kind in kinds) == bill["cents"] > 0
+assert abs(sum(kind["rank_hours"] for kind in kinds) - bill["rank_hours"]) < 1e-9 < bill["rank_hours"]
+assert hours * 1.001 < bill["rank_hours"] < hours * 2.999, "it had one, two and three ranks"
+assert abs(bill["kwh"] - bill["rank_hours"] * 0.3) < 1e-9 and abs(bill["co2_kg"] - bill["kwh"] / 2) < 1e-9
+PY
+echo '{"plans": [{"gpu_hours": 0.5, "usd": 2.5}]}' > "$SCRATCH/run/plan.json"
+control cost "$SCRATCH/run" --price 5000
+grep -q '^foreseen  *0.5 .* 2.50$' "$SCRATCH/out" || fail "what was foreseen: $(cat "$SCRATCH/out")"
+echo '{}' > "$SCRATCH/run/plan.json"
+control cost "$SCRATCH/run"
+expect_error 1 "a plan that is none" "ashlar plan train --json"
+control cost "$SCRATCH/run" --co2 1
+expect_error 1 "CO2 without energy" "--watts"
+control cost "$SCRATCH/none"
+expect_error 1 "no run" "holds no run"
 control status "$SCRATCH/none"
 expect_error 1 "no run" "holds no run"
 control resize "$SCRATCH/run" many

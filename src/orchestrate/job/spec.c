@@ -35,6 +35,8 @@ static const struct ash_opt spec_opts[] = {
     {"time", ASH_OPT_STRING, SPEC(time), NULL, "time limit (24h, 1d12h, 90m); default: the queue's", 0, 0, NULL},
     {"notice", ASH_OPT_STRING, SPEC(notice), "120s",
      "time between being told to stop and being killed: the job saves in it", 0, 0, NULL},
+    {"price", ASH_OPT_DOUBLE, SPEC(price), "0",
+     "dollars an hour of a node: for the cost of runs (ashlar run cost); 0: not known", 0, 1e6, NULL},
     {"queue", ASH_OPT_STRING, SPEC(queue), NULL, "Slurm's partition, Kueue's local queue, Volcano's or KAI's queue", 0,
      0, NULL},
     {"account", ASH_OPT_STRING, SPEC(account), NULL, "who pays (Slurm)", 0, 0, NULL},

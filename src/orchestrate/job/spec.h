@@ -27,6 +27,7 @@ struct ash_spec {
     const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
     const char *time, *notice;      /* as written */
     double time_s, notice_s;        /* resolved; time_s 0: no limit */
+    double price;                   /* dollars an hour of a node; 0: not known */
     const char *queue, *account, *priority;
     int64_t restarts;
     int check; /* enum ash_spec_check */

@@ -36,6 +36,18 @@ static void add_setting(struct ash_submission_words *words, const char *key, int
     add(words, text);
 }
 
+/* A node's price as that of each of its processes. */
+static void add_price(struct ash_submission_words *words, const struct ash_spec *spec)
+{
+    char *text = words->numbers[words->number_count];
+
+    if (spec->price <= 0.0) return;
+    words->number_count++;
+    ash_assert(words->number_count <= ASH_COUNT(words->numbers));
+    snprintf(text, sizeof(words->numbers[0]), "log.price=%.6g", spec->price / (double)spec->procs);
+    add(words, text);
+}
+
 /* Commands that keep a folder of the run and continue from it. */
 static bool has_run(const char *command)
 {
@@ -88,6 +100,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         if (submission->allow_change) add(words_out, "--allow-change");
         add_setting(words_out, "recover.min_ranks", spec->min_ranks);
         add_setting(words_out, "recover.spares", spec->spares * spec->procs);
+        add_price(words_out, spec);
     }
     for (size_t i = 0; i < submission->setting_count; i++)
         add(words_out, submission->settings[i]);

@@ -127,6 +127,10 @@ static const struct ash_opt log_opts[] = {
      "a folder for TensorBoard's events: loss, learning rate, gradient norm, tokens per second and times of each step, "
      "validations; of RL also rewards, in its folder rl",
      0, 0, NULL},
+    {"price", ASH_OPT_DOUBLE, offsetof(struct ash_job_log, price), NULL,
+     "dollars an hour of one process (a GPU, or its share of a node): the last lines of a run name its cost. ashlar "
+     "submit sets it from job.price",
+     0, 1e6, NULL},
 };
 
 #define MESH(field) offsetof(struct ash_job_mesh, field)

@@ -59,6 +59,7 @@ struct ash_job_save {
 
 struct ash_job_log {
     const char *tensorboard; /* a folder for TensorBoard's events; NULL: none */
+    double price;            /* dollars an hour of a process; 0: not known */
 };
 
 struct ash_job_mesh {

@@ -42,6 +42,7 @@ static const char *const free_on_resume[] = {
     "recover.",
     "runtime.",
     "save.",
+    "log.",
     "dpo.reference",
     "rl.reference",
     "rl.min_entropy",

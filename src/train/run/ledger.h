@@ -20,13 +20,20 @@ enum ash_ledger_kind {
 /* Zero-initialise, then ash_ledger_start. */
 struct ash_ledger {
     double seconds[ASH_LEDGER_KINDS];
+    double rank_seconds[ASH_LEDGER_KINDS]; /* the same times the processes of the run, which come and go */
+    double ranks;                          /* processes now, spares included */
+    double usd_hour;                       /* of a process; 0: not known */
     uint64_t steps, recoveries, redone_steps, lost_steps; /* counted */
     uint64_t kept_grains, redone_grains; /* of redone steps: those that were finished, those that were computed again */
     double failed_s;                     /* of the step that failed last, charged as redone */
     uint64_t last_ns;
 };
 
-/* Begin, at now_ns, with what earlier parts of the run have in path (a file that is not there has nothing). */
+/* Read such a file; ranks: the processes of a run whose file counts none. Returns 0, -EINVAL (it is no ledger) or a
+ * file's error. */
+int ash_ledger_read(struct ash_ledger *ledger_out, const char *path, double ranks, struct ash_err *err);
+/* Begin, at now_ns, with what earlier parts of the run have in path (a file that is not there has nothing); ranks and
+ * usd_hour, if set, stay. */
 void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_ns);
 /* The time since the last charge was of this kind. */
 void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uint64_t now_ns);

@@ -244,6 +244,8 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
 
     ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
     rc = start(&run, err);
+    run.progress.ledger.usd_hour = job->log.price;
+    run.progress.ledger.ranks = (double)ash_group_size(run.group);
     ash_ledger_start(&run.progress.ledger, run.files.ledger_path, started_ns);
     if (run.progress.lost_steps > 0) ash_ledger_lose(&run.progress.ledger, run.progress.lost_steps);
     /* ranks that disagree (-EBADE) have all detected it already */

@@ -127,6 +127,7 @@ int ash_run_do_reform(struct ash_run *run, struct ash_elastic_event *event, stru
     *run->opts->group = run->group;
     ash_ledger_charge(&run->progress.ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0 || run->group == NULL) return rc;
+    run->progress.ledger.ranks = (double)ash_group_size(run->group);
     event->rank = ash_group_rank(run->group);
     event->ranks = ash_group_size(run->group);
     return 0;
@@ -357,6 +358,7 @@ static int share_ledger(struct ash_run *run, struct ash_err *err)
     for (size_t r = 1; rc == 0 && r < ranks; r++)
         if (all[r].steps > all[best].steps) best = r;
     if (rc == 0 && all[best].steps > run->progress.ledger.steps) {
+        all[best].ranks = run->progress.ledger.ranks;
         run->progress.ledger = all[best];
         run->progress.ledger.last_ns = ash_clock_ns(); /* clocks differ */
     }

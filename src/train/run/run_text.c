@@ -1,4 +1,5 @@
 /* run: its texts on the screen and in the report. */
+#include "train/run/bill.h"
 #include "train/run/run_priv.h"
 
 #include <inttypes.h>
@@ -327,6 +328,21 @@ void ash_run_print_lost(struct ash_run *run)
     fflush(screen);
 }
 
+/* Hours of its processes by kind, and dollars if a price is known. */
+static void print_bill(const struct ash_run *run, FILE *screen)
+{
+    const struct ash_ledger *ledger = &run->progress.ledger;
+    const struct ash_bill_rates rates = {.usd_hour = ledger->usd_hour};
+    struct ash_bill bill = ash_bill_of(ledger, &rates);
+
+    if (rates.usd_hour <= 0.0) return;
+    fprintf(screen, "cost      $%.2f of %.3g rank hours:", (double)bill.total_cents / 100.0, bill.total_hours);
+    for (int kind = 0; kind < ASH_BILL_KINDS; kind++)
+        fprintf(screen, "%s %s $%.2f", kind > 0 ? "," : "", ash_bill_kind_name((enum ash_bill_kind)kind),
+                (double)bill.cents[kind] / 100.0);
+    fprintf(screen, "\n");
+}
+
 void ash_run_print_end(struct ash_run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
@@ -341,6 +357,7 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
     } else {
         print_outcome(run, screen);
         print_spent(run, screen);
+        print_bill(run, screen);
         fprintf(screen, "model     %s\nreport    %s\n", run->files.model, run->files.report);
         if (run->job->train.method == ASH_METHOD_REWARD)
             fprintf(screen, "use it    ashlar rl JOB.yaml rl.rewards=model=%s\n", run->files.model);
