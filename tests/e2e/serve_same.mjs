@@ -5,9 +5,10 @@ import fs from "node:fs";
 import path from "node:path";
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
+import { writeMoe } from "./lib/moe_folder.mjs";
 
 const [ashlar, model, scratch, totalText, seedText] = process.argv.slice(2);
-const total = +totalText, shapes = Math.max(8, Math.min(40, Math.round(total / 120))), each = Math.ceil(total / shapes);
+const total = +totalText, shapes = Math.max(8, Math.min(60, Math.round(total / 100))), each = Math.ceil(total / shapes);
 
 // ---- drawing
 
@@ -93,8 +94,26 @@ function drawApart() {
         flags: [...drawServer(), "--num-speculative-tokens", chance(0.5) ? 1 + below(8) : 0], apartBlocks: 1 + below(2), clients: 1 + below(32), killAfter: chance(0.5) ? below(each) : each,
     };
 }
-function drawShape(isLast) {
-    if (!isLast && chance(0.35)) return drawApart();
+// A model with experts, whole ones on each rank.
+function drawExperts() {
+    const ranks = pick([1, 2, 2, 3]);
+    return { world: "experts", flags: [...drawServer().slice(0, -2), "--ep", ranks, "--pp", pick([1, 1, 2]), "--num-speculative-tokens", chance(0.5) ? 1 + below(8) : 0], clients: 1 + below(32) };
+}
+// Replicas behind their router, of which one may be killed in the middle.
+function drawReplicas() {
+    return { replicas: 2 + below(2), flags: [...drawServer(), ...(chance(0.5) ? drawTiers(false) : [])], clients: 1 + below(32), killAfter: chance(0.7) ? below(each) : each };
+}
+// Other weights in place of the first ones, in the middle.
+function drawSwap() {
+    return { world: "bare", swapAfter: 1 + below(each - 1), flags: ["--admin-key", "boss", ...drawServer(), ...(chance(0.5) ? drawTiers(false) : [])], clients: 1 + below(32) };
+}
+function drawShape(s) {
+    const isLast = s + 2 >= shapes; // the last one finds pages of the one before
+    if (s === 1) return { ...drawApart(), prefillFlags: drawServer(), apartBlocks: 1, killAfter: each };
+    if (s === 2) return drawExperts();
+    if (s === 3) return drawReplicas();
+    if (s === 4) return drawSwap();
+    if (!isLast && chance(0.5)) return pick([drawApart, drawApart, drawExperts, drawReplicas, drawSwap])();
     const seqs = 1 + below(24), caches = chance(0.75) || isLast, ranks = pick([1, 1, 2, 3]), stages = pick([1, 1, 1, 2, 3]);
     return {
         fileBlocks: chance(0.3) && !isLast && ranks * stages === 1 ? 60 : 0, // of 1,024 bytes: no page fits (shared memory is files, too)
@@ -123,20 +142,38 @@ async function start(words, ready, limit = "") {
         child.on("exit", () => reject(new Error(`it ended: ${words.join(" ")}: ${log}`)));
     });
     child.removeAllListeners("exit");
-    return { url: `http://127.0.0.1:${port}`, kill: () => child.kill("SIGKILL") };
+    return { url: `http://127.0.0.1:${port}`, pid: child.pid, kill: () => child.kill("SIGKILL") };
 }
-async function serve(flags, use, fileBlocks = 0) {
-    const server = await start(["serve", "--model", model, "--lora-modules", adapters, ...flags], /ready after/, fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "");
+const moe = `${scratch}/experts`, other = `${scratch}/other`; // a model with experts; other weights of the same shape as the first
+const withAdapters = ["serve", "--model", model, "--lora-modules", adapters];
+// Where requests go: the first model with its adapters, the model alone (its weights can be replaced), one with experts.
+const worlds = { adapters: withAdapters, bare: ["serve", "--model", model], swapped: ["serve", "--model", other], experts: ["serve", "--model", moe] };
+async function serve(flags, use, fileBlocks = 0, world = "adapters") {
+    const server = await start([...worlds[world], ...flags], /ready after/, fileBlocks > 0 ? `ulimit -f ${fileBlocks} && ` : "");
     try { return await use(server.url); } finally { server.kill(); }
+}
+// Replicas of this machine behind a router: use(its address, the same, the end of one of them).
+async function serveReplicas(shape, use) {
+    const server = await start([...withAdapters, "--replicas", shape.replicas, "--probe-seconds", 0.05, "--silence-seconds", 300, ...shape.flags], /port \d+/);
+    const list = () => spawnSync("pgrep", ["-P", server.pid], { encoding: "utf8" }).stdout.split("\n").filter(Boolean).map(Number);
+    const own = list();
+    try {
+        for (let seen = 0; seen < shape.replicas;) seen = (await (await fetch(`${server.url}/replicas`)).json()).replicas.filter((one) => one.state === "up").length;
+        return await use(server.url, server.url, () => process.kill(own[0], "SIGKILL"));
+    } finally {
+        process.kill(server.pid, "SIGTERM"); // which ends its replicas, also those that were started again
+        while (server.pid && own.some((pid) => fs.existsSync(`/proc/${pid}/stat`) && !/\) Z/.test(fs.readFileSync(`/proc/${pid}/stat`, "utf8")))) await new Promise((go) => setTimeout(go, 50));
+        server.kill();
+    }
 }
 // Servers with roles behind a router: use(its address, the decode server's, the end of a prefill server).
 async function serveApart(shape, use) {
     const started = [];
     try {
-        for (let p = 0; p < shape.prefills; p++) started.push(await start(["serve", "--model", model, "--lora-modules", adapters, "--role", "prefill", ...shape.prefillFlags], /ready after/));
-        const decode = await start(["serve", "--model", model, "--lora-modules", adapters, "--role", "decode", ...shape.flags], /ready after/);
+        for (let p = 0; p < shape.prefills; p++) started.push(await start([...withAdapters, "--role", "prefill", ...shape.prefillFlags], /ready after/));
+        const decode = await start([...withAdapters, "--role", "decode", ...shape.flags], /ready after/);
         started.push(decode);
-        const route = await start(["route", "--to", started.map((server) => server.url).join(","), "--apart-blocks", shape.apartBlocks, "--probe-seconds", 0.05], /port \d+/);
+        const route = await start(["route", "--to", started.map((server) => server.url).join(","), "--apart-blocks", shape.apartBlocks, "--probe-seconds", 0.05, "--silence-seconds", 300], /port \d+/);
         started.push(route);
         for (let seen; seen !== started.length - 1;) { // the router knows all roles, and pages have names
             const list = (await (await fetch(`${route.url}/replicas`)).json()).replicas;
@@ -148,30 +185,59 @@ async function serveApart(shape, use) {
 async function ask(url, body) {
     const response = await fetch(`${url}/v1/completions`, { method: "POST", body: JSON.stringify(body) });
     const json = await response.json();
-    assert.equal(response.status, 200, JSON.stringify([json, body]));
+    assert.equal(response.status, 200, JSON.stringify([json, body]) + (await (await fetch(`${url}/replicas`)).text()));
     return { choices: json.choices, prompt: json.prompt_logprobs, prompt_ids: json.prompt_token_ids, tokens: json.usage.completion_tokens, fingerprint: json.system_fingerprint };
 }
 const plain = ({ fingerprint, ...answer }) => JSON.stringify(answer);
+// A client that leaves in the middle.
+async function leave(url, body) {
+    const client = new AbortController();
+    const asked = fetch(`${url}/v1/completions`, { method: "POST", body: JSON.stringify({ ...body, stream: chance(0.5) }), signal: client.signal }).then((response) => response.text());
+    setTimeout(() => client.abort(), below(30));
+    await asked.catch(() => {});
+}
+// Returns when answers are those of the other weights.
+async function swap(url) {
+    for (let status = 0; status !== 200;) {
+        const response = await fetch(`${url}/update_weights_from_disk`, { method: "POST", headers: { authorization: "Bearer boss" }, body: JSON.stringify({ model_path: other }) });
+        status = response.status;
+        assert.ok(status === 200 || status === 503, await response.text()); // 503: the fingerprint is not known yet, or answers are written
+    }
+}
 
 // ---- the comparison
 
+writeMoe(moe, model, next);
+const converted = spawnSync(ashlar, ["model", "convert", model, other, "--dtype", "bf16"], { encoding: "utf8" });
+assert.equal(converted.status, 0, converted.stderr);
+for (const name of ["tokenizer.json"]) if (!fs.existsSync(`${other}/${name}`)) fs.copyFileSync(`${model}/${name}`, `${other}/${name}`);
+
 const requests = Array.from({ length: each }, drawRequest);
+const bare = requests.map(({ model: adapter, ...body }) => body); // without adapters
 const alone = ["--max-num-seqs", 1, "--no-enable-prefix-caching", "--threads", 1];
-const wanted = await serve(alone, async (url) => {
+const answersOf = (world, list) => serve(alone, async (url) => {
     const answers = [];
-    for (const body of requests) answers.push(await ask(url, body));
+    for (const body of list) answers.push(await ask(url, body));
     return answers;
-});
-const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0, prefilled: 0, peer: 0, peerLost: 0 };
+}, 0, world);
+const wanted = await answersOf("adapters", requests), swapped = await answersOf("swapped", bare);
+const right = { adapters: wanted, bare: await answersOf("bare", bare), experts: await answersOf("experts", bare) };
+assert.ok(right.bare.some((answer, i) => plain(answer) !== plain(swapped[i])));
+const met = { preemptions: 0, hits: 0, accepted: 0, host: 0, dir: 0, damaged: 0, failures: 0, declined: 0, prefilled: 0, peer: 0, peerLost: 0, cancels: 0, swaps: 0, killed: 0, experts: 0 };
 for (let s = 0; s < shapes; s++) {
-    const shape = s === 1 ? { ...drawApart(), prefillFlags: drawServer(), apartBlocks: 1, killAfter: each } : drawShape(s + 2 >= shapes), // the last one finds pages of the one before
-         order = requests.map((_, i) => i).sort(() => next() - 0.5);
+    const shape = drawShape(s), order = requests.map((_, i) => i).sort(() => next() - 0.5);
+    const world = shape.world ?? "adapters", list = world === "adapters" ? requests : bare;
+    let hasSwapped = false;
     const use = async (url, metricsUrl = url, kill = () => {}) => {
         const work = async () => {
             for (let i; (i = order.pop()) !== undefined;) {
-                if (shape.killAfter === order.length) kill();
-                const got = plain(await ask(url, requests[i]));
-                assert.equal(got, plain(wanted[i]), `shape ${shape.flags.join(" ")}, ${shape.clients} clients: ${JSON.stringify(requests[i])}`);
+                const wasSwapped = hasSwapped;
+                if (shape.killAfter === order.length) { kill(); met.killed++; }
+                if (shape.swapAfter === order.length) { await swap(url); hasSwapped = true; met.swaps++; }
+                if (chance(0.1)) { await leave(url, list[i]); met.cancels++; }
+                const got = plain(await ask(url, list[i])), isOther = shape.swapAfter !== undefined && got === plain(swapped[i]);
+                if (!isOther || wasSwapped) assert.equal(got, plain((wasSwapped ? swapped : right[world])[i]), `shape ${JSON.stringify(shape)}: ${JSON.stringify(list[i])}`);
+                met.experts += world === "experts";
             }
         };
         await Promise.all(Array.from({ length: shape.clients }, work));
@@ -192,13 +258,16 @@ for (let s = 0; s < shapes; s++) {
         met.peerLost += tier("failures_total", "peer") + tier("damaged_total", "peer") + tier("declined_total", "peer");
     };
     if (shape.isApart) await serveApart(shape, use);
-    else await serve(shape.flags, use, shape.fileBlocks);
+    else if (shape.replicas) await serveReplicas(shape, use);
+    else await serve(shape.flags, use, shape.fileBlocks, world);
     damage();
 }
 console.log(`${shapes * each} answers in ${shapes} shapes: ${met.preemptions} preemptions, ${met.hits} tokens from the prefix cache, ${met.accepted} drafts accepted; ` +
     `${met.host} tokens from host memory, ${met.dir} from the folder (${met.declined} times computing was faster), ${met.damaged} damaged pages, ${met.failures} not written; ` +
-    `${met.prefilled} prompts from prefill servers, ${met.peer} tokens of them read, ${met.peerLost} pages or prompts not`);
-assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0 && met.dir + met.declined > 0 && met.prefilled > 0 && met.peer > 0);
+    `${met.prefilled} prompts from prefill servers, ${met.peer} tokens of them read, ${met.peerLost} pages or prompts not; ` +
+    `${met.cancels} clients that left, ${met.swaps} swaps of weights, ${met.killed} servers killed, ${met.experts} answers of a model with experts`);
+assert.ok(met.hits > 0 && met.prefilled > 0 && met.swaps > 0 && met.experts > 0 && met.cancels > 0);
+if (total >= 1000) assert.ok(met.preemptions > 0 && met.accepted > 0 && met.dir + met.declined > 0 && met.peer > 0 && met.killed > 0); // few requests may not meet these
 
 // ---- the evaluation: what was drawn token by token, read as a text; and a text, read by `ashlar eval`
 
