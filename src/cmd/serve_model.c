@@ -155,6 +155,16 @@ static void set_model_facts(struct ash_serve_model *model, const struct ash_mode
     model->api.trie = model->trie;
 }
 
+/* How embeddings and scores are made. */
+static int find_pooled(struct ash_serve_model *model, struct ash_err *err)
+{
+    int rc = ash_pooled_load(ash_engine_dir(model->engine), ash_model_get_config(ash_engine_model(model->engine)),
+                             &model->pooled, err);
+
+    model->api.pooled = &model->pooled;
+    return rc;
+}
+
 static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {
     struct ash_model *weights = ash_engine_model(model->engine);
@@ -256,7 +266,8 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     if (rc < 0) return rc;
     model->ranks = ash_engine_ranks(model->engine);
     ash_cmd_use_kv_dtype(model->engine, flags->kv_dtype);
-    rc = open_runner(flags, model, err);
+    rc = find_pooled(model, err);
+    if (rc == 0) rc = open_runner(flags, model, err);
     if (rc < 0) return rc;
     rc = find_template(flags, model, err);
     if (rc < 0) return rc;

@@ -7,6 +7,7 @@
 #include "cmd/engine_flags.h"
 #include "cmd/http_flags.h"
 #include "cmd/route_flags.h"
+#include "serve/pooled.h"
 #include "serve/adapters.h"
 #include "serve/api/api.h"
 #include "serve/engine/runner.h"
@@ -75,6 +76,7 @@ struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_ranks *ranks; /* that share it, the engine's; NULL: it is whole */
     struct ash_vocab_trie *trie;
+    struct ash_pooled pooled; /* how embeddings and scores are made */
     struct ash_core *core;    /* NULL once the runner has it */
     struct ash_engine *draft; /* of --draft-model, or NULL */
     struct ash_serve_kv tiers;

@@ -93,10 +93,12 @@ static int open_model(struct ash_engine *engine, const char *lora, struct ash_er
     return ash_model_open_adapted(lora, engine->dir, &engine->model, err);
 }
 
-/* A reward model's head has one row: its output is a score, not logits of a next token. */
+/* A reward model's head has one row: its output is a score, not logits of a next token. Encoders are served with it. */
 static int refuse_reward_model(const struct ash_engine *engine, struct ash_err *err)
 {
-    if (ash_model_get_config(engine->model)->labels == 0) return 0;
+    const struct ash_model_config *config = ash_model_get_config(engine->model);
+
+    if (config->labels == 0 || config->form.both_ways) return 0;
     return ash_err_set(err, -ENOTSUP,
                        "%s is a reward model: it scores answers and writes none. Give it to `--verifier model=%s` of "
                        "`ashlar generate`, `eval` or `serve`, or to rl.rewards",

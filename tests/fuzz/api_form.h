@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "serve/api/api.h"
 #include "serve/grammar/grammar.h"
+#include "serve/pooled.h"
 #include "http/detached.h"
 
 #define FORM_VOCAB 259 /* <unk>, <s>, </s>, then every byte */
@@ -82,11 +83,13 @@ static inline struct ash_tokenizer *form_tokenizer(void)
     struct ash_str text = {0};
     struct ash_err err = {0};
 
-    ash_str_adds(&text,
-                 "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true},{\"id\":2,\"content\":\"</s>\","
-                 "\"special\":true}],\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
-                 "{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,"
-                 "\"merges\":[],\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2");
+    ash_str_adds(
+        &text, "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true},{\"id\":2,\"content\":\"</s>\","
+               "\"special\":true}],\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":"
+               "{\"id\":\"A\"}}],\"pair\":[{\"Sequence\":{\"id\":\"A\"}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}]},"
+               "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
+               "{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,"
+               "\"merges\":[],\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2");
     for (int i = 0; i < 256; i++)
         ash_str_addf(&text, ",\"<0x%02X>\":%d", (unsigned)i, i + 3);
     ash_str_adds(&text, "}}}");
@@ -104,6 +107,7 @@ static inline void form_open(struct form *form, const char *path)
         "{# <tool_call> <think> #}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
         "{% if tools %}{{ tools | tojson }}{% endif %}";
     static const char *const name = "fuzz";
+    static const struct ash_pooled pooled = {.embedding = ASH_POOLING_LAST, .score = ASH_POOLING_LAST};
     struct ash_api_opts opts = ash_api_defaults();
     struct ash_api_engine engine = {.ctx = form, .submit = form_submit, .cancel = form_cancel};
     struct ash_err err = {0};
@@ -130,6 +134,7 @@ static inline void form_open(struct form *form, const char *path)
     engine.context_tokens = 4096;
     engine.sequences_max = 4;
     engine.bos = 1;
+    engine.pooled = &pooled;
     engine.trie = form->trie;
     if (ash_api_serve(form->api, &engine, &err) < 0) abort();
     for (size_t i = 0; i < count; i++)

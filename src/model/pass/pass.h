@@ -218,4 +218,8 @@ int ash_pass_chosen(struct ash_pass *pass, unsigned fetch, size_t count, int32_t
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err);
 
+/* Of a classifier with one label: its score of a state [hidden] in the host's memory, which becomes state[0]. Plain C:
+ * a pair of texts has one state. Returns 0, -ENOMEM or -ENOTSUP (the weights are in a device's memory). */
+int ash_pass_score(const struct ash_pass *pass, float *state, struct ash_err *err);
+
 #endif

@@ -17,6 +17,7 @@
 struct ash_adapters;
 struct ash_api;
 struct ash_page_events;
+struct ash_pooled;
 struct ash_vocab_trie;
 
 /* An answer that is weighed. All borrowed during the call. */
@@ -55,6 +56,7 @@ struct ash_api_engine {
     size_t vocab, hidden, context_tokens; /* context: prompt and answer together */
     size_t sequences_max;                 /* that run at the same time */
     int32_t bos;                          /* -1: none */
+    const struct ash_pooled *pooled;      /* how embeddings and scores are made; NULL: the last token's, and none */
     const struct ash_vocab_trie *trie;    /* says which marks of tool calls are special tokens */
     /* Weights of answers, for strategies best and weighted; NULL: the model's own probabilities are theirs. On a worker
      * thread, perhaps on several at once; it may take its time. */

@@ -316,8 +316,6 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .top_logprobs = sampling->top_logprobs > 0 ? (size_t)sampling->top_logprobs : 0,
         .wants_prompt_logprobs = sampling->prompt_logprobs >= 0,
         .prompt_top_logprobs = sampling->prompt_logprobs > 0 ? (size_t)sampling->prompt_logprobs : 0,
-        .pooling = sampling->pooling,
-        .hidden = choice->hidden,
         .priority = sampling->priority,
         .owner = ash_key_id(ash_http_key(call->exchange)),
         .salt = salt_of(call),
@@ -328,6 +326,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .done = done,
         .ctx = choice,
         .id = call->id};
+    ash_call_set_states(choice);
     if (call->prompts.count == 1 && sampling->truncate_tokens == 0) choice->request.blocks = &call->blocks;
     ash_call_set_apart(call, &choice->request);
     return ash_api_choice_open_decoder(choice, &choice->decoder, err);

@@ -35,7 +35,8 @@ struct ash_api_choice {
     bool is_finished;     /* its end was written */
     size_t thought_bytes; /* of the text, up to the end of its thoughts */
     void *parser;         /* of the form */
-    float *hidden;        /* embeddings */
+    float *hidden;        /* embeddings; with sampling.wants_score a score, first */
+    size_t second;        /* of a pair: as in struct ash_request */
 };
 
 /* News of a choice. */
@@ -103,6 +104,11 @@ struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct
 void ash_call_close(struct ash_api_call *call);
 /* Submit all choices and answer when they are done, or stream. Takes the call, also if it answers with an error. */
 void ash_call_start(struct ash_api_call *call);
+
+/* call_states.c: its request wants the states, or the score, that the call's sampling says. */
+void ash_call_set_states(struct ash_api_choice *choice);
+/* call_states.c: a choice for every prompt, with room for a state. An error is in request->err. */
+void ash_call_take_states(struct ash_api_call *call, struct ash_api_request *request);
 
 struct ash_usage {
     size_t prompt_tokens, cached_tokens, answer_tokens;

@@ -7,6 +7,7 @@
 
 #include "serve/api/handlers.h"
 #include "serve/api/write.h"
+#include "serve/pooled.h"
 
 /* What only this form knows. */
 struct embedding {
@@ -70,9 +71,10 @@ static void read_format(struct embedding *embedding, struct ash_api_request *req
 {
     const char *format = ash_fields_string(&request->fields, "encoding_format");
     size_t hidden = request->api->engine.hidden;
+    const struct ash_pooled *pooled = request->api->engine.pooled;
 
     embedding->dimensions = (size_t)ash_fields_int(&request->fields, "dimensions", 1, (int64_t)hidden, (int64_t)hidden);
-    embedding->is_normalized = ash_fields_bool(&request->fields, "normalize", true);
+    embedding->is_normalized = ash_fields_bool(&request->fields, "normalize", pooled == NULL || pooled->is_normalized);
     embedding->is_base64 = format != NULL && strcmp(format, "base64") == 0;
     if (format != NULL && !embedding->is_base64 && strcmp(format, "float") != 0)
         ash_fields_wrong(&request->fields, "encoding_format", "must be float or base64");
@@ -81,26 +83,16 @@ static void read_format(struct embedding *embedding, struct ash_api_request *req
 static enum ash_pooling read_pooling(struct ash_api_request *request)
 {
     const char *pooling = ash_fields_string(&request->fields, "pooling");
+    const struct ash_pooled *pooled = request->api->engine.pooled;
 
-    if (pooling == NULL || strcmp(pooling, "last") == 0) return ASH_POOLING_LAST;
+    if (pooling == NULL && pooled != NULL && pooled->refusal[0] != '\0')
+        ash_api_err_set(&request->err, 400, "not_supported", NULL, "%s", pooled->refusal);
+    if (pooling == NULL) return pooled != NULL ? pooled->embedding : ASH_POOLING_LAST;
+    if (strcmp(pooling, "last") == 0) return ASH_POOLING_LAST;
     if (strcmp(pooling, "mean") == 0) return ASH_POOLING_MEAN;
-    ash_fields_wrong(&request->fields, "pooling", "must be last or mean");
+    if (strcmp(pooling, "cls") == 0) return ASH_POOLING_FIRST;
+    ash_fields_wrong(&request->fields, "pooling", "must be cls, last or mean");
     return ASH_POOLING_LAST;
-}
-
-/* Room for the states of every prompt. */
-static void take_room(struct ash_api_call *call, struct ash_api_request *request)
-{
-    size_t hidden = request->api->engine.hidden;
-
-    call->choices = calloc(call->prompts.count, sizeof(*call->choices));
-    for (size_t i = 0; i < call->prompts.count && call->choices != NULL; i++) {
-        call->choices[i].hidden = calloc(hidden, sizeof(float));
-        call->choice_count = i + 1;
-        if (call->choices[i].hidden == NULL) break;
-    }
-    if (call->choices == NULL || call->choices[call->choice_count - 1].hidden == NULL)
-        ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the embeddings");
 }
 
 static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct embedding *embedding)
@@ -116,7 +108,7 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     ash_prompts_read(&call->prompts, request, ash_fields_has(&request->fields, key) ? key : "input", true);
     if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "input");
     ash_api_check_unknown(request);
-    if (request->err.status == 0) take_room(call, request);
+    if (request->err.status == 0) ash_call_take_states(call, request);
 }
 
 void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange)

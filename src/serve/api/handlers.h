@@ -14,6 +14,10 @@ void ash_api_responses(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_response_tokens(void *ctx, struct ash_http_exchange *exchange);
 /* embeddings.c: POST /v1/embeddings. */
 void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange);
+/* rerank.c: POST /v1/rerank. */
+void ash_api_rerank(void *ctx, struct ash_http_exchange *exchange);
+/* score.c: POST /v1/score. */
+void ash_api_score(void *ctx, struct ash_http_exchange *exchange);
 /* messages.c: POST /v1/messages. */
 void ash_api_messages(void *ctx, struct ash_http_exchange *exchange);
 /* messages.c: POST /v1/messages/count_tokens. */

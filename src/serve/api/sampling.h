@@ -37,6 +37,7 @@ struct ash_sampling {
     uint64_t salt;
     bool skips_cache;
     enum ash_pooling pooling;
+    bool wants_score;        /* of the pooled state */
     bool returns_ids;        /* return_token_ids */
     int64_t truncate_tokens; /* keep the last ones of the prompt; 0: all; -1: what fits */
 };

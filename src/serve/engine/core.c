@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/cgroup.h"
 #include "base/math.h"
+#include "model/family.h"
 #include "serve/engine/core_priv.h"
 #include "serve/engine/ranks.h"
 
@@ -66,6 +67,10 @@ static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, s
     if (opts->draft != NULL && opts->speculate == 0) opts->speculate = DRAFT_TOKENS;
     if (opts->speculate > 0 && (ash_core_has_states(core->model) || ash_core_has_states(opts->draft)))
         return ash_err_set(err, -ENOTSUP, "drafted tokens cannot be taken out of recurrent states: do not speculate");
+    if (ash_core_is_encoder(core->model)) {
+        opts->has_no_prefix_cache = true;
+        opts->max_batch_rows = ash_max(opts->max_batch_rows, opts->max_tokens); /* a text is computed whole */
+    }
     if (opts->max_batch_rows < opts->max_seqs)
         return ash_err_set(err, -EINVAL, "%zu rows of a step are too few for %zu sequences", opts->max_batch_rows,
                            opts->max_seqs);
@@ -156,12 +161,20 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     return rc < 0 ? rc : ash_core_open_kv(core, err);
 }
 
+int ash_core_open_cache(const struct ash_model *model, size_t pages, struct ash_cache **cache_out, struct ash_err *err)
+{
+    if (ash_core_is_encoder(model)) return ash_cache_open_bare(pages, cache_out, err);
+    return ash_cache_open(model, pages, cache_out, err);
+}
+
 static int open_model(struct ash_core *core, struct ash_err *err)
 {
     struct ash_ranks *ranks = core->opts.ranks;
     struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(ranks)};
     size_t pages = 0;
-    int rc = choose_page_count(&core->opts, ash_cache_whole_token_bytes(core->model), &pages, err);
+    bool is_encoder = ash_core_is_encoder(core->model);
+    size_t token_bytes = is_encoder ? 1 : ash_cache_whole_token_bytes(core->model);
+    int rc = choose_page_count(&core->opts, token_bytes, &pages, err);
 
     if (rc < 0) return rc;
     if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {
@@ -174,7 +187,8 @@ static int open_model(struct ash_core *core, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
     if (rc < 0) return rc;
-    rc = ash_cache_open(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */
+    rc =
+        ash_core_open_cache(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */
     if (rc == 0) rc = ash_ranks_open_stages(ranks, core->model, pass_opts.max_rows, err);
     return rc < 0 ? rc : open_rest(core, err);
 }
@@ -301,6 +315,22 @@ static int check_kept(const struct ash_core *core, const struct ash_request *req
     return ash_err_set(err, -EINVAL, "kept sets go with log-probabilities, and not with what else changes logits");
 }
 
+/* What an encoder and a model without a score are not asked. */
+static int check_kind(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
+{
+    const struct ash_model_config *config = core->model != NULL ? ash_model_get_config(core->model) : NULL;
+    bool writes = request->max_tokens > 0 || request->pooling == ASH_POOLING_NONE || request->wants_prompt_logprobs;
+
+    if (ash_core_is_encoder(core->model) && writes)
+        return ash_err_set(err, -ENOTSUP, "%s models are encoders: they give embeddings and scores, and write no text",
+                           config->family->type);
+    if (request->pooling != ASH_POOLING_NONE && (request->hidden == NULL || config == NULL))
+        return ash_err_set(err, -EINVAL, "there is no room for states");
+    if (request->wants_score && (config == NULL || config->labels != 1))
+        return ash_err_set(err, -ENOTSUP, "the model has no head that gives a score");
+    return 0;
+}
+
 int ash_core_check(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
 {
     size_t most = core->opts.max_tokens;
@@ -316,8 +346,8 @@ int ash_core_check(const struct ash_core *core, const struct ash_request *reques
             request->prompt_count, most);
     if (request->top_logprobs > ASH_CORE_TOP_LOGPROBS_MAX || request->prompt_top_logprobs > ASH_CORE_TOP_LOGPROBS_MAX)
         return ash_err_set(err, -EINVAL, "log-probabilities of more than %d tokens", ASH_CORE_TOP_LOGPROBS_MAX);
-    if (request->pooling != ASH_POOLING_NONE && (request->hidden == NULL || core->model == NULL))
-        return ash_err_set(err, -EINVAL, "there is no room for states");
+    rc = check_kind(core, request, err);
+    if (rc < 0) return rc;
     if (request->grammar != NULL &&
         (core->opts.vocab_trie == NULL || core->opts.vocab > 64 * ash_vocab_trie_mask_words(core->opts.vocab_trie)))
         return ash_err_set(err, -EINVAL, "this engine was opened without a vocabulary for grammars");

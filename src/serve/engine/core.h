@@ -81,9 +81,10 @@ struct ash_token {
 /* Which states of the prompt's tokens, after the last layer and the final norm, a request wants. */
 enum ash_pooling {
     ASH_POOLING_NONE,
-    ASH_POOLING_LAST, /* the last token's: [hidden] */
-    ASH_POOLING_MEAN, /* their mean: [hidden] */
-    ASH_POOLING_ALL,  /* all: [prompt_count, hidden] */
+    ASH_POOLING_LAST,  /* the last token's: [hidden] */
+    ASH_POOLING_MEAN,  /* their mean: [hidden] */
+    ASH_POOLING_ALL,   /* all: [prompt_count, hidden] */
+    ASH_POOLING_FIRST, /* the first token's: [hidden] */
 };
 
 /* How a request ended. */
@@ -127,10 +128,12 @@ struct ash_request {
      * computed again. 0: all but the first are told. */
     size_t prompt_logprobs_from;
     enum ash_pooling pooling;
-    float *hidden;  /* room for what pooling says; NULL without */
-    int priority;   /* lower runs first */
-    uint64_t owner; /* owners that wait get equal shares of the rows */
-    uint64_t salt;  /* prefixes are shared only where salts agree */
+    float *hidden;    /* room for what pooling says; NULL without */
+    bool wants_score; /* hidden[0] gets the score of a classifier with one label, of the pooled state */
+    size_t second;    /* of an encoder: tokens of the prompt from here on are a pair's second text; 0: there is one */
+    int priority;     /* lower runs first */
+    uint64_t owner;   /* owners that wait get equal shares of the rows */
+    uint64_t salt;    /* prefixes are shared only where salts agree */
     /* Adapters for its tokens (struct ash_doc), borrowed until done(); NULL: none. The salt says which, too. */
     const struct ash_model *adapters;
     /* A prefill server that has pages of its prompt, borrowed until done(); NULL: none. */

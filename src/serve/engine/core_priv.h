@@ -256,6 +256,15 @@ void ash_seq_fail(struct ash_seq *seq, int rc, const struct ash_err *err);
  * */
 int ash_core_foresee(const struct ash_core *core, const struct ash_pass_opts *opts, size_t *pages, struct ash_err *err);
 
+/* Is it an encoder, whose prompts are computed whole and keep nothing? model may be NULL. */
+static inline bool ash_core_is_encoder(const struct ash_model *model)
+{
+    return model != NULL && ash_model_get_config(model)->form.both_ways;
+}
+
+/* core.c: the pool of a model; an encoder's pages hold nothing. */
+int ash_core_open_cache(const struct ash_model *model, size_t pages, struct ash_cache **cache_out, struct ash_err *err);
+
 /* Has it recurrent states, which take back no token? model may be NULL. */
 static inline bool ash_core_has_states(const struct ash_model *model)
 {

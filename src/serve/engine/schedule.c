@@ -268,6 +268,7 @@ static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, si
     core->docs[core->doc_count++] = (struct ash_doc){.row = core->row_count,
                                                      .count = rows,
                                                      .pos = seq->computed,
+                                                     .second = request->second,
                                                      .pages = seq->table.pages,
                                                      .page_count = seq->table.count,
                                                      .adapters = request->adapters};
@@ -392,6 +393,10 @@ static void add_prompts(struct ash_core *core)
         if (is_waiting(seq)) continue;
         seq->leader = NULL;
         rows = ash_min(ash_min(budget, core->opts.max_batch_rows - core->row_count), ash_seq_missing(seq));
+        if (ash_core_is_encoder(core->model) && rows < ash_seq_missing(seq)) {
+            if (core->row_count > 0) continue; /* in the next step */
+            rows = ash_seq_missing(seq);
+        }
         if (!grow_or_preempt(core, at, seq->computed + rows)) continue;
         add_rows(core, seq, rows, 0);
         core->prefill_rows += rows;

@@ -1,5 +1,7 @@
-/* States of the prompts' rows after the last layer, where requests want them: all, the last, or their mean. */
+/* States of the prompts' rows after the last layer, where requests want them: all, the first, the last, or their mean;
+ * and the score that a classifier makes of one. */
 #include "base/math.h"
+#include "model/pass/pass.h"
 #include "serve/engine/core_priv.h"
 #include "serve/engine/ranks.h"
 
@@ -11,7 +13,7 @@ static void pool_row(const struct ash_core *core, struct ash_seq *seq, const flo
     float *out = request->hidden + (request->pooling == ASH_POOLING_ALL ? seq->pooled * hidden : 0);
     bool adds = request->pooling == ASH_POOLING_MEAN && seq->pooled > 0;
 
-    seq->pooled++;
+    if (seq->pooled++ > 0 && request->pooling == ASH_POOLING_FIRST) return;
     for (size_t i = 0; i < hidden; i++)
         out[i] = adds ? out[i] + state[i] : state[i];
     for (size_t i = 0; i < hidden && request->pooling == ASH_POOLING_MEAN && seq->pooled == request->prompt_count; i++)
@@ -35,6 +37,7 @@ static int pool_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *
             pool_row(core, seq, core->states + i * core->hidden);
         first += count;
     }
+    if (seq->request->wants_score && end == prompt) return ash_pass_score(core->pass, seq->request->hidden, err);
     return 0;
 }
 

@@ -230,7 +230,9 @@ static int run_pass(struct ash_core *core, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (core->null == NULL && !core->is_ahead) {
-        rc = ash_ranks_infer_layers(core->opts.ranks, core->pass, &batch, core->cache, err);
+        struct ash_cache *cache = ash_core_is_encoder(core->model) ? NULL : core->cache;
+
+        rc = ash_ranks_infer_layers(core->opts.ranks, core->pass, &batch, cache, err);
         if (rc < 0) return rc;
         rc = ash_core_pool_states(core, err);
         if (rc < 0) return rc;

@@ -45,7 +45,7 @@ int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *pa
     if (rc == 0) rc = ash_ranks_send_swap(core->opts.ranks, path, err);
     if (rc < 0) return rc;
     rc = ash_pass_open(model, core->exec, &opts, &pass, err);
-    if (rc == 0) rc = ash_cache_open(model, ash_cache_page_count(core->cache), &cache, err);
+    if (rc == 0) rc = ash_core_open_cache(model, ash_cache_page_count(core->cache), &cache, err);
     if (rc == 0 && core->prefix != NULL) rc = ash_prefix_open(cache, &prefix, err);
     if (rc < 0) {
         if (core->opts.ranks != NULL) ash_ranks_fail(core->opts.ranks, err); /* the others have them now */

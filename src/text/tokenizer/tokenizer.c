@@ -244,21 +244,76 @@ static int encode_template(struct encoding *encoding, struct ash_tok_span text, 
     return rc;
 }
 
-int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
-                         struct ash_ids *ids, struct ash_err *err)
+/* Two texts with the template of pairs around them. */
+static int encode_pair(struct encoding *encoding, const char *const texts[2], size_t *second_out)
 {
-    struct encoding encoding = {.run = {.tokenizer = tokenizer, .ids = ids, .err = err}};
-    size_t before, valid;
-    int rc;
+    const struct ash_tok_post *post = &encoding->run.tokenizer->post;
+    struct ash_ids *ids = encoding->run.ids;
+    size_t before = ids->count;
+    int rc = 0;
 
-    ash_assert(ids != NULL && (text != NULL || size_bytes == 0));
-    before = ids->count;
+    *second_out = 0;
+    for (size_t i = 0; rc == 0 && i < post->pair_count; i++) {
+        const struct ash_tok_pair_item *item = &post->pair[i];
+        const char *text = texts[item->id == ASH_TOK_SECOND];
+
+        if (item->is_second && *second_out == 0) *second_out = ids->count - before;
+        if (item->id >= 0)
+            rc = ash_ids_add(ids, item->id);
+        else
+            rc = encode_text(encoding, (struct ash_tok_span){text, strlen(text)});
+    }
+    return rc;
+}
+
+/* Is it a text that can be cut? */
+static int check_text(const char *text, size_t size_bytes, struct ash_err *err)
+{
+    size_t valid;
+
     if (size_bytes > ASH_TOK_TEXT_BYTES_MAX)
         return ash_err_set(err, -E2BIG, "a text of %zu bytes is too long; cut it into parts of at most %zu", size_bytes,
                            ASH_TOK_TEXT_BYTES_MAX);
     valid = ash_utf8_valid_prefix(text, size_bytes);
-    if (valid < size_bytes)
-        return ash_err_set(err, -EILSEQ, "byte %zu of the text (0x%02x) is not UTF-8", valid, (uint8_t)text[valid]);
+    if (valid == size_bytes) return 0;
+    return ash_err_set(err, -EILSEQ, "byte %zu of the text (0x%02x) is not UTF-8", valid, (uint8_t)text[valid]);
+}
+
+int ash_tokenizer_encode_pair(const struct ash_tokenizer *tokenizer, const char *first, const char *second,
+                              struct ash_ids *ids, size_t *second_out, struct ash_err *err)
+{
+    struct encoding encoding = {.run = {.tokenizer = tokenizer, .ids = ids, .err = err}};
+    const char *const texts[2] = {first, second};
+    size_t before = ids->count, bytes = strlen(first) + strlen(second);
+    int rc;
+
+    if (tokenizer->post.pair == NULL)
+        return ash_err_set(err, -ENOTSUP, "the tokenizer has no template for pairs of texts");
+    for (size_t i = 0; i < 2; i++) {
+        rc = check_text(texts[i], strlen(texts[i]), err);
+        if (rc < 0) return rc;
+    }
+    encoding.run.scratch = ash_tok_scratch_get(tokenizer);
+    if (encoding.run.scratch == NULL) return ash_err_set(err, -ENOMEM, "out of memory while encoding");
+    ash_tok_scratch_limit(encoding.run.scratch, bytes);
+    rc = encode_pair(&encoding, texts, second_out);
+    ash_tok_scratch_put(tokenizer, encoding.run.scratch);
+    if (rc >= 0) return 0;
+    ids->count = before;
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory while encoding %zu bytes", bytes) : rc;
+}
+
+int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
+                         struct ash_ids *ids, struct ash_err *err)
+{
+    struct encoding encoding = {.run = {.tokenizer = tokenizer, .ids = ids, .err = err}};
+    size_t before;
+    int rc;
+
+    ash_assert(ids != NULL && (text != NULL || size_bytes == 0));
+    before = ids->count;
+    rc = check_text(text, size_bytes, err);
+    if (rc < 0) return rc;
     encoding.run.scratch = ash_tok_scratch_get(tokenizer);
     if (encoding.run.scratch == NULL) return ash_err_set(err, -ENOMEM, "out of memory while encoding");
     ash_tok_scratch_limit(encoding.run.scratch, size_bytes);

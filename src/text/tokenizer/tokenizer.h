@@ -67,6 +67,12 @@ uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer);
 int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
                          struct ash_ids *ids, struct ash_err *err);
 
+/* Append the ids of two texts as a pair, with the post-processor's ids around them: what cross-encoders read.
+ * *second_out: the first of the ids, counted from those appended, that belongs to the second text for a model that
+ * tells them apart; 0: they are not told apart. -ENOTSUP: the file does not say how pairs are written. */
+int ash_tokenizer_encode_pair(const struct ash_tokenizer *tokenizer, const char *first, const char *second,
+                              struct ash_ids *ids, size_t *second_out, struct ash_err *err);
+
 /* Append the text of ids to text. Bytes that are no character become U+FFFD, as in the Hugging Face library.
  * skip_special leaves special tokens out. Unknown ids are -EINVAL. */
 int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,

@@ -344,12 +344,23 @@ int ash_tok_added_cut(const struct ash_tok_added *added, const struct ash_tok_tr
 
 /* ---- postprocess ------------------------------------------------------------------------------------------------- */
 
+struct ash_tok_pair_item;
+
 struct ash_tok_post {
     bool has_template; /* otherwise the text alone */
     int32_t *ids;      /* the template: an id, or ASH_TOK_SEQUENCE for the text itself */
     size_t count;
+    struct ash_tok_pair_item *pair; /* the template of two texts; NULL: there is none */
+    size_t pair_count;
 };
 #define ASH_TOK_SEQUENCE (-1)
+#define ASH_TOK_SECOND (-2)
+
+/* An id, ASH_TOK_SEQUENCE or ASH_TOK_SECOND for the texts; and whether it belongs to the second one. */
+struct ash_tok_pair_item {
+    int32_t id;
+    bool is_second;
+};
 
 /* Read "post_processor" of root into a zeroed struct. On error fini frees it. */
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
