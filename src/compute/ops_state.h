@@ -38,16 +38,22 @@ struct ash_conv_args {
  *     step = softplus(raw + step_bias[h]) within step_min ... step_max; a = exp(-exp(decay[h]) * step)
  *     state[d, n] = fma(state[d, n], a, (step * x[d]) * B[n])
  *     y[d] = fma(skip[h], x[d], sum over n of state[d, n] * C[n]), a row sum
- * The state [heads, dims, size] is at state_offset in that of a sequence. */
+ * The state [heads, dims, size] is at state_offset in that of a sequence.
+ *
+ * With beta it is the gated delta rule: B and C are divided by their lengths (C by the root of n, too), the state gives
+ * what it has for B, and gets the rest:
+ *     state[d, n] = state[d, n] * a;  u = (x[d] - sum over n of state[d, n] * B[n]) * sigmoid(beta[h])
+ *     state[d, n] = fma(u, B[n], state[d, n]) */
 struct ash_scan_args {
     size_t rows, heads, groups, dims, size;
     const struct ash_state_seq *seqs;
     size_t seq_count, state_offset;
-    const float *xbc; /* rows of xbc_stride: x [heads, dims], B [groups, size], C [groups, size] */
-    size_t xbc_stride;
+    const float *xbc; /* rows of xbc_stride, with at x_at: x [heads, dims], at b_at: B [groups, size], at c_at: C */
+    size_t xbc_stride, x_at, b_at, c_at;
     const float *raw; /* rows of raw_stride: [heads] */
     size_t raw_stride;
-    const float *step_bias, *decay, *skip; /* [heads] */
+    const float *beta;                     /* rows of raw_stride: [heads]; or NULL */
+    const float *step_bias, *decay, *skip; /* [heads]; skip may be NULL */
     float step_min, step_max;
     float *y;    /* [rows, heads * dims] */
     float *kept; /* [rows / ASH_STATE_ROWS, rounded up][heads, dims, size]: see there; NULL: no backward follows */
@@ -55,8 +61,9 @@ struct ash_scan_args {
     const float *dy; /* like y */
     float *dxbc;     /* like xbc, written; those of B and C are sums over the group's heads, ascending */
     float *draw;     /* rows of draw_stride: [heads], written */
+    float *dbeta;    /* likewise, with beta */
     size_t draw_stride;
-    float *dparams; /* [rows, 2, heads]: of decay and of skip, row by row */
+    float *dparams; /* [rows, 2, heads]: of decay and (without beta) of skip, row by row */
     float *work;    /* [rows, 2, heads, size] */
 };
 

@@ -70,8 +70,10 @@ enum ash_mixer {
 struct ash_state_config {
     size_t heads, head_dim, groups, size, taps;
     double step_min, step_max; /* limits of steps of time */
+    bool is_delta;             /* the gated delta rule: groups are heads of keys, size is theirs */
     enum ash_state_norm norm;
-    size_t norm_groups; /* parts of a row that have a norm each; with weights of their own: */
+    bool norm_shares_weight; /* all of norm_groups have one */
+    size_t norm_groups;      /* parts of a row that have a norm each; with weights of their own: */
     bool in_bias, conv_bias, out_bias;
     bool scales_zones;                  /* are there factors of the projection's columns? */
     double zone_scale[ASH_STATE_ZONES]; /* those of the gate, x, B, C and the steps */

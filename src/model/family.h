@@ -43,6 +43,7 @@ enum ash_role {
     ASH_ROLE_SINKS,    /* scores of attention that no key has */
     ASH_ROLE_STATE_IN, /* recurrent states */
     ASH_ROLE_STATE_IN_BIAS,
+    ASH_ROLE_STATE_STEPS, /* of the delta rule: beta and steps, apart from the others */
     ASH_ROLE_STATE_CONV,
     ASH_ROLE_STATE_CONV_BIAS,
     ASH_ROLE_STATE_STEP_BIAS,
@@ -76,6 +77,7 @@ enum ash_role {
     ASH_ROLE_SHARED_GATE,
     ASH_ROLE_SHARED_UP,
     ASH_ROLE_SHARED_DOWN,
+    ASH_ROLE_SHARED_SCALE, /* a factor of them for each token */
 
     ASH_ROLE_EXPERT_GATE,
     ASH_ROLE_EXPERT_UP,

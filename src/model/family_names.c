@@ -137,6 +137,27 @@ const char *const ash_names_falcon_h1[ASH_ROLE_COUNT] = {
     [ASH_ROLE_DOWN_BIAS] = "feed_forward.down_proj.bias",
 };
 
+const char *const ash_names_qwen3_next[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    QK_NORM_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MLP_NAMES,
+    EXPERT_NAMES,
+    [ASH_ROLE_STATE_IN] = "linear_attn.in_proj_qkvz.weight",
+    [ASH_ROLE_STATE_STEPS] = "linear_attn.in_proj_ba.weight",
+    [ASH_ROLE_STATE_CONV] = "linear_attn.conv1d.weight",
+    [ASH_ROLE_STATE_STEP_BIAS] = "linear_attn.dt_bias",
+    [ASH_ROLE_STATE_DECAY] = "linear_attn.A_log",
+    [ASH_ROLE_STATE_NORM] = "linear_attn.norm.weight",
+    [ASH_ROLE_STATE_OUT] = "linear_attn.out_proj.weight",
+    [ASH_ROLE_ROUTER] = "mlp.gate.weight",
+    [ASH_ROLE_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
+    [ASH_ROLE_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
+    [ASH_ROLE_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
+    [ASH_ROLE_SHARED_SCALE] = "mlp.shared_expert_gate.weight",
+};
+
 const char *const ash_names_gpt2[ASH_ROLE_COUNT] = {
     [ASH_ROLE_EMBED] = "wte.weight",          [ASH_ROLE_POSITION] = "wpe.weight",
     [ASH_ROLE_FINAL_NORM] = "ln_f.weight",    [ASH_ROLE_FINAL_NORM_BIAS] = "ln_f.bias",

@@ -26,6 +26,7 @@ extern const char *const ash_names_roberta[ASH_ROLE_COUNT];
 extern const char *const ash_names_modernbert[ASH_ROLE_COUNT];
 extern const char *const ash_names_granite_hybrid[ASH_ROLE_COUNT];
 extern const char *const ash_names_falcon_h1[ASH_ROLE_COUNT];
+extern const char *const ash_names_qwen3_next[ASH_ROLE_COUNT];
 
 /* Readers: each takes what some families' files have, and keeps what the family's form says where they are silent.
  * family_read.c: */
@@ -48,6 +49,7 @@ ash_family_read_fn ash_read_mixer;        /* sparsemixer */
 /* family_state.c: */
 ash_family_read_fn ash_read_mamba2;         /* recurrent states in all layers */
 ash_family_read_fn ash_read_granite_hybrid; /* in some, which attention has not; and experts */
+ash_family_read_fn ash_read_qwen3_next;     /* of the delta rule in some, and a gate of attention in the others */
 ash_family_read_fn ash_read_falcon_h1;      /* in all, where attention is as well; and factors */
 /* family_encoder.c: */
 ash_family_read_fn ash_read_bert;       /* learned positions from 0 on, segments */

@@ -179,6 +179,43 @@ int ash_read_granite_hybrid(const json_t *json, struct ash_model_config *config,
     return rc;
 }
 
+int ash_read_qwen3_next(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    struct ash_state_config *state = &config->state;
+    size_t every = 4;
+    const struct {
+        const char *key;
+        size_t max, *value;
+    } sizes[] = {{"linear_num_key_heads", (size_t)1 << 16, &state->groups},
+                 {"linear_num_value_heads", (size_t)1 << 16, &state->heads},
+                 {"linear_key_head_dim", STATE_SIZE_MAX, &state->size},
+                 {"linear_value_head_dim", STATE_SIZE_MAX, &state->head_dim},
+                 {"linear_conv_kernel_dim", ASH_STATE_TAPS_MAX, &state->taps},
+                 {"shared_expert_intermediate_size", (size_t)1 << 20, &config->expert.shared_ffn},
+                 {"full_attention_interval", ASH_MODEL_LAYERS_MAX, &every}};
+
+    *state = (struct ash_state_config){.is_delta = true,
+                                       .heads = 32,
+                                       .head_dim = 128,
+                                       .groups = 16,
+                                       .size = 128,
+                                       .taps = 4,
+                                       .step_max = INFINITY,
+                                       .norm = ASH_STATE_NORM_BEFORE_GATE,
+                                       .norm_shares_weight = true};
+    config->expert.shared_ffn = 512;
+    for (size_t i = 0; i < ASH_COUNT(sizes); i++) {
+        int rc = ash_config_size(json, sizes[i].key, 1, sizes[i].max, sizes[i].value, err);
+        if (rc < 0) return rc;
+    }
+    state->norm_groups = state->heads;
+    if (state->heads % state->groups != 0)
+        return ash_err_set(err, -EINVAL,
+                           "linear_num_value_heads is %zu, which linear_num_key_heads (%zu) does not divide",
+                           state->heads, state->groups);
+    return read_mixers(json, config, every, err);
+}
+
 /* ---- falcon_h1 --------------------------------------------------------------------------------------------------- */
 
 /* count numbers at key; an absent list keeps them. */

@@ -66,6 +66,7 @@ struct ash_model_form {
     bool both_ways;     /* attention sees later tokens, too: an encoder. It writes no text */
     bool bare_first;    /* the first layer has no norm before attention */
     bool parallel;      /* attention and feed-forward both read the stream before the layer */
+    bool out_gate;      /* q has a gate of each output of attention, head by head after its query */
     bool mixes_both;    /* layers have attention and recurrent states, after one norm */
     bool chunked;       /* a window is the chunk of positions that a query is in */
     uint8_t full_every; /* layers under a sliding window: all but every n-th; 0: the config says which */

@@ -161,7 +161,7 @@ static void add_grouped_attention(struct ash_model *model, int layer)
         add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->form.qkv_bias, cut);
         return;
     }
-    add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->form.qkv_bias, q_cut);
+    add_linear(model, ASH_ROLE_Q, layer, c->form.out_gate ? 2 * q : q, c->hidden, c->form.qkv_bias, q_cut);
     add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
     add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
     add_qk_norms(model, layer);
@@ -281,6 +281,7 @@ static void add_sparse(struct ash_model *model, int layer)
         add_feed_forward(model, layer, x->shared_ffn);
         return;
     }
+    if (c->family->names[ASH_ROLE_SHARED_SCALE] != NULL) add(model, ASH_ROLE_SHARED_SCALE, layer, 0, 1, c->hidden);
     add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out);
     add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, in.input ? 1 : 0, in);
@@ -293,15 +294,18 @@ static void add_state(struct ash_model *model, int layer)
     struct ash_state_widths widths = ash_state_widths_of(c);
     struct ash_param *conv;
 
-    add_linear(model, ASH_ROLE_STATE_IN, layer, widths.all, c->hidden, c->state.in_bias, WHOLE);
+    add_linear(model, ASH_ROLE_STATE_IN, layer, c->state.is_delta ? widths.inner + widths.channels : widths.all,
+               c->hidden, c->state.in_bias, WHOLE);
+    if (c->state.is_delta) add(model, ASH_ROLE_STATE_STEPS, layer, 0, 2 * c->state.heads, c->hidden);
     conv = add(model, ASH_ROLE_STATE_CONV, layer, 0, widths.channels, c->state.taps);
     conv->is_matrix = false;
     conv->is_conv = true;
     if (c->state.conv_bias) add(model, ASH_ROLE_STATE_CONV_BIAS, layer, 0, widths.channels, 0);
     add(model, ASH_ROLE_STATE_STEP_BIAS, layer, 0, c->state.heads, 0);
     add(model, ASH_ROLE_STATE_DECAY, layer, 0, c->state.heads, 0);
-    add(model, ASH_ROLE_STATE_SKIP, layer, 0, c->state.heads, 0);
-    if (c->state.norm != ASH_STATE_NORM_NONE) add(model, ASH_ROLE_STATE_NORM, layer, 0, widths.inner, 0);
+    if (!c->state.is_delta) add(model, ASH_ROLE_STATE_SKIP, layer, 0, c->state.heads, 0);
+    if (c->state.norm != ASH_STATE_NORM_NONE)
+        add(model, ASH_ROLE_STATE_NORM, layer, 0, c->state.norm_shares_weight ? c->state.head_dim : widths.inner, 0);
     add_linear(model, ASH_ROLE_STATE_OUT, layer, c->hidden, widths.inner, c->state.out_bias, WHOLE);
 }
 

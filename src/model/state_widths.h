@@ -4,8 +4,8 @@
 
 #include "model/config.h"
 
-/* Columns: what the scan makes, what the convolution reads, and all of the projection (a gate, those, and a step of
- * time for each head). */
+/* Columns: what the scan makes, what the convolution reads, and all of the projection (a gate, those, and for each head
+ * a step of time and, of the delta rule, beta). */
 struct ash_state_widths {
     size_t inner, channels, all;
 };
@@ -15,7 +15,7 @@ static inline struct ash_state_widths ash_state_widths_of(const struct ash_model
     const struct ash_state_config *s = &config->state;
     size_t inner = s->heads * s->head_dim, channels = inner + 2 * s->groups * s->size;
 
-    return (struct ash_state_widths){inner, channels, inner + channels + s->heads};
+    return (struct ash_state_widths){inner, channels, inner + channels + (s->is_delta ? 2 : 1) * s->heads};
 }
 
 /* Floats of a layer's state that are the convolution's inputs, which come first. */

@@ -40,6 +40,7 @@ for name in gpt_neox gemma3 hunyuan_moe deepseek_v2 gpt_oss granite phi3 llama4 
 family mamba2 fsdp
 family granitemoehybrid-experts pp
 family falcon_h1-factors fsdp
+family qwen3_next-gqa pp
 try "$ASHLAR" model info "$SOURCE/tests/golden/families/mamba2"
 grep -q 'states *6 heads, 16 wide' out || fail "model info: $(cat out)"
 finish

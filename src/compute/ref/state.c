@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/workers.h"
-#include "compute/lanes.h"
 #include "compute/mathf.h"
 #include "compute/ref/ref.h"
 
@@ -23,47 +22,38 @@ static float softplus(float x)
     return u == 1.0f ? e : ash_logf(u) * (e / (u - 1.0f));
 }
 
-/* What a head reads in a row. */
-struct row {
-    const float *x, *b, *c;
-    float raw, step, decay, a; /* decay: exp of the parameter */
-};
-
-static struct row row_of(const struct ash_scan_args *args, size_t head, size_t r)
+/* room: [2, size], which the row may point at. */
+static struct ash_state_row row_of(const struct ash_scan_args *args, size_t head, size_t r, float *room)
 {
-    const float *xbc = args->xbc + r * args->xbc_stride, *groups = xbc + args->heads * args->dims;
+    const float *xbc = args->xbc + r * args->xbc_stride;
     size_t group = head / (args->heads / args->groups);
-    struct row row = {.x = xbc + head * args->dims,
-                      .b = groups + group * args->size,
-                      .c = groups + (args->groups + group) * args->size,
-                      .raw = args->raw[r * args->raw_stride + head] + args->step_bias[head],
-                      .decay = ash_expf(args->decay[head])};
+    struct ash_state_row row = {.x = xbc + args->x_at + head * args->dims,
+                                .b = xbc + args->b_at + group * args->size,
+                                .c = xbc + args->c_at + group * args->size,
+                                .raw = args->raw[r * args->raw_stride + head] + args->step_bias[head],
+                                .decay = ash_expf(args->decay[head])};
 
     row.step = softplus(row.raw);
     if (row.step < args->step_min) row.step = args->step_min;
     if (row.step > args->step_max) row.step = args->step_max;
     row.a = ash_expf(-row.decay * row.step);
+    if (args->beta != NULL) ash_ref_delta_row(args, head, r, room, &row);
     return row;
 }
 
 /* to = from after the row. */
-static void advance(const struct ash_scan_args *args, const struct row *row, const float *from, float *to)
+static void advance(const struct ash_scan_args *args, const struct ash_state_row *row, const float *from, float *to)
 {
+    if (args->beta != NULL) {
+        ash_ref_delta_advance(args, row, from, to);
+        return;
+    }
     for (size_t d = 0; d < args->dims; d++) {
         float u = row->step * row->x[d];
 
         for (size_t n = 0; n < args->size; n++)
             to[d * args->size + n] = fmaf(from[d * args->size + n], row->a, u * row->b[n]);
     }
-}
-
-static float dot(const float *a, const float *b, size_t count)
-{
-    float lanes[ASH_LANES] = {0};
-
-    for (size_t n = 0; n < count; n++)
-        lanes[n % ASH_LANES] = fmaf(a[n], b[n], lanes[n % ASH_LANES]);
-    return ash_lanes_fold(lanes);
 }
 
 static float *kept_at(const struct ash_scan_args *args, size_t head, size_t r)
@@ -78,19 +68,20 @@ static float *kept_at(const struct ash_scan_args *args, size_t head, size_t r)
 static void forward_seq(const struct ash_scan_args *args, const struct ash_state_seq *seq, size_t head, float *state)
 {
     size_t each = args->dims * args->size, at = args->state_offset + head * each;
+    float *room = state + each, skip = args->skip != NULL ? args->skip[head] : 0.0f;
 
     if (seq->from != NULL)
         memcpy(state, seq->from + at, each * sizeof(float));
     else
         memset(state, 0, each * sizeof(float));
     for (size_t r = seq->row; r < seq->row + seq->count; r++) {
-        struct row row = row_of(args, head, r);
+        struct ash_state_row row = row_of(args, head, r, room);
         float *y = args->y + (r * args->heads + head) * args->dims;
 
         if (args->kept != NULL && r % ASH_STATE_ROWS == 0) memcpy(kept_at(args, head, r), state, each * sizeof(float));
         advance(args, &row, state, state);
         for (size_t d = 0; d < args->dims; d++)
-            y[d] = fmaf(args->skip[head], row.x[d], dot(state + d * args->size, row.c, args->size));
+            y[d] = fmaf(skip, row.x[d], ash_ref_state_dot(state + d * args->size, row.c, args->size));
     }
     if (seq->to != NULL) memcpy(seq->to + at, state, each * sizeof(float));
 }
@@ -105,7 +96,7 @@ static void forward_heads(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct scan *scan = ctx;
     const struct ash_scan_args *args = scan->args;
-    float *state = ash_exec_scratch(scan->exec, worker, args->dims * args->size * sizeof(float));
+    float *state = ash_exec_scratch(scan->exec, worker, (args->dims + 2) * args->size * sizeof(float));
 
     for (size_t h = begin; h < end; h++)
         for (size_t s = 0; s < args->seq_count; s++)
@@ -122,15 +113,15 @@ static void scan_forward(struct ash_exec *exec, const struct ash_scan_args *args
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* Gradients of a head in a row, from before (the state before it), state (after it) and dstate, which becomes that of
- * the state before. */
-static void backward_row(const struct ash_scan_args *args, size_t head, size_t r, const float *before,
-                         const float *state, float *dstate)
+/* Gradients of a head in a row. */
+static void backward_row(const struct ash_scan_args *args, const struct ash_state_row *given,
+                         const struct ash_state_back *back)
 {
-    struct row row = row_of(args, head, r);
-    size_t size = args->size;
+    struct ash_state_row row = *given;
+    const float *before = back->before, *state = back->state;
+    size_t size = args->size, r = back->r, head = back->head;
     const float *dy = args->dy + (r * args->heads + head) * args->dims;
-    float *dx = args->dxbc + r * args->xbc_stride + head * args->dims;
+    float *dx = args->dxbc + r * args->xbc_stride + args->x_at + head * args->dims;
     float *db = args->work + (2 * r * args->heads + head) * size, *dc = db + args->heads * size;
     float lanes[ASH_LANES] = {0}, dstep = 0.0f, dskip = 0.0f, da;
 
@@ -138,7 +129,7 @@ static void backward_row(const struct ash_scan_args *args, size_t head, size_t r
     memset(dc, 0, size * sizeof(float));
     for (size_t d = 0; d < args->dims; d++) {
         float u = row.step * row.x[d], du;
-        float *ds = dstate + d * size;
+        float *ds = back->dstate + d * size;
 
         for (size_t n = 0; n < size; n++) {
             ds[n] = fmaf(dy[d], row.c[n], ds[n]);
@@ -146,7 +137,7 @@ static void backward_row(const struct ash_scan_args *args, size_t head, size_t r
             db[n] = fmaf(ds[n], u, db[n]);
             lanes[n % ASH_LANES] = fmaf(ds[n], before[d * size + n], lanes[n % ASH_LANES]);
         }
-        du = dot(ds, row.b, size);
+        du = ash_ref_state_dot(ds, row.b, size);
         dx[d] = fmaf(args->skip[head], dy[d], row.step * du);
         dstep = fmaf(row.x[d], du, dstep);
         dskip = fmaf(dy[d], row.x[d], dskip);
@@ -161,31 +152,46 @@ static void backward_row(const struct ash_scan_args *args, size_t head, size_t r
     args->dparams[(2 * r + 1) * args->heads + head] = dskip;
 }
 
-/* Rows first ... end - 1 of a sequence, back to front. history: room for ASH_STATE_ROWS + 1 states. */
+/* Rows first ... end - 1 of a sequence, back to front. history: room for ASH_STATE_ROWS + 1 states; dstate: [dims + 4,
+ * size], whose last rows are room for a row of both directions. */
 static void backward_rows(const struct ash_scan_args *args, size_t head, struct ash_range rows, bool begins,
                           float *history, float *dstate)
 {
     size_t each = args->dims * args->size;
+    float *room = dstate + each;
 
     if (begins)
         memset(history, 0, each * sizeof(float));
     else
         memcpy(history, kept_at(args, head, rows.first), each * sizeof(float));
     for (size_t i = 0; i < rows.count; i++) {
-        struct row row = row_of(args, head, rows.first + i);
+        struct ash_state_row row = row_of(args, head, rows.first + i, room);
 
         advance(args, &row, history + i * each, history + (i + 1) * each);
     }
-    for (size_t i = rows.count; i-- > 0;)
-        backward_row(args, head, rows.first + i, history + i * each, history + (i + 1) * each, dstate);
+    for (size_t i = rows.count; i-- > 0;) {
+        struct ash_state_row row = row_of(args, head, rows.first + i, room);
+        const float *before = history + i * each;
+        struct ash_state_back back = {.head = head,
+                                      .r = rows.first + i,
+                                      .before = before,
+                                      .state = before + each,
+                                      .dstate = dstate,
+                                      .room = room + 2 * args->size};
+
+        if (args->beta != NULL)
+            ash_ref_delta_backward(args, &row, &back);
+        else
+            backward_row(args, &row, &back);
+    }
 }
 
 static void backward_heads(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct scan *scan = ctx;
     const struct ash_scan_args *args = scan->args;
-    size_t each = args->dims * args->size;
-    float *dstate = ash_exec_scratch(scan->exec, worker, (ASH_STATE_ROWS + 2) * each * sizeof(float));
+    size_t each = args->dims * args->size, own = each + 4 * args->size;
+    float *dstate = ash_exec_scratch(scan->exec, worker, ((ASH_STATE_ROWS + 1) * each + own) * sizeof(float));
 
     for (size_t h = begin; h < end; h++)
         for (size_t s = args->seq_count; s-- > 0;) {
@@ -195,7 +201,7 @@ static void backward_heads(void *ctx, size_t begin, size_t end, int worker)
             for (size_t last = seq->row + seq->count; last > seq->row;) {
                 size_t first = ash_max((last - 1) / ASH_STATE_ROWS * ASH_STATE_ROWS, seq->row);
 
-                backward_rows(args, h, (struct ash_range){first, last - first}, first == seq->row, dstate + each,
+                backward_rows(args, h, (struct ash_range){first, last - first}, first == seq->row, dstate + own,
                               dstate);
                 last = first;
             }
@@ -211,7 +217,8 @@ static void sum_groups(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t r = begin; r < end; r++)
         for (size_t part = 0; part < 2 * args->groups; part++) {
-            float *out = args->dxbc + r * args->xbc_stride + args->heads * args->dims + part * size;
+            size_t at = part < args->groups ? args->b_at + part * size : args->c_at + (part - args->groups) * size;
+            float *out = args->dxbc + r * args->xbc_stride + at;
             const float *from = args->work + 2 * r * args->heads * size + part * each * size;
 
             for (size_t n = 0; n < size; n++) {

@@ -48,7 +48,8 @@ struct ash_attn_acts {
     /* latent */
     float *q_low, *q_low_norm, *q_low_rstd;    /* [rows, q_rank] */
     float *kv_low, *kv_low_norm, *kv_low_rstd; /* [rows, kv_rank + rope_dim], [rows, kv_rank] */
-    float *kv_up;                              /* [rows, H * (nope_dim + v_dim)] */
+    float *q_gate, *gated; /* [rows, H * 2 * D], [rows, H * D]: where outputs have gates (out_gate.h) */
+    float *kv_up;          /* [rows, H * (nope_dim + v_dim)] */
 };
 
 struct ash_ffn_acts {
@@ -70,6 +71,7 @@ struct ash_moe_acts {
     float *x, *y;                  /* [pairs, C] */
     struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
     struct ash_ffn_acts shared;    /* [rows, shared ffn] */
+    float *shared_gate, *shared_y; /* [rows], [rows, C]: where their sum has a factor (out_gate.h) */
 };
 
 /* A block's output before its own norm: where it has one. */
@@ -82,6 +84,7 @@ struct ash_join_acts {
  * work. */
 struct ash_state_acts {
     float *all;            /* [rows, widths.all]: the projection */
+    float *product;        /* [rows, inner + channels]: of the delta rule, as the products have it; or NULL */
     float *xbc;            /* [rows, widths.channels]: after the convolution */
     float *gate, *y;       /* [rows, widths.inner]: y is the scan's output */
     float *gated, *normed; /* [rows, widths.inner] */
@@ -132,6 +135,7 @@ struct ash_scratch {
     uint16_t *dattn_out_bf16;       /* instead of dattn.out, rounded; or NULL */
     uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
     struct ash_state_acts dstate;
+    float *dq_gate, *dshared, *dshared_gate; /* of q_gate, shared_y, shared_gate */
     float *by_head;               /* [rows, q_stride]: q, k and v as the product has them, or their gradients, where
                                        their outputs follow each other head by head; or NULL */
     bool has_dqkv;                /* attention has written them, until the projections have read them */

@@ -2,70 +2,10 @@
 #include "model/pass/acts_layout.h"
 
 #include "base/math.h"
-#include "compute/ops_state.h"
 #include "model/lora_priv.h"
 #include "model/pass/split.h"
-#include "model/state_widths.h"
 
-bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep)
-{
-    if (!opts->backward) return false;
-    switch (opts->recompute) {
-    case ASH_RECOMPUTE_NONE:
-        return true;
-    case ASH_RECOMPUTE_SELECTIVE:
-        return keep != ASH_KEEP_CHEAP;
-    default:
-        return keep == ASH_KEEP_INPUT;
-    }
-}
-
-/* ---- placing ----------------------------------------------------------------------------------------------------- */
-
-static void *place(char *base, size_t *used_bytes, size_t size_bytes)
-{
-    char *at = base == NULL ? NULL : base + *used_bytes;
-
-    *used_bytes += ash_round_up(size_bytes, ASH_ACTS_ALIGN);
-    return at;
-}
-
-void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
-{
-    return place(l->spaces[space].kept, &l->spaces[space].kept_bytes, size_bytes);
-}
-
-void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
-{
-    return place(l->spaces[space].reused, &l->spaces[space].reused_bytes, size_bytes);
-}
-
-/* Ranks of other axes read each other's memory at moments of their own. */
-static bool shares(const struct ash_acts_layout *l)
-{
-    return l->opts->backward && l->axes->tp.size == 1 && l->axes->cp.size == 1 && l->axes->ep.size == 1;
-}
-
-void *ash_acts_layout_shared_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
-{
-    return shares(l) ? ash_acts_layout_reuse_bytes(l, space, size_bytes)
-                     : ash_acts_layout_keep_bytes(l, space, size_bytes);
-}
-
-float *ash_acts_layout_back_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
-{
-    return ash_acts_layout_shared_bytes(l, space, count * sizeof(float));
-}
-
-float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
-{
-    return ash_acts_layout_keep_bytes(l, space, count * sizeof(float));
-}
-
-int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count)
-{
-    return ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, count * sizeof(int32_t));
-}
+/* ---- activations ------------------------------------------------------------------------------------------------- */
 
 /* An activation of a layer, for as long as its kind asks. */
 static void *act_bytes(struct ash_acts_layout *l, enum ash_space space, enum ash_keep keep, size_t size_bytes)
@@ -99,11 +39,6 @@ static uint16_t *act_bf16(struct ash_acts_layout *l, enum ash_keep keep, size_t 
 static int32_t *act_ints(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
 {
     return act_bytes(l, ASH_SPACE_PRIVATE, keep, count * sizeof(int32_t));
-}
-
-float *ash_acts_layout_columns(float *base, size_t columns)
-{
-    return base == NULL ? NULL : base + columns;
 }
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
@@ -201,6 +136,7 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
 
+    ash_acts_layout_out_gate(l, a);
     if (c->attn == ASH_ATTN_LATENT)
         lay_latent(l, a);
     else
@@ -284,14 +220,7 @@ static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)
         lay_expert(l, &moe->expert, pairs, c->expert.ffn);
     }
     if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, c->expert.shared_ffn);
-}
-
-void ash_acts_layout_reset(struct ash_acts_layout *l)
-{
-    for (size_t i = 0; i < ASH_SPACES; i++) {
-        l->spaces[i].reused_peak_bytes = ash_max(l->spaces[i].reused_peak_bytes, l->spaces[i].reused_bytes);
-        l->spaces[i].reused_bytes = 0;
-    }
+    ash_acts_layout_shared_gate(l, moe);
 }
 
 /* The norm's output goes to a buffer that all blocks share. */
@@ -305,23 +234,6 @@ static void lay_join(struct ash_acts_layout *l, size_t layer, enum ash_role role
     join->norm.mean = c->form.norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
-/* Recurrent states. */
-static void lay_state(struct ash_acts_layout *l, struct ash_state_acts *state)
-{
-    const struct ash_model_config *c = &l->model->config;
-    struct ash_state_widths widths = ash_state_widths_of(c);
-    size_t inner = l->rows * widths.inner, each = c->state.heads * c->state.head_dim * c->state.size;
-
-    state->all = act(l, ASH_KEEP_COSTLY, l->rows * widths.all);
-    state->xbc = act(l, ASH_KEEP_COSTLY, l->rows * widths.channels);
-    state->gate = act(l, ASH_KEEP_COSTLY, inner);
-    state->y = act(l, ASH_KEEP_COSTLY, inner);
-    state->gated = act(l, ASH_KEEP_COSTLY, inner);
-    state->normed = act(l, ASH_KEEP_COSTLY, inner);
-    state->rstd = act(l, ASH_KEEP_COSTLY, l->rows * ash_max(c->state.norm_groups, 1));
-    if (l->opts->backward) state->kept = act(l, ASH_KEEP_COSTLY, ash_div_up(l->rows, ASH_STATE_ROWS) * each);
-}
-
 static void lay_layer(struct ash_acts_layout *l, size_t index)
 {
     const struct ash_model_config *c = &l->model->config;
@@ -331,7 +243,7 @@ static void lay_layer(struct ash_acts_layout *l, size_t index)
     if (ash_config_has_ffn(c))
         acts->mid = l->opts->backward || c->form.parallel ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_norm(l, &acts->attn.norm, c->attn == ASH_ATTN_GROUPED);
-    if (ash_config_has_state(c, index)) lay_state(l, &acts->state);
+    if (ash_config_has_state(c, index)) ash_acts_layout_state(l, &acts->state);
     if (ash_config_attends(c, index)) lay_attn(l, &acts->attn);
     if (!ash_config_has_ffn(c)) {
         ash_acts_layout_reset(l);

@@ -76,4 +76,15 @@ static inline size_t ash_acts_expert_stride(const struct ash_model_config *confi
     return (config->family->names[ASH_ROLE_EXPERT_GATE_UP] != NULL ? 2 : 1) * config->expert.ffn;
 }
 
+/* acts_state.c: recurrent states, and gates where the family has them. Of a layer: */
+void ash_acts_layout_state(struct ash_acts_layout *l, struct ash_state_acts *state);
+/* Gates of attention's outputs. */
+void ash_acts_layout_out_gate(struct ash_acts_layout *l, struct ash_attn_acts *attn);
+/* The factor of shared experts. */
+void ash_acts_layout_shared_gate(struct ash_acts_layout *l, struct ash_moe_acts *moe);
+/* Their gradients. */
+void ash_acts_layout_state_gradients(struct ash_acts_layout *l);
+/* Those of both kinds of gates. */
+void ash_acts_layout_gate_gradients(struct ash_acts_layout *l);
+
 #endif

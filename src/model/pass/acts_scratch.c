@@ -6,7 +6,6 @@
 #include "model/pass/reduce.h"
 #include "model/pass/reduce_shm.h"
 #include "model/pass/split.h"
-#include "model/state_widths.h"
 
 #define HEAD_ROWS_MIN ASH_K_GROUP
 
@@ -156,32 +155,18 @@ static void lay_moe_gradients(struct ash_acts_layout *l)
     s->dlogits = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
 }
 
-static void lay_state_gradients(struct ash_acts_layout *l)
-{
-    const struct ash_model_config *c = &l->model->config;
-    struct ash_state_acts *d = &l->acts->scratch.dstate;
-    struct ash_state_widths widths = ash_state_widths_of(c);
-
-    d->all = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.all);
-    d->xbc = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.channels);
-    d->gate = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
-    d->y = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
-    d->normed = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * widths.inner);
-    d->rstd = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * c->state.heads);
-    d->kept = ash_acts_layout_back_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * c->state.heads * c->state.size);
-}
-
 void ash_acts_layout_gradients(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
 
     lay_stream_gradients(l);
-    if (c->state.heads > 0) lay_state_gradients(l);
+    if (c->state.heads > 0) ash_acts_layout_state_gradients(l);
     if (ash_config_count_attending(c, c->layers) > 0) {
         lay_attn_gradients(l);
         lay_qkv_gradients(l);
     }
     if (!ash_config_has_ffn(c)) return;
+    ash_acts_layout_gate_gradients(l);
     lay_ffn_gradients(l);
     lay_moe_gradients(l);
 }

@@ -10,6 +10,7 @@
 #include "model/pass/join.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/norm.h"
+#include "model/pass/out_gate.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/rope.h"
 #include "model/pass/stream.h"
@@ -209,10 +210,13 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     else
         ash_attn_grouped_forward(step, layer, x, is_fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
     attend(step, layer);
+    if (c->form.out_gate) ash_out_gate_forward(step, layer);
     ash_join_product(step, layer, ASH_BLOCK_ATTN,
                      &(struct ash_linear_group){
                          .rows = step->rows,
-                         .x = acts->out_bf16 == NULL ? ash_gather_heads(step, acts->rows.out) : NULL,
+                         .x = acts->out_bf16 != NULL ? NULL
+                              : c->form.out_gate     ? acts->gated
+                                                     : ash_gather_heads(step, acts->rows.out),
                          .x_bf16 = acts->out_bf16,
                          .x_stride = (ash_gathers(step) ? step->model->whole.heads : c->heads) * step->acts->v_dim,
                          .norm = ASH_NO_PARAM,
@@ -236,7 +240,7 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
         ash_norm_forward(step, norm_params(step, layer), acts->in, &acts->attn.norm);
     ash_linear_backward(step, sink, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
                         &(struct ash_linear_io){.rows = step->rows,
-                                                .x = acts->attn.rows.out,
+                                                .x = c->form.out_gate ? acts->attn.gated : acts->attn.rows.out,
                                                 .x_bf16 = acts->attn.out_bf16,
                                                 .x_stride = width,
                                                 .dy = dy,
@@ -247,6 +251,7 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
                                                 .dx_stride = width,
                                                 .seq_rows = step->seq_rows,
                                                 .shared_rows = step->axes->shared_grads});
+    if (c->form.out_gate) ash_out_gate_backward(step, layer);
     attend_backward(step, sink, layer);
     x = ash_stream_gather_kept(step, acts->attn.norm.out, s->x_gathered);
     if (c->attn == ASH_ATTN_LATENT)

@@ -1,6 +1,7 @@
 /* Grouped-query attention's projections: q, k, v as columns of one row, optional per-head norms, rotary positions. */
 #include "base/assert.h"
 #include "model/pass/attn_qkv.h"
+#include "model/pass/out_gate.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/rope.h"
 
@@ -128,7 +129,14 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
             out->y = (raw ? acts->qk_raw : acts->rows.q) + projections[i].column;
     }
     if (c->form.qkv_by_head) group.outs[0].y = step->acts->scratch.by_head;
+    if (c->form.out_gate) {
+        group.outs[0].y = acts->q_gate;
+        group.outs[0].y_stride = 2 * c->heads * c->head_dim;
+    }
     ash_linear_project(step, &group);
+    if (c->form.out_gate)
+        ash_out_gate_copy_queries(step, acts->q_gate, has_norm ? acts->qk_raw : acts->rows.q,
+                                  has_norm ? raw_stride : step->acts->q_stride, false);
     if (c->form.qkv_by_head) copy_by_head(step, acts->rows.q, false);
     finish_rows(step, layer, is_bf16);
 }
@@ -196,6 +204,12 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
     if (c->form.qkv_by_head) {
         copy_by_head(step, s->dattn.q, true);
         columns.outputs[0].dy = s->by_head;
+    }
+    if (c->form.out_gate) {
+        ash_out_gate_copy_queries(step, s->dq_gate, has_norm ? s->dqk_raw : s->dattn.q, columns.outputs[0].dy_stride,
+                                  true);
+        columns.outputs[0].dy = s->dq_gate;
+        columns.outputs[0].dy_stride = 2 * c->heads * c->head_dim;
     }
     s->dnorm_is_bf16 = ash_column_parallel_backward(step, sink, &columns);
 }

@@ -13,6 +13,7 @@
 #include "model/pass/linear_grads.h"
 #include "model/pass/moe_exchange.h"
 #include "model/pass/moe_grouped.h"
+#include "model/pass/out_gate.h"
 #include "model/pass/weight_grads.h"
 
 static struct ash_route_args route_args(const struct ash_pass_step *step, size_t layer)
@@ -188,12 +189,25 @@ static void route(const struct ash_pass_step *step, size_t layer, const float *x
                                               .starts = is_grouped ? moe->starts : NULL});
 }
 
+/* y from what shared experts gave and the factor that a token gives them. */
+static void shared_gate_forward(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
+{
+    ash_linear_forward(step, step->model->layers[layer].param[ASH_ROLE_SHARED_SCALE], ASH_NO_PARAM,
+                       &(struct ash_linear_io){.rows = step->rows,
+                                               .x = x,
+                                               .x_stride = step->model->config.hidden,
+                                               .y = step->acts->layers[layer].moe.shared_gate,
+                                               .y_stride = 1});
+    ash_shared_gate_forward(step, layer, y);
+}
+
 void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     size_t own = step->own.first * c->expert.choices;
     bool has_shared = c->expert.shared_ffn != 0, is_grouped = step->rows > 0 && ash_moe_is_grouped(step, layer);
+    bool has_gate = ash_layer_has(&step->model->layers[layer], ASH_ROLE_SHARED_SCALE);
 
     ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && y != NULL)));
     if (step->rows > 0)
@@ -213,7 +227,10 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
     if (step->rows == 0) return;
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
-        ash_ffn_forward(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = moe->shared, .y = y});
+        struct ash_ffn_io io = {.rows = step->rows, .x = x, .acts = moe->shared, .y = has_gate ? moe->shared_y : y};
+
+        ash_ffn_forward(step, &params, &io);
+        if (has_gate) shared_gate_forward(step, layer, x, y);
     }
     step->exec->ops->row->combine(step->exec,
                                   &(struct ash_slots_args){.rows = step->own.count,
@@ -308,12 +325,13 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
     ash_linear_input_grad(step, router, &io);
 }
 
-/* dx of the experts that every token visits. */
+/* dx of the experts that every token visits; and of the factor of what they give, where it has one. */
 static void shared_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
                             const float *dy, float *dx)
 {
     const struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     struct ash_ffn_params params = shared_params(step, layer);
+    int32_t scale = step->model->layers[layer].param[ASH_ROLE_SHARED_SCALE];
     struct ash_ffn_io io = {.rows = step->rows,
                             .x = x,
                             .acts = moe->shared,
@@ -322,9 +340,24 @@ static void shared_backward(const struct ash_pass_step *step, struct ash_grad_si
                             .dx = dx};
 
     ash_assert(params.width > 0);
+    if (scale != ASH_NO_PARAM) {
+        ash_shared_gate_backward(step, layer, dy);
+        io.dy = step->acts->scratch.dshared;
+    }
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE)
         ash_ffn_activate(step, &moe->shared, step->rows, params.width);
     ash_ffn_backward(step, sink, &params, &io);
+    if (scale == ASH_NO_PARAM) return;
+    ash_linear_backward(step, sink, scale, ASH_NO_PARAM,
+                        &(struct ash_linear_io){.rows = step->rows,
+                                                .x = x,
+                                                .x_stride = step->model->config.hidden,
+                                                .dy = step->acts->scratch.dshared_gate,
+                                                .dy_stride = 1,
+                                                .dx = dx,
+                                                .dx_stride = step->model->config.hidden,
+                                                .dx_add = true,
+                                                .seq_rows = step->seq_rows});
 }
 
 void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,

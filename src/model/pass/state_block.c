@@ -9,7 +9,7 @@
 #include "model/pass/join.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/norm.h"
-#include "model/pass/scale.h"
+#include "model/pass/state_project.h"
 #include "model/state_widths.h"
 
 /* The batch's rows, document by document and, with a cache, page by page. Returns how many sequences. */
@@ -62,6 +62,8 @@ static struct ash_scan_args scan_args(const struct ash_pass_step *step, size_t l
     const int32_t *param = step->model->layers[layer].param;
     struct ash_state_acts *acts = &step->acts->layers[layer].state;
     struct ash_state_widths widths = ash_state_widths_of(c);
+    size_t keys = s->groups * s->size; /* the delta rule's rows have queries (C), keys (B), values (x) */
+    const float *raw = acts->all + widths.inner + widths.channels;
 
     ash_assert(layer < c->layers);
     return (struct ash_scan_args){.rows = step->rows,
@@ -74,8 +76,12 @@ static struct ash_scan_args scan_args(const struct ash_pass_step *step, size_t l
                                   .state_offset = ash_state_conv_floats(c),
                                   .xbc = acts->xbc,
                                   .xbc_stride = widths.channels,
-                                  .raw = acts->all + widths.inner + widths.channels,
+                                  .x_at = s->is_delta ? 2 * keys : 0,
+                                  .b_at = s->is_delta ? keys : widths.inner,
+                                  .c_at = s->is_delta ? 0 : widths.inner + keys,
+                                  .raw = raw,
                                   .raw_stride = widths.all,
+                                  .beta = s->is_delta ? raw + s->heads : NULL,
                                   .step_bias = ash_model_vector(step->model, param[ASH_ROLE_STATE_STEP_BIAS]),
                                   .decay = ash_model_vector(step->model, param[ASH_ROLE_STATE_DECAY]),
                                   .skip = ash_model_vector(step->model, param[ASH_ROLE_STATE_SKIP]),
@@ -90,12 +96,13 @@ static struct ash_norm_args part_norm(const struct ash_pass_step *step, size_t l
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_state_acts *acts = &step->acts->layers[layer].state;
+    bool is_one = c->state.norm_shares_weight; /* one call for all groups */
     size_t inner = ash_state_widths_of(c).inner, cols = inner / c->state.norm_groups, first = group * cols;
 
     ash_assert(layer < c->layers && group < c->state.norm_groups);
     return (struct ash_norm_args){
         .rows = step->rows,
-        .groups = 1,
+        .groups = is_one ? c->state.norm_groups : 1,
         .cols = cols,
         .x_stride = inner,
         .y_stride = inner,
@@ -108,9 +115,17 @@ static struct ash_norm_args part_norm(const struct ash_pass_step *step, size_t l
         .seq_rows = step->seq_rows};
 }
 
+/* Calls of the norm of a row. */
+static size_t norm_parts(const struct ash_pass_step *step)
+{
+    const struct ash_state_config *s = &step->model->config.state;
+
+    return s->norm_shares_weight ? 1 : s->norm_groups;
+}
+
 static void norm_forward(const struct ash_pass_step *step, size_t layer)
 {
-    for (size_t i = 0; i < step->model->config.state.norm_groups; i++) {
+    for (size_t i = 0; i < norm_parts(step); i++) {
         struct ash_norm_args args = part_norm(step, layer, i);
 
         step->exec->ops->norm->rms_forward(step->exec, &args);
@@ -126,7 +141,7 @@ static void norm_backward(const struct ash_pass_step *step, struct ash_grad_sink
     float *dweight = ash_grad_acquire(sink, param, ASH_GRAD_ALL);
 
     ash_assert(layer < c->layers && d != NULL);
-    for (size_t i = 0; i < c->state.norm_groups; i++) {
+    for (size_t i = 0; i < norm_parts(step); i++) {
         struct ash_norm_args args = part_norm(step, layer, i);
 
         args.dy = args.dx = d + i * cols;
@@ -156,18 +171,6 @@ static const float *gate_forward(const struct ash_pass_step *step, size_t layer)
     return s->norm == ASH_STATE_NORM_GATED ? acts->normed : acts->gated;
 }
 
-/* Factors of the projection's columns, which their gradients get as well. */
-static void scale_zones(const struct ash_pass_step *step, float *all)
-{
-    const struct ash_state_config *s = &step->model->config.state;
-    struct ash_state_widths widths = ash_state_widths_of(&step->model->config);
-    const size_t cols[ASH_STATE_ZONES] = {widths.inner, widths.inner, s->groups * s->size, s->groups * s->size,
-                                          s->heads};
-
-    for (size_t i = 0; s->scales_zones && i < ASH_STATE_ZONES; all += cols[i], i++)
-        ash_scale_columns(step, cols[i], widths.all, s->zone_scale[i], all);
-}
-
 static struct ash_norm_params norm_params(const struct ash_pass_step *step, size_t layer)
 {
     return (struct ash_norm_params){step->model->layers[layer].param[ASH_ROLE_NORM1], ASH_NO_PARAM};
@@ -178,7 +181,6 @@ void ash_state_block_forward(const struct ash_pass_step *step, size_t layer, con
     const struct ash_state_ops *ops = ash_state_ops_of(step->exec);
     const int32_t *param = step->model->layers[layer].param;
     struct ash_layer_acts *acts = &step->acts->layers[layer];
-    struct ash_state_acts *state = &acts->state;
     struct ash_state_widths widths = ash_state_widths_of(&step->model->config);
     size_t seqs = list_seqs(step, layer);
     struct ash_conv_args conv = conv_args(step, layer, seqs);
@@ -187,13 +189,7 @@ void ash_state_block_forward(const struct ash_pass_step *step, size_t layer, con
 
     ash_assert(ops != NULL && in != NULL && out != NULL);
     ash_norm_forward(step, norm_params(step, layer), in, &acts->attn.norm);
-    ash_linear_forward(step, param[ASH_ROLE_STATE_IN], param[ASH_ROLE_STATE_IN_BIAS],
-                       &(struct ash_linear_io){.rows = step->rows,
-                                               .x = acts->attn.norm.out,
-                                               .x_stride = step->model->config.hidden,
-                                               .y = state->all,
-                                               .y_stride = widths.all});
-    scale_zones(step, state->all);
+    ash_state_project_forward(step, layer, acts->attn.norm.out);
     ops->conv_forward(step->exec, &conv);
     ops->scan_forward(step->exec, &scan);
     gated = gate_forward(step, layer);
@@ -270,13 +266,15 @@ static void scan_backward(const struct ash_pass_step *step, struct ash_grad_sink
     scan.dy = d->y;
     scan.dxbc = d->xbc;
     scan.draw = d->all + widths.inner + widths.channels;
+    scan.dbeta = scan.draw + heads;
     scan.draw_stride = widths.all;
     scan.dparams = d->rstd;
     scan.work = d->kept;
     ops->scan_backward(step->exec, &scan);
     add_columns(step, sink, param[ASH_ROLE_STATE_STEP_BIAS], scan.draw, widths.all);
     add_columns(step, sink, param[ASH_ROLE_STATE_DECAY], scan.dparams, 2 * heads);
-    add_columns(step, sink, param[ASH_ROLE_STATE_SKIP], scan.dparams + heads, 2 * heads);
+    if (param[ASH_ROLE_STATE_SKIP] != ASH_NO_PARAM)
+        add_columns(step, sink, param[ASH_ROLE_STATE_SKIP], scan.dparams + heads, 2 * heads);
     conv.dout = d->xbc;
     conv.dx = d->all + widths.inner;
     conv.dx_stride = widths.all;
@@ -286,15 +284,12 @@ static void scan_backward(const struct ash_pass_step *step, struct ash_grad_sink
     ash_grad_release_both(sink, param[ASH_ROLE_STATE_CONV], param[ASH_ROLE_STATE_CONV_BIAS], ASH_GRAD_ALL);
     ash_copy_columns(step->exec, step->rows, widths.inner, (struct ash_rows_from){d->gate, widths.inner},
                      (struct ash_rows_to){d->all, widths.all});
-    scale_zones(step, d->all);
 }
 
 void ash_state_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
-    const int32_t *param = step->model->layers[layer].param;
     struct ash_layer_acts *acts = &step->acts->layers[layer];
     struct ash_scratch *s = &step->acts->scratch;
-    size_t hidden = step->model->config.hidden, all = ash_state_widths_of(&step->model->config).all;
     bool both = ash_config_attends(&step->model->config, layer);
     const float *dy = ash_join_backward(step, sink, layer, ASH_BLOCK_STATE);
 
@@ -303,15 +298,7 @@ void ash_state_block_backward(const struct ash_pass_step *step, struct ash_grad_
         ash_norm_forward(step, norm_params(step, layer), acts->in, &acts->attn.norm);
     gate_backward(step, sink, layer, dy);
     scan_backward(step, sink, layer);
-    ash_linear_backward(step, sink, param[ASH_ROLE_STATE_IN], param[ASH_ROLE_STATE_IN_BIAS],
-                        &(struct ash_linear_io){.rows = step->rows,
-                                                .x = acts->attn.norm.out,
-                                                .x_stride = hidden,
-                                                .dy = s->dstate.all,
-                                                .dy_stride = all,
-                                                .dx = both ? s->dparallel : s->dnorm,
-                                                .dx_stride = hidden,
-                                                .seq_rows = step->seq_rows});
+    ash_state_project_backward(step, sink, layer, acts->attn.norm.out, both ? s->dparallel : s->dnorm);
     if (both) return; /* attention's gradient comes first */
     ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, true);
 }

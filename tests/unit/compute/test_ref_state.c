@@ -29,6 +29,7 @@ static double silu(double x)
 struct problem {
     float dy[ROWS * CHANNELS];
     double limit; /* of steps */
+    bool is_delta;
 };
 
 /* Where the inputs of the convolution are in one vector. */
@@ -68,8 +69,46 @@ enum {
     SCAN_BIAS = SCAN_RAW + ROWS * HEADS,
     SCAN_DECAY = SCAN_BIAS + HEADS,
     SCAN_SKIP = SCAN_DECAY + HEADS,
-    SCAN_ALL = SCAN_SKIP + HEADS
+    SCAN_BETA = SCAN_SKIP + HEADS,
+    SCAN_ALL = SCAN_BETA + ROWS * HEADS
 };
+
+/* to = from divided by its length, times factor. */
+static void divide(const double *from, double factor, double *to)
+{
+    double sum = 1e-6;
+
+    for (size_t n = 0; n < SIZE; n++)
+        sum += from[n] * from[n];
+    for (size_t n = 0; n < SIZE; n++)
+        to[n] = from[n] / sqrt(sum) * factor;
+}
+
+static void delta_head(const double *in, size_t h, size_t first, size_t count, double *out)
+{
+    double state[DIMS][SIZE] = {{0}}, b[SIZE], c[SIZE];
+
+    for (size_t r = first; r < first + count; r++) {
+        const double *x = in + SCAN_XBC + r * CHANNELS + h * DIMS;
+        const double *groups = in + SCAN_XBC + r * CHANNELS + INNER + h / (HEADS / GROUPS) * SIZE;
+        double step = log1p(exp(in[SCAN_RAW + r * HEADS + h] + in[SCAN_BIAS + h]));
+        double a = exp(-exp(in[SCAN_DECAY + h]) * step), beta = 1 / (1 + exp(-in[SCAN_BETA + r * HEADS + h]));
+
+        divide(groups, 1, b);
+        divide(groups + GROUPS * SIZE, 1 / sqrt(SIZE), c);
+        for (size_t d = 0; d < DIMS; d++) {
+            double u = x[d], sum = 0;
+
+            for (size_t n = 0; n < SIZE; n++)
+                u -= a * state[d][n] * b[n];
+            for (size_t n = 0; n < SIZE; n++) {
+                state[d][n] = a * state[d][n] + beta * u * b[n];
+                sum += state[d][n] * c[n];
+            }
+            out[r * INNER + h * DIMS + d] = sum;
+        }
+    }
+}
 
 static void scan_head(const double *in, size_t h, size_t first, size_t count, double limit, double *out)
 {
@@ -95,11 +134,14 @@ static void scan_head(const double *in, size_t h, size_t first, size_t count, do
     }
 }
 
-static void scan_formula(const double *in, double limit, double *out)
+static void scan_formula(const double *in, const struct problem *problem, double *out)
 {
     for (size_t h = 0; h < HEADS; h++)
         for (size_t s = 0; s < 2; s++)
-            scan_head(in, h, documents[s].row, documents[s].count, limit, out);
+            if (problem->is_delta)
+                delta_head(in, h, documents[s].row, documents[s].count, out);
+            else
+                scan_head(in, h, documents[s].row, documents[s].count, problem->limit, out);
 }
 
 static double scan_scalar(const void *ctx, const double *in)
@@ -108,7 +150,7 @@ static double scan_scalar(const void *ctx, const double *in)
     static double out[ROWS * INNER];
     double sum = 0;
 
-    scan_formula(in, problem->limit, out);
+    scan_formula(in, problem, out);
     for (size_t i = 0; i < ROWS * INNER; i++)
         sum += (double)problem->dy[i] * out[i];
     return sum;
@@ -168,6 +210,8 @@ static struct ash_scan_args scan_args(const float *in, const struct ash_state_se
                                   .state_offset = (TAPS - 1) * CHANNELS,
                                   .xbc = in + SCAN_XBC,
                                   .xbc_stride = CHANNELS,
+                                  .b_at = INNER,
+                                  .c_at = INNER + GROUPS * SIZE,
                                   .raw = in + SCAN_RAW,
                                   .raw_stride = HEADS,
                                   .step_bias = in + SCAN_BIAS,
@@ -177,12 +221,19 @@ static struct ash_scan_args scan_args(const float *in, const struct ash_state_se
                                   .y = y};
 }
 
+/* The delta rule with the inputs of a scan. */
+static void make_delta(struct ash_scan_args *args, const float *in)
+{
+    args->beta = in + SCAN_BETA;
+    args->skip = NULL;
+}
+
 static void test_scan(void **state)
 {
     static float in[SCAN_ALL], y[ROWS * INNER], grad[SCAN_ALL], kept[2 * HEADS * DIMS * SIZE], params[ROWS * 2 * HEADS],
         work[ROWS * 2 * HEADS * SIZE];
     static double wide[SCAN_ALL], want[ROWS * INNER];
-    static const double limits[] = {1e9, 0.8};
+    static const double limits[] = {1e9, 0.8, 1e9}; /* the last one: the delta rule */
     static struct problem problem;
     struct ash_scan_args args = scan_args(in, documents, 2, y);
     struct ash_exec exec;
@@ -199,11 +250,15 @@ static void test_scan(void **state)
     args.draw_stride = HEADS;
     args.dparams = params;
     args.work = work;
-    for (size_t i = 0; i < 2; i++) {
+    args.dbeta = grad + SCAN_BETA;
+    for (size_t i = 0; i < 3; i++) {
         problem.limit = limits[i];
+        problem.is_delta = i == 2;
+        if (i == 2) make_delta(&args, in);
+        if (i == 2) memset(params, 0, sizeof(params));
         args.step_max = (float)limits[i];
         ash_state_ops_of(&exec)->scan_forward(&exec, &args);
-        scan_formula(wide, problem.limit, want);
+        scan_formula(wide, &problem, want);
         check_all(y, want, ROWS * INNER, 1e-5, "y");
         ash_state_ops_of(&exec)->scan_backward(&exec, &args);
         memset(grad + SCAN_BIAS, 0, 3 * HEADS * sizeof(float));
@@ -225,21 +280,25 @@ static void test_pieces(void **state)
         states[2][ROWS + 1][STATE];
     const struct ash_state_seq all = {.count = ROWS, .to = states[0][ROWS]};
     struct ash_exec exec;
+    struct ash_conv_args conv;
+    struct ash_scan_args scan;
 
     (void)state;
     ref_init(&exec);
     fill(in, sizeof(in) / sizeof(in[0]), 5, 0.7f);
-    struct ash_conv_args conv = conv_args(in, &all, 1, whole[0]);
-    struct ash_scan_args scan = scan_args(in, &all, 1, whole[1]);
-    ash_state_ops_of(&exec)->conv_forward(&exec, &conv);
-    ash_state_ops_of(&exec)->scan_forward(&exec, &scan);
-    for (uint64_t seed = 0; seed < 8; seed++) {
+    for (uint64_t seed = 0; seed < 16; seed++) {
         struct ash_state_seq seqs[ROWS];
         size_t count = 0;
 
+        conv = conv_args(in, &all, 1, whole[0]);
+        scan = scan_args(in, &all, 1, whole[1]);
+        if (seed >= 8) make_delta(&scan, in);
+        ash_state_ops_of(&exec)->conv_forward(&exec, &conv);
+        ash_state_ops_of(&exec)->scan_forward(&exec, &scan);
+
         for (size_t row = 0; row < ROWS; row += seqs[count++].count) {
             size_t most = 1 + ash_rng_u64(seed, 6, row) % (seed % 2 == 0 ? 3 : 40);
-            float *to = states[1][seed < 4 ? 0 : count + 1];
+            float *to = states[1][seed % 8 < 4 ? 0 : count + 1];
 
             seqs[count] = (struct ash_state_seq){.row = row,
                                                  .count = most < ROWS - row ? most : ROWS - row,
@@ -248,6 +307,7 @@ static void test_pieces(void **state)
         }
         conv = conv_args(in, seqs, count, cut[0]);
         scan = scan_args(in, seqs, count, cut[1]);
+        if (seed >= 8) make_delta(&scan, in);
         ash_state_ops_of(&exec)->conv_forward(&exec, &conv);
         ash_state_ops_of(&exec)->scan_forward(&exec, &scan);
         assert_memory_equal(cut, whole, sizeof(whole));

@@ -63,9 +63,9 @@ static const char *const family_models[] = {
     "families/llama4",
     "families/phimoe",
     "families/mamba2",
-    "families/granitemoehybrid",
     "families/granitemoehybrid-experts",
     "families/falcon_h1-factors",
+    "families/qwen3_next",
 };
 #define FAMILY_MODEL_COUNT (sizeof(family_models) / sizeof(family_models[0]))
 

@@ -66,6 +66,14 @@ static const struct {
      "'mamba','mamba','mamba','mamba','mamba','mamba','mamba','mamba','attention','mamba','mamba','mamba','mamba',"
      "'mamba','mamba','mamba','mamba','mamba','attention','mamba','mamba','mamba','mamba']}",
      6939037248},
+    {"Qwen3-Next-80B-A3B",
+     "{'model_type':'qwen3_next','vocab_size':151936,'hidden_size':2048,'num_hidden_layers':48,'num_attention_heads':16,"
+     "'num_key_value_heads':2,'head_dim':256,'intermediate_size':5120,'moe_intermediate_size':512,'num_experts':512,"
+     "'num_experts_per_tok':10,'shared_expert_intermediate_size':512,'full_attention_interval':4,"
+     "'linear_conv_kernel_dim':4,'linear_key_head_dim':128,'linear_num_key_heads':16,'linear_num_value_heads':32,"
+     "'linear_value_head_dim':128,'norm_topk_prob':true,'decoder_sparse_step':1,'mlp_only_layers':[],"
+     "'partial_rotary_factor':0.25,'rope_theta':10000000,'tie_word_embeddings':false}",
+     79674391296},
     {"Falcon-H1-0.5B",
      "{'model_type':'falcon_h1','vocab_size':32784,'hidden_size':1024,'num_hidden_layers':36,'num_attention_heads':8,"
      "'num_key_value_heads':2,'head_dim':64,'intermediate_size':2048,'mamba_d_ssm':1536,'mamba_n_heads':24,"
