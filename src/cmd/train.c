@@ -17,9 +17,9 @@
 #include "record/metrics_page.h"
 #include "record/ring_file.h"
 #include "cmd/publish.h"
+#include "cmd/rl_samplers.h"
 #include "observe/exporter/exporter.h"
 #include "orchestrate/node/ends.h"
-#include "orchestrate/node/supervisor.h"
 #include "post/post.h"
 #include "train/job/job.h"
 #include "train/run/control.h"
@@ -35,6 +35,7 @@ struct flags {
     const char *metrics_address;
     const char *cpu, *profile, *pages;
     double peak_tflops;
+    bool sampler;
 };
 
 static const struct ash_opt flag_opts[] = {
@@ -62,6 +63,8 @@ static const struct ash_opt flag_opts[] = {
      0, 0, NULL},
     {"profile", ASH_OPT_STRING, offsetof(struct flags, profile), NULL,
      "write every op with its time to this file, a Chrome trace, and print a table; slows steps down", 0, 0, NULL},
+    {"sampler", ASH_OPT_BOOL, offsetof(struct flags, sampler), NULL,
+     "rl with rollout.mode=apart: sample for the run in --out, in addition to its own samplers", 0, 0, NULL},
 };
 static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
 
@@ -167,24 +170,13 @@ struct train_ranks {
     struct ash_group *group; /* NULL: alone, or without a place yet */
 };
 
-/* Meet the other ranks, where this process was launched as one of several. One that joins does so when it is ready. */
+/* Meet the other ranks, where this process was launched as one of several. One that joins does so when it is ready; one
+ * without others but samplers can be joined. */
 static int meet_ranks(struct train_ranks *ranks, const struct flags *flags, struct ash_err *err)
 {
-    int rc = ash_launch_env_read(&ranks->env, err);
-
-    if (rc < 0) return rc;
     ash_publish_start(flags->pages, ash_publish_labels(&ranks->env, flags->out, ranks->labels, ASH_RING_LABELS_BYTES));
-    if (ranks->env.size == 1 || ranks->env.joins) return 0;
+    if ((ranks->env.size == 1 && ranks->env.places == 1) || ranks->env.joins) return 0;
     return ash_group_open(&ranks->env, ranks->opts, &ranks->group, err);
-}
-
-/* Mark in a file, for the supervisor, that this process is a rank now (orchestrate/node/supervisor.h). */
-static void mark_placed(const char *job_dir)
-{
-    char path[PATH_MAX], name[ASH_PLACED_NAME_BYTES];
-
-    ash_supervisor_placed_name(getpid(), name);
-    if (job_dir != NULL && ash_path_join(path, sizeof(path), job_dir, name) == 0) ash_file_replace(path, "", 0, NULL);
 }
 
 /* See ash_run_opts. */
@@ -193,7 +185,7 @@ static int join_run(void *ctx, struct ash_group **group_out, struct ash_err *err
     struct train_ranks *ranks = ctx;
     int rc = ash_group_open(&ranks->env, ranks->opts, group_out, err);
 
-    if (rc == 0) mark_placed(ranks->opts->job_dir);
+    if (rc == 0) ash_cmd_mark_placed(ranks->opts->job_dir);
     return rc;
 }
 
@@ -279,9 +271,10 @@ static int taken_code(const char *out)
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
-static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts)
+static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts,
+                          const struct ash_launch_env *env)
 {
-    struct train_ranks ranks = {.opts = group_opts};
+    struct train_ranks ranks = {.opts = group_opts, .env = *env};
     struct ash_err err = {0};
     int rc, exit_code;
 
@@ -297,6 +290,21 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     ash_group_close(ranks.group);
     ash_publish_stop(rc < 0);
     return exit_code;
+}
+
+/* Train, or sample for those that train. Returns the exit code. */
+static int run_job(struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts, int argc,
+                   char **argv)
+{
+    struct ash_launch_env env;
+    struct ash_err err = {0};
+    bool samples = flags->sampler;
+    int rc = ash_launch_env_read(&env, &err);
+
+    if (rc == 0) rc = ash_cmd_rl_part(job, argc, argv, &env, &samples, &err);
+    if (rc < 0) return rc == -EINVAL ? ash_cmd_misuse(argv[0], "%s", err.text) : ash_cmd_fail(&err);
+    return samples ? ash_cmd_rl_sample(job, flags->out, &env, group_opts->job_dir)
+                   : meet_and_train(job, flags, group_opts, &env);
 }
 
 static int run_method(const struct method *method, int argc, char **argv)
@@ -320,7 +328,7 @@ static int run_method(const struct method *method, int argc, char **argv)
         if (method->method != ASH_METHOD_PRETRAIN) job.train.method = method->method;
         group_opts.fabric = &fabric_opts;
         exit_code = ash_job_resolve(&job, &err) < 0 ? ash_cmd_misuse(method->name, "%s", err.text)
-                                                    : meet_and_train(&job, &flags, &group_opts);
+                                                    : run_job(&job, &flags, &group_opts, argc, argv);
     }
     ash_opts_close(opts);
     return exit_code;

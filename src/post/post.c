@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "model/files/lora_folder.h"
 #include "storage/namespace/attach.h"
 #include "storage/tier/tier.h"
@@ -123,6 +124,12 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     }
     *post_out = post;
     return 0;
+}
+
+int ash_post_sample(struct ash_post *post, const struct ash_worker_opts *opts, struct ash_err *err)
+{
+    ash_assert(post->rl != NULL);
+    return ash_rl_work(post->rl, post->parts.lora, opts, err);
 }
 
 static void free_set(struct ash_pair_set *set)

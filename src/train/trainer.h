@@ -46,10 +46,12 @@ struct ash_trainer_parts {
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called before the model is closed, in each epoch of the ranks: close all that depends on it. Optional. */
     void (*end)(void *ctx);
-    /* `step` steps are done. Data prepared for later steps: hash: of the data and seed (seed itself if there is none),
-     * on every rank; save: their form in a checkpoint (first rank; NULL: none); and, on every rank, before the first
-     * step after a checkpoint, load them. NULL: none are prepared. */
-    uint64_t (*hash)(void *ctx, uint64_t step, uint64_t seed);
+    /* `step` steps are done. Data prepared for later steps: hash: of the data and *hash, into that (unchanged if there
+     * is none), on every rank of group (NULL: this rank alone, after a failure of others), which waits for data on
+     * their way; save: their form in a checkpoint (first rank; NULL: none); and, on every rank, before the first step
+     * after a checkpoint, load them. hash returns 0, the group's error, or one that ends the run. NULL: none are
+     * prepared. */
+    int (*hash)(void *ctx, struct ash_group *group, uint64_t step, uint64_t *hash, struct ash_err *err);
     json_t *(*save)(void *ctx, uint64_t step);
     int (*load)(void *ctx, const json_t *kept, struct ash_err *err);
     /* More data for the run's page (train/run/report.h), for the caller to free. First rank. NULL: none. */

@@ -164,7 +164,7 @@ static bool is_slurm_task(void)
 static int read_joiner(struct ash_launch_env *env, struct ash_err *err)
 {
     const char *host = ash_env_get("MASTER_ADDR");
-    int64_t port = 0, local = 0;
+    int64_t port = 0, local = 0, place = 0, places = 0;
     int rc = need_number("MASTER_PORT", "ASHLAR_JOIN", 1, 65534, &port, err);
 
     if (rc < 0) return rc;
@@ -175,6 +175,8 @@ static int read_joiner(struct ash_launch_env *env, struct ash_err *err)
     env->port = (int)port;
     env->job = ash_hash_str(host) ^ ash_hash_mix((uint64_t)port);
     if (read_number("LOCAL_WORLD_SIZE", 1, RANKS_MAX, &local, NULL) == 0) env->local_size = (size_t)local;
+    if (read_number("RANK", 0, RANKS_MAX, &place, NULL) == 0) env->place = (size_t)place;
+    if (read_number("WORLD_SIZE", 1, RANKS_MAX, &places, NULL) == 0) env->places = (size_t)places;
     return 0;
 }
 
@@ -193,6 +195,10 @@ int ash_launch_env_read(struct ash_launch_env *env_out, struct ash_err *err)
         rc = read_slurm(&env, err);
     } else if ((rank = any_number(mpi_ranks, err, &rc)) >= 0) {
         rc = read_mpi(&env, rank, err);
+    }
+    if (!env.joins) {
+        env.place = env.rank;
+        env.places = env.size;
     }
     if (rc == 0) *env_out = env;
     return rc;

@@ -16,6 +16,7 @@ struct ash_launch_env {
     const char *launcher; /* "torchrun", "slurm", "mpi", or "none" */
     size_t rank, size;
     bool joins;                           /* it has no rank yet, and asks a running job for one (ASHLAR_JOIN) */
+    size_t place, places;                 /* rank and size as the process was started, of one that joins too */
     size_t local_rank, local_size;        /* among the processes of this host, where the launcher tells; else 0 of 0 */
     char node[ASH_LAUNCH_ENV_HOST_BYTES]; /* the launcher's name of this node; empty: it has none */
     char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* where the first rank listens */

@@ -14,30 +14,6 @@
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* A critic values the sequences of all answers, from which advantages follow. Without one, advantages decide which
- * answers are put into sequences. */
-static int judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    int rc = rl->shape.has_critic ? ash_rl_arrange(rl, rollout, err) : ash_rl_judge(rl, rollout, err);
-
-    if (rc == 0 && rl->shape.has_critic) rc = ash_critic_values(rl, rollout, err);
-    if (rc < 0) return rc;
-    return rl->shape.has_critic ? ash_rl_judge(rl, rollout, err) : ash_rl_arrange(rl, rollout, err);
-}
-
-/* A rollout, sampled now or by earlier weights and recorded. */
-static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
-                        struct ash_err *err)
-{
-    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    int rc = ash_rl_sample(rl, trainer, number, version, err);
-
-    if (rc == 0) rc = ash_rl_run_reference(rl, rollout, err);
-    if (rc == 0) rc = judge(rl, rollout, err);
-    if (rc == 0) ash_rl_record(rl, rollout);
-    return rc < 0 ? rc : ash_rl_guard(rl, rollout, err);
-}
-
 static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, double *share_out,
                     struct ash_err *err)
 {
@@ -88,10 +64,11 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     ash_rl_mend_curves(rl, step);
     memset(rl->counts, 0, sizeof(rl->counts));
     rc = ash_critic_settle(rl, trainer, step, err);
+    if (rc == 0 && rl->apart != NULL) return ash_apart_prepare(rl, trainer, step, err);
     if (rc == 0) rc = find_rollouts(rl, step, err);
     if (step % steps != 0) return rc;
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
-        rc = make_rollout(rl, trainer, n, step, err);
+        rc = ash_rl_make_rollout(rl, trainer, n, step, err);
     return rc;
 }
 
@@ -226,6 +203,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     for (size_t i = 0; rc == 0 && i < rl->rollout_count; i++)
         if (open_rollout(rl, &rl->rollouts[i]) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory for answers");
     if (rc == 0) rc = ash_rl_read_backs(rl, err);
+    if (rc == 0) rc = ash_apart_open(rl, &rl->apart, err);
     if (rc < 0) {
         ash_rl_close(rl);
         return rc;
@@ -263,6 +241,7 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
 void ash_rl_close(struct ash_policy_run *rl)
 {
     if (rl == NULL) return;
+    ash_apart_close(rl->apart);
     for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
         close_rollout(rl, &rl->rollouts[i]);
     free(rl->rollouts);

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include "post/rl/apart.h"
 #include "post/rl/prompts.h"
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
@@ -142,6 +143,7 @@ struct ash_policy_run {
     struct ash_rl_curves curves;
     struct ash_rl_rollbacks rollbacks;
     struct ash_rl_best best;
+    struct ash_apart *apart;      /* samplers are other processes; NULL: these sample */
     uint64_t checked;             /* tokens of all ranks whose log-probability was the sampler's, to the bit */
     double counts[ASH_RL_COUNTS]; /* of the step */
     double seconds[ASH_RL_PARTS];
@@ -149,9 +151,24 @@ struct ash_policy_run {
     struct ash_objective objective;
 };
 
-/* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
+/* rollout.c: sample the answers of rollout `number` with the trainer's weights, or have other processes sample them
+ * (trainer is not needed then), and reward them. */
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err);
+/* sampled.c: the model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. All
+ * ranks call it. */
+int ash_rl_find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_model **model_out,
+                        struct ash_err *err);
+/* draws.c: prompts for the groups that are open. Each rollout has prompts for all of its rounds, whether it needs them
+ * or not: which ones they are does not depend on what other rollouts found. */
+int ash_rl_get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                       struct ash_err *err);
+/* draws.c: the draws of answer a: a function of its indices, and of the position by the sampler itself. */
+struct ash_sampler_opts ash_rl_sampler_of(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                                          size_t round, size_t a);
+/* make.c: sample rollout `number`, judge it and write its record. trainer: as for ash_rl_sample. All ranks call it. */
+int ash_rl_make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+                        struct ash_err *err);
 /* One answer on its way. */
 struct ash_asked {
     struct ash_request request;
@@ -183,7 +200,7 @@ int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size
 /* record.c: where rollout `number` is recorded. Returns 0 or -ENAMETOOLONG. */
 int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX]);
 /* unused.c: answers that later steps learn from, for ash_trainer_parts. */
-uint64_t ash_rl_hash_unused(void *ctx, uint64_t step, uint64_t seed);
+int ash_rl_hash_unused(void *ctx, struct ash_group *group, uint64_t step, uint64_t *hash, struct ash_err *err);
 /* unused.c: likewise. */
 json_t *ash_rl_save_unused(void *ctx, uint64_t step);
 /* unused.c: likewise: records that are gone are written again. */

@@ -7,11 +7,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/math.h"
-#include "model/files/open.h"
 #include "post/rl/rl_priv.h"
-#include "train/layout/collect.h"
 
 static bool is_end(const struct ash_policy_run *rl, int32_t id)
 {
@@ -36,28 +33,6 @@ static int take(void *ctx, const struct ash_token *token)
     return row->has_ended || asked->rc < 0;
 }
 
-/* The model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. */
-static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_model **model_out,
-                        struct ash_err *err)
-{
-    struct ash_model *held = ash_trainer_state(trainer)->model;
-    int rc = 0;
-
-    *model_out = held;
-    if (ash_trainer_get_facts(trainer).whole) return 0;
-    if (rl->sampler.copy == NULL) {
-        const struct ash_model_config *config = ash_model_get_config(held);
-
-        json_incref(config->source); /* a new model takes over one reference */
-        rc = ash_model_blank_slice(config, NULL, &rl->sampler.copy, err);
-        if (rc < 0) json_decref(config->source);
-        if (rc == 0) ash_model_round_bf16(rl->sampler.copy, rl->job->train.precision == ASH_JOB_BF16);
-    }
-    if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->sampler.copy, err);
-    *model_out = rl->sampler.copy;
-    return rc;
-}
-
 int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
@@ -66,7 +41,7 @@ int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
                                  .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
     struct ash_model *model = NULL;
     uint64_t start_ns = ash_clock_ns();
-    int rc = find_sampled(rl, trainer, &model, err);
+    int rc = ash_rl_find_sampled(rl, trainer, &model, err);
 
     rl->seconds[ASH_RL_HANDOVER] += (double)(ash_clock_ns() - start_ns) * 1e-9;
     rl->sampler.model = rc == 0 ? model : NULL;
@@ -155,44 +130,6 @@ int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, st
     return rc;
 }
 
-/* Prompts for the groups that are open. Each rollout has prompts for all of its rounds, whether it needs them or not:
- * which ones they are does not depend on what other rollouts found. */
-static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
-                       struct ash_err *err)
-{
-    uint64_t seed = (uint64_t)rl->job->train.seed, rounds = (uint64_t)rl->job->rl.sampling_rounds;
-
-    for (size_t p = 0; p < rl->shape.prompts; p++) {
-        int rc;
-
-        if (!is_open[p]) continue;
-        rollout->prompt_numbers[p] = (rollout->number * rounds + round) * rl->shape.prompts + p;
-        ash_prompt_fini(&rollout->prompts[p]);
-        rc = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
-        if (rc < 0) return rc;
-        if (rollout->prompts[p].ids.count > (size_t)rl->job->rollout.max_prompt_tokens)
-            return ash_err_set(err, -EOVERFLOW, "prompt '%.60s...' has %zu tokens: raise rollout.max_prompt_tokens",
-                               rollout->prompts[p].text, rollout->prompts[p].ids.count);
-    }
-    return 0;
-}
-
-/* The draws of an answer: a function of its indices, and of the position by the sampler itself. */
-static struct ash_sampler_opts sampler_of(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
-                                          size_t round, size_t a)
-{
-    size_t samples = (size_t)rl->job->rl.samples;
-    uint64_t draws = ash_rl_draws(&rl->rollbacks, rollout->number), prompt = round * rl->shape.prompts + a / samples;
-    uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
-    struct ash_sampler_opts sampler = ash_sampler_defaults();
-
-    sampler.temperature = rl->job->rollout.temperature;
-    sampler.top_k = (size_t)rl->job->rollout.top_k;
-    sampler.top_p = rl->job->rollout.top_p;
-    sampler.seed = ash_hash_bytes(words, (draws > 0 ? 5 : 4) * sizeof(words[0]), 0);
-    return sampler;
-}
-
 /* One turn of the answers that are this rank's: of open groups those that begin or go on. */
 static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
                       const bool *is_own, struct ash_err *err)
@@ -204,7 +141,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
     for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
-        struct ash_sampler_opts sampler = sampler_of(rl, rollout, round, a);
+        struct ash_sampler_opts sampler = ash_rl_sampler_of(rl, rollout, round, a);
 
         if (!is_open[a / samples] || !is_own[a] || (row->count > 0 && !ash_rl_goes_on(row))) continue;
         asked[count] = ash_rl_ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
@@ -222,7 +159,8 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* Each group is sampled by one rank; closed ones are on all ranks, and the first rank shares them again. */
+/* Each group is sampled by one rank, or comes to the first one; closed ones are on all ranks, and the first rank shares
+ * them again. */
 static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
 {
     size_t samples = (size_t)rl->job->rl.samples;
@@ -230,7 +168,7 @@ static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
     bool *is_own = calloc(rl->shape.answers, sizeof(*is_own));
 
     for (size_t a = 0; is_own != NULL && a < rl->shape.answers; a++)
-        is_own[a] = rank == (is_open[a / samples] ? a / samples % size : 0);
+        is_own[a] = rank == (is_open[a / samples] && rl->apart == NULL ? a / samples % size : 0);
     return is_own;
 }
 
@@ -286,7 +224,8 @@ static int sample_turns(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     for (size_t a = 0; a < rl->shape.answers; a++)
         if (is_open[a / samples]) ash_rl_clear(&rollout->answers[a]);
     for (size_t turn = 0; rc == 0 && goes_on; turn++) {
-        rc = sample_own(rl, rollout, round, is_open, is_own, err);
+        rc = rl->apart != NULL ? ash_apart_sample(rl, rollout, &(struct ash_apart_turn){round, turn, is_open}, err)
+                               : sample_own(rl, rollout, round, is_open, is_own, err);
         if (rc == 0) rc = ash_rl_share(rl->group, &rl->shape, rollout, is_own, err);
         goes_on = false;
         if (rc == 0 && turn + 1 < turns)
@@ -347,7 +286,7 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
                      struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns(), sampled_ns;
-    int rc = get_prompts(rl, rollout, round, is_open, err);
+    int rc = ash_rl_get_prompts(rl, rollout, round, is_open, err);
 
     if (rc == 0) rc = sample_turns(rl, rollout, round, is_open, err);
     sampled_ns = ash_clock_ns();
@@ -357,6 +296,15 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
     return rc;
 }
 
+/* What samples and rewards, open. */
+static int open_sampling(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+{
+    size_t tokens = (size_t)(rl->job->rollout.max_prompt_tokens + rl->job->rollout.max_tokens);
+
+    if (rl->apart == NULL) return ash_rl_open_core(rl, trainer, err);
+    return ash_rewards_use(rl->rewards, rl->exec, ash_tokenizer_hash(rl->text.tokenizer), tokens, err);
+}
+
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err)
 {
@@ -364,7 +312,7 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
     bool *is_open = calloc(rl->shape.prompts, sizeof(*is_open));
     size_t open = rl->shape.prompts, rounds = (size_t)rl->job->rl.sampling_rounds;
     int rc =
-        is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : ash_rl_open_core(rl, trainer, err);
+        is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : open_sampling(rl, trainer, err);
 
     rollout->number = number;
     rollout->version = version;

@@ -42,13 +42,27 @@ static uint64_t hash_rollout(const struct ash_policy_run *rl, const struct ash_r
     return hash;
 }
 
-uint64_t ash_rl_hash_unused(void *ctx, uint64_t step, uint64_t seed)
+/* Samplers in other processes draw some of them still. */
+static int await_unused(struct ash_policy_run *rl, struct ash_group *group, struct ash_range unused,
+                        struct ash_err *err)
+{
+    int rc = 0;
+
+    if (rl->apart == NULL) return 0;
+    rl->group = group;
+    for (size_t i = 0; rc == 0 && i < unused.count; i++)
+        rc = ash_apart_have(rl, unused.first + i, err);
+    return rc == -ENOTRECOVERABLE ? -ENODATA : rc; /* nothing is prepared here that could go back */
+}
+
+int ash_rl_hash_unused(void *ctx, struct ash_group *group, uint64_t step, uint64_t *hash_out, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
     struct ash_range unused = unused_rollouts(rl, step);
-    uint64_t hash = seed;
+    uint64_t hash = *hash_out;
+    int rc = await_unused(rl, group, unused, err);
 
-    for (size_t i = 0; i < unused.count; i++) {
+    for (size_t i = 0; rc == 0 && i < unused.count; i++) {
         uint64_t number = unused.first + i;
         struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
         bool is_here = rollout->number == number;
@@ -58,7 +72,8 @@ uint64_t ash_rl_hash_unused(void *ctx, uint64_t step, uint64_t seed)
         hash = hash_rollout(rl, rollout, hash);
         if (!is_here) rollout->number = UINT64_MAX;
     }
-    return hash;
+    if (rc == 0) *hash_out = hash;
+    return rc;
 }
 
 static size_t count_tokens(const struct ash_policy_run *rl, const struct ash_rollout *rollout)

@@ -55,6 +55,10 @@ static const char *const free_on_resume[] = {
     "rollout.eval_every",
     "rollout.eval_count",
     "rollout.keep_best",
+    "rollout.mode",
+    "rollout.procs",
+    "rollout.silence",
+    "rollout.patience",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide results or the order of collectives. */

@@ -165,6 +165,7 @@ const struct ash_opt_table ash_job_rl_table = {"rl", "answers and rewards (train
                                                ASH_COUNT(rl_opts)};
 
 #define ROLLOUT(field) offsetof(struct ash_job_rollout, field)
+static const char *const mode_names[] = {"together", "apart", NULL}; /* as enum ash_job_rollout_mode */
 static const struct ash_opt rollout_opts[] = {
     {"temperature", ASH_OPT_DOUBLE, ROLLOUT(temperature), "1", "of the policy, for sampler and trainer alike", 0.01,
      100, NULL},
@@ -181,6 +182,15 @@ static const struct ash_opt rollout_opts[] = {
     {"eval_count", ASH_OPT_INT, ROLLOUT(eval_count), "500", "held-out prompts of an evaluation", 1, 1e9, NULL},
     {"keep_best", ASH_OPT_BOOL, ROLLOUT(keep_best), "true", "keep the model of the best evaluation, in DIR/best", 0, 0,
      NULL},
+    {"mode", ASH_OPT_CHOICE, ROLLOUT(mode), "together",
+     "who samples: the processes that train, or others (rollout.procs), with the same bits", 0, 0, mode_names},
+    {"procs", ASH_OPT_INT, ROLLOUT(procs), "1",
+     "rollout.mode=apart: how many of the processes of the job sample; the others train", 1, 4096, NULL},
+    {"silence", ASH_OPT_DOUBLE, ROLLOUT(silence), "30",
+     "rollout.mode=apart: seconds after which the prompts of a sampler that does not answer are drawn elsewhere", 0.1,
+     86400, NULL},
+    {"patience", ASH_OPT_DOUBLE, ROLLOUT(patience), "600",
+     "rollout.mode=apart: seconds that the run waits where no sampler is left, before it ends", 1, 1e7, NULL},
 };
 const struct ash_opt_table ash_job_rollout_table = {"rollout", "how answers are sampled (train.method=rl)",
                                                     rollout_opts, ASH_COUNT(rollout_opts)};

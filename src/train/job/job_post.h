@@ -104,6 +104,9 @@ struct ash_job_rl {
     double gamma, lambda, value_clip;
 };
 
+/* Who samples: the processes that train, or others. */
+enum ash_job_rollout_mode { ASH_ROLLOUT_TOGETHER, ASH_ROLLOUT_APART };
+
 struct ash_job_rollout {
     double temperature;
     int64_t top_k; /* 0: all ids */
@@ -111,6 +114,10 @@ struct ash_job_rollout {
     int64_t max_tokens, max_prompt_tokens, lag;
     int64_t eval_every, eval_count;
     bool keep_best;
+    int mode;        /* enum ash_job_rollout_mode */
+    int64_t procs;   /* apart: of the processes of the job, the samplers */
+    double silence;  /* apart: seconds after which the prompts of a silent sampler are drawn elsewhere */
+    double patience; /* apart: seconds without any sampler, after which the run ends */
 };
 
 extern const struct ash_opt_table ash_job_sft_table, ash_job_dpo_table, ash_job_reward_table, ash_job_lora_table,

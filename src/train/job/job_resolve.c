@@ -162,6 +162,21 @@ static int check_teacher(const struct ash_job_rl *rl, struct ash_err *err)
     return 0;
 }
 
+/* What is decided when a rollout is sampled in a process that trains is decided later with samplers apart. */
+static int check_apart(const struct ash_job *job, struct ash_err *err)
+{
+    if (job->rollout.mode != ASH_ROLLOUT_APART || job->rollout.lag == 0) return 0;
+    if (job->rl.algorithm == ASH_RL_PPO)
+        return ash_err_set(err, -EINVAL,
+                           "rollout.mode=apart with rl.algorithm=ppo: the critic values answers when they are sampled; "
+                           "set rollout.lag=0");
+    if (job->rl.on_collapse == ASH_JOB_COLLAPSE_BACK)
+        return ash_err_set(err, -EINVAL,
+                           "rollout.mode=apart with rl.on_collapse=back: answers are judged when they are used; set "
+                           "rollout.lag=0, or rl.on_collapse=stop");
+    return 0;
+}
+
 /* A step of answers fills as many sequences as its prompts and answers need at most. */
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
@@ -184,7 +199,8 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
         return ash_err_set(err, -EINVAL,
                            "rl.samples=1: rl.algorithm=grpo, rloo and raft compare the answers to one prompt: give 2 "
                            "or more");
-    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0) return -EINVAL;
+    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0 || check_apart(job, err) < 0)
+        return -EINVAL;
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
                            "rl.environment and rl.turns=%lld: several turns have an environment between them",

@@ -145,22 +145,21 @@ static void follow_save(void *ctx, const struct ash_save_opts *save, int rc)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
-/* The part of the state outside the trainer. */
-static void add_kept_hash(struct ash_run *run)
+/* The part of the state outside the trainer. group: of all ranks; NULL: the others are lost. */
+static int add_kept_hash(struct ash_run *run, struct ash_group *group, struct ash_err *err)
 {
     const struct ash_trainer_parts *parts = run->opts->parts;
 
     run->saves.state_hash = run->saves.weights_hash;
-    if (parts != NULL && parts->hash != NULL)
-        run->saves.state_hash = parts->hash(parts->ctx, ash_trainer_state(run->trainer)->step, run->saves.weights_hash);
+    if (parts == NULL || parts->hash == NULL) return 0;
+    return parts->hash(parts->ctx, group, ash_trainer_state(run->trainer)->step, &run->saves.state_hash, err);
 }
 
 int ash_run_hash(struct ash_run *run, struct ash_err *err)
 {
     int rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->saves.weights_hash, err);
 
-    if (rc == 0) add_kept_hash(run);
-    return rc;
+    return rc < 0 ? rc : add_kept_hash(run, ash_trainer_group(run->trainer), err);
 }
 
 static json_t *kept_of(const struct ash_run *run)
@@ -378,6 +377,7 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err)
 int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
 {
     const struct ash_state *state = ash_trainer_state(run->trainer);
+    int rc;
 
     if (run->saves.saver == NULL) return 0;
     if (run->group == NULL) finish_saves(run, NULL); /* no rank was lost: pending saves are good */
@@ -385,7 +385,8 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     take_results(run);
     if (run->saves.saved_step == state->step || !run->facts.whole || state->step == run->progress.start_step) return 0;
     run->saves.weights_hash = ash_state_hash(state);
-    add_kept_hash(run);
+    rc = add_kept_hash(run, NULL, err);
+    if (rc < 0) return rc;
     ash_live_clear(&run->progress.live);
     return save_now(run, true, err);
 }

@@ -1,0 +1,82 @@
+/* apart: what a step needs, and what it has begun for later ones. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "post/rl/rl_priv.h"
+
+static uint64_t version_of(const struct ash_policy_run *rl, uint64_t number)
+{
+    uint64_t lag = (uint64_t)rl->job->rollout.lag;
+
+    return number > lag ? (number - lag) * ash_rl_steps_per_rollout(&rl->shape) : 0;
+}
+
+/* Have samplers draw a rollout while steps run. */
+static int begin(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
+{
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    bool *is_open;
+    uint64_t order;
+    int rc;
+
+    if (ash_group_rank(rl->group) != 0) return 0;
+    is_open = calloc(rl->shape.prompts, sizeof(*is_open));
+    if (is_open == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a rollout");
+    memset(is_open, true, rl->shape.prompts);
+    for (size_t a = 0; a < rl->shape.answers; a++)
+        ash_rl_clear(&rollout->answers[a]);
+    rollout->number = number;
+    rollout->version = version_of(rl, number);
+    rc = ash_rl_get_prompts(rl, rollout, 0, is_open, err);
+    if (rc == 0) rc = ash_apart_begin(rl, rollout, &(struct ash_apart_turn){.is_open = is_open}, &order, err);
+    rollout->number = UINT64_MAX; /* it has no answers yet */
+    free(is_open);
+    return rc;
+}
+
+/* ---- rollouts ---------------------------------------------------------------------------------------------------- */
+
+/* Who has a rollout, of all ranks? The first one says whether it can be drawn. */
+enum { SOME_LACK, SOME_HAVE, CAN_DRAW, FLAGS };
+
+int ash_apart_have(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
+{
+    const struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    bool is_here = rollout->number == number, is_first = ash_group_rank(rl->group) == 0;
+    uint64_t version = version_of(rl, number);
+    int32_t flags[FLAGS] = {!is_here, is_here,
+                            is_first && rl->apart->desk != NULL &&
+                                ash_publisher_has(&rl->apart->publisher, ash_apart_slot(rl, version), version)};
+    int rc = ash_group_all_reduce(rl->group, flags, flags, FLAGS, ASH_COLL_I32, ASH_COLL_MAX, err);
+
+    if (rc < 0 || flags[SOME_LACK] == 0) return rc;
+    if (flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0) return ash_rl_make_rollout(rl, NULL, number, version, err);
+    rc = ash_rl_find_rollout(rl, number, err);
+    return rc == -ENOENT ? -ENOTRECOVERABLE : rc;
+}
+
+/* Orders of steps that the run has left. */
+static void forget_others(struct ash_apart *apart, uint64_t step)
+{
+    if (step != apart->next_step && step + 1 != apart->next_step) {
+        if (apart->desk != NULL) ash_desk_forget(apart->desk);
+        apart->order_count = 0;
+    }
+    apart->next_step = step + 1;
+}
+
+int ash_apart_prepare(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+{
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape), lag = (uint64_t)rl->job->rollout.lag, number = step / steps;
+    int rc = ash_apart_settle_desk(rl, err);
+
+    forget_others(rl->apart, step);
+    if (rc == 0 && (step % steps != 0 || (lag > 0 && step > 0))) rc = ash_apart_have(rl, number, err);
+    if (rc < 0 || step % steps != 0) return rc;
+    rc = ash_apart_publish(rl, trainer, step, err);
+    if (rc == 0 && lag == 0) return ash_rl_make_rollout(rl, NULL, number, step, err);
+    for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
+        rc = begin(rl, n, err);
+    return rc == 0 && step == 0 ? ash_apart_have(rl, 0, err) : rc;
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Samplers in processes of their own: the bits of one process that samples and trains, in layouts of both sides that are drawn from a seed, with a
+# process of either side killed or stopped. APART_SEED=7 APART_JOBS=60 tests/e2e/rl_apart.sh looks further.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+jobs=${APART_JOBS:-2}
+RANDOM=${APART_SEED:-3}
+train base train.steps=30 train.valid_every=0
+expect 0 "a model that samples"
+cat > "$SCRATCH/rl.yaml" << YAML
+model: {from: $SCRATCH/base/model}
+data: {seq: 32}
+train: {steps: 24, grains: 2, save_every: 8, hash_every: 4}
+optimizer: {lr: 1e-3}
+rl: {prompts_per_step: 4, samples: 4, rewards: [arithmetic, "ended:0.5"]}
+rollout: {max_tokens: 5, max_prompt_tokens: 8, silence: 2}
+YAML
+# draw NAME WORD...: NAME becomes one of the words.
+draw() {
+    local name=$1
+    shift
+    printf -v "$name" %s "${@:RANDOM % $# + 1:1}"
+}
+# hit RANK SIGNAL: the rank of the launcher's job gets the signal, if it is there.
+hit() {
+    local pid
+    for pid in $(pgrep -P "$launcher"); do
+        tr '\0' '\n' 2> /dev/null < "/proc/$pid/environ" | grep -qx "RANK=$1" && kill "-$2" "$pid" 2> /dev/null && return
+    done
+}
+killed=0
+for i in $(seq "$jobs"); do
+    draw lag 1 0 3
+    draw mesh "mesh.dp=2" "mesh.pp=2" "mesh.fsdp=2" "mesh.dp=1"
+    draw samplers 2 1
+    draw more "lora.rank=2" "rl.epochs=2 rollout.top_k=9" "rl.sampling_rounds=2 train.precision=bf16"
+    trainers=2
+    [ "$mesh" != mesh.dp=1 ] || trainers=1
+    procs=$((trainers + samplers))
+    victim=$((RANDOM % procs))
+    draw signal KILL KILL STOP
+    [ "$victim" -ge "$trainers" ] || signal=KILL # a stopped rank that trains is found by its silence, which lasts a minute here
+    [ "$victim" -ne "$((trainers - 1))" ] || [ "$samplers" -ne 1 ] || victim=$trainers
+    [ "$signal" != STOP ] || [ "$samplers" -eq 2 ] || signal=KILL
+    what="lag $lag, $mesh, $samplers samplers, $more, $signal of rank $victim"
+    rm -rf "$SCRATCH/one" "$SCRATCH/many"
+    try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/one" rollout.lag="$lag" $more
+    expect 0 "$what: together"
+    "$ASHLAR" launch --procs "$procs" --restarts 3 rl "$SCRATCH/rl.yaml" --out "$SCRATCH/many" rollout.mode=apart rollout.procs="$samplers" \
+        rollout.lag="$lag" "$mesh" $more > "$SCRATCH/out" 2> "$SCRATCH/err" &
+    launcher=$!
+    while kill -0 $launcher 2> /dev/null; do
+        if grep -qs '"step":3,' "$SCRATCH/many/log.jsonl"; then
+            hit "$victim" $signal && killed=$((killed + 1))
+            break
+        fi
+        sleep 0.01
+    done
+    wait $launcher
+    code=$?
+    expect 0 "$what: apart"
+    same "$what" "$(bits_of one | sort -u | md5sum)" "$(bits_of many | sort -u | md5sum)"
+done
+# one command starts all of it; what is saved continues together
+rm -rf "$SCRATCH/many"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/many" rollout.mode=apart rollout.procs=1 rollout.lag="$lag" $more train.steps=16
+expect 0 "one command"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/one" rollout.lag="$lag" $more train.steps=16
+rm -rf "$SCRATCH/one" && cp -r "$SCRATCH/many" "$SCRATCH/one" && rm -rf "$SCRATCH/one/rollouts" "$SCRATCH/one"/checkpoints/step-000016 "$SCRATCH/one/model"
+sed -i '/"step":9,/,$d' "$SCRATCH/one/log.jsonl"
+try "$ASHLAR" rl --resume --out "$SCRATCH/one" rollout.mode=together
+expect 0 "a checkpoint of a run with samplers, continued without them"
+same "the end of it" "$(bits_of many | sort -u | md5sum)" "$(bits_of one | sort -u | md5sum)"
+# a sampler that does not fit, and settings that do not
+try "$ASHLAR" launch --procs 2 rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" rollout.mode=apart rollout.procs=2
+expect 2 "nobody trains"
+grep -q 'none is left to train' "$SCRATCH/err" || fail "nobody trains: $(cat "$SCRATCH/err")"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" --sampler
+expect_error 2 "a sampler of a run together" "rollout.mode=apart"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" rollout.mode=apart rollout.lag=1 rl.algorithm=ppo
+expect_error 2 "a critic apart" "rollout.lag=0"
+echo "$jobs jobs with samplers apart had the bits of one process; $killed processes were killed or stopped"
+finish
