@@ -48,7 +48,7 @@ bad("128 tokens", "/v1/rerank", query="a", documents=["one two " * 200])
 bad("pooling", "/v1/embeddings", input="a", pooling="max")
 PY
 
-for family in bert modernbert; do
+for family in bert modernbert xlm-roberta; do
     cp -r "$SOURCE/tests/golden/rerankers/$family" . && chmod -R u+w "$family"
     pooling=mean
     if [ "$family" = bert ]; then # a folder of sentence transformers

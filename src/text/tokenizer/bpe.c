@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/utf8.h"
+#include "text/tokenizer/unigram_priv.h"
 
 #define SHORT_SYMBOLS 64 /* up to here scanning beats a heap */
 #define NONE UINT32_MAX
@@ -238,6 +239,7 @@ static int encode_merging(const struct ash_tok_model *model, struct ash_tok_scra
 static int encode_uncached(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
                            struct ash_ids *ids, struct ash_err *err)
 {
+    if (model->scores != NULL) return ash_tok_unigram_encode(model, scratch, word, ids, err);
     if (model->is_word_piece) return ash_tok_word_piece_encode(model, scratch, word, ids, err);
     if (model->ignore_merges) {
         int32_t id = whole_id(model, scratch, word);

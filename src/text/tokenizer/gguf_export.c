@@ -256,6 +256,8 @@ int ash_tokenizer_to_gguf(const struct ash_tokenizer *tokenizer, size_t vocab, i
                            ash_tokenizer_vocab_size(tokenizer) - 1, vocab);
     if (tokenizer->model.is_word_piece)
         return ash_err_set(err, -ENOTSUP, "a vocabulary of word pieces cannot be written into a GGUF file");
+    if (tokenizer->model.scores != NULL)
+        return ash_err_set(err, -ENOTSUP, "a unigram vocabulary cannot be written into a GGUF file");
     rc = tokenizer->model.byte_level ? add_byte_level(&export, err) : add_scored(&export, err);
     if (rc == 0) rc = add_tokens(&export, err);
     if (rc == 0) rc = add_template(&export, bos, err);

@@ -1,4 +1,4 @@
-/* Reading "model": byte-pair encoding as the Hugging Face library configures it. */
+/* Reading "model": byte-pair encoding and word pieces as the Hugging Face library configures them. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "text/tokenizer/unigram_priv.h"
 
 /* Options that change the ids and that no byte-level or byte-fallback model uses: empty or absent, or refused. */
 static int refuse_affix(const json_t *object, const char *key, struct ash_err *err)
@@ -40,6 +41,17 @@ static int load_word_piece(struct ash_tok_model *model, const json_t *object, st
     return ash_tok_model_finish(model, unknown, false, err);
 }
 
+static int load_unigram(struct ash_tok_model *model, const json_t *object, struct ash_err *err)
+{
+    int32_t unknown = -1;
+    int rc = ash_tok_unigram_load(model, object, &unknown, err);
+
+    if (rc == 0) rc = ash_tok_model_finish(model, NULL, false, err);
+    model->has_unknown = unknown >= 0;
+    model->unknown_id = unknown;
+    return rc;
+}
+
 static int load_options(struct ash_tok_model *model, const json_t *object, const char **unknown_out,
                         struct ash_err *err)
 {
@@ -48,7 +60,8 @@ static int load_options(struct ash_tok_model *model, const json_t *object, const
     int rc = ash_json_string(object, "type", &type, err);
 
     if (rc >= 0 && strcmp(type, "BPE") != 0)
-        return ash_err_set(err, -ENOTSUP, "model: type '%.64s' is not supported, only BPE and WordPiece are", type);
+        return ash_err_set(err, -ENOTSUP, "model: type '%.64s' is not supported, only BPE, Unigram and WordPiece are",
+                           type);
     if (rc >= 0) rc = ash_json_double(object, "dropout", 0, 1, &dropout, err);
     if (rc >= 0 && dropout > 0)
         return ash_err_set(err, -ENOTSUP, "model: dropout %g makes the ids random; set it to null", dropout);
@@ -123,6 +136,7 @@ int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool b
     const char *unknown = NULL, *type = json_string_value(json_object_get(object, "type"));
     int rc;
 
+    if (type != NULL && strcmp(type, "Unigram") == 0) return load_unigram(model, object, err);
     if (type != NULL && strcmp(type, "WordPiece") == 0) return load_word_piece(model, object, err);
     rc = load_options(model, object, &unknown, err);
 
@@ -138,7 +152,7 @@ int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool 
     find_bytes(model);
     if (model->is_word_piece && model->unknown_id < 0)
         return ash_err_set(err, -EINVAL, "model: the vocabulary lacks unk_token '%.64s'", unknown);
-    return byte_level || model->is_word_piece ? 0 : load_characters(model, err);
+    return byte_level || model->is_word_piece || model->scores != NULL ? 0 : load_characters(model, err);
 }
 
 void ash_tok_model_fini(struct ash_tok_model *model)
@@ -147,5 +161,6 @@ void ash_tok_model_fini(struct ash_tok_model *model)
     ash_tok_pairs_close(model->pairs);
     ash_tok_merges_fini(&model->merges);
     ash_str_fini(&model->subword_prefix);
+    free(model->scores);
     ash_tok_vocab_fini(&model->vocab);
 }

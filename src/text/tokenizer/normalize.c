@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "text/tokenizer/unigram_priv.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -67,6 +68,28 @@ static int load_bert(struct ash_tok_norms *norms, const json_t *step, struct ash
     return 0;
 }
 
+static int load_charsmap(struct ash_tok_norm *norm, const json_t *step, struct ash_err *err)
+{
+    const char *text = "";
+    int rc = 0;
+
+    norm->kind = ASH_TOK_CHARSMAP;
+    if (!json_is_null(json_object_get(step, "precompiled_charsmap")))
+        rc = ash_json_string(step, "precompiled_charsmap", &text, err);
+    return rc < 0 ? rc : ash_tok_charsmap_open(text, &norm->map, err);
+}
+
+static int load_strip(struct ash_tok_norm *norm, const json_t *step, struct ash_err *err)
+{
+    int rc;
+
+    norm->kind = ASH_TOK_STRIP;
+    norm->strips_left = norm->strips_right = true;
+    rc = ash_json_bool(step, "strip_left", &norm->strips_left, err);
+    if (rc >= 0) rc = ash_json_bool(step, "strip_right", &norm->strips_right, err);
+    return rc < 0 ? rc : 0;
+}
+
 static int load_step(void *ctx, const json_t *step, const char *type, struct ash_err *err)
 {
     struct ash_tok_norms *norms = ctx;
@@ -91,6 +114,8 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
         norm->kind = ASH_TOK_MAP_BYTES;
         return 0;
     }
+    if (strcmp(type, "Precompiled") == 0) return load_charsmap(norm, step, err);
+    if (strcmp(type, "Strip") == 0) return load_strip(norm, step, err);
     if (strcmp(type, "Prepend") == 0) {
         norm->kind = ASH_TOK_PREPEND;
         return load_string(step, "prepend", &norm->content, err);
@@ -114,6 +139,7 @@ void ash_tok_norms_fini(struct ash_tok_norms *norms)
         ash_tok_former_close(norms->steps[i].former);
         ash_tok_pattern_fini(&norms->steps[i].pattern);
         ash_str_fini(&norms->steps[i].content);
+        ash_tok_charsmap_close(norms->steps[i].map);
     }
     norms->count = 0;
 }
@@ -158,6 +184,26 @@ static int lowercase(struct ash_tok_span text, struct ash_str *out)
     return rc;
 }
 
+/* White space at the ends goes, on the sides that norm says. */
+static int strip(const struct ash_tok_norm *norm, struct ash_tok_span text, struct ash_str *out)
+{
+    size_t first = text.size_bytes, end = 0;
+
+    for (size_t at = 0; at < text.size_bytes;) {
+        uint32_t point;
+        size_t size = (size_t)ash_utf8_decode(text.data + at, text.size_bytes - at, &point);
+
+        if (!ash_tok_is_space(point)) {
+            first = first < at ? first : at;
+            end = at + size;
+        }
+        at += size;
+    }
+    if (!norm->strips_left) first = 0;
+    if (!norm->strips_right) end = text.size_bytes;
+    return first < end ? ash_str_add(out, text.data + first, end - first) : 0;
+}
+
 /* Apply one step into out (cleared). *changed_out false: text stays as it is. */
 static int apply_step(const struct ash_tok_norm *norm, struct ash_tok_scratch *scratch, struct ash_tok_span text,
                       struct ash_str *out, bool *changed_out, struct ash_err *err)
@@ -182,6 +228,10 @@ static int apply_step(const struct ash_tok_norm *norm, struct ash_tok_scratch *s
     case ASH_TOK_SPACE_HAN:
     case ASH_TOK_STRIP_MARKS:
         return ash_tok_bert_apply(norm->kind, text, out);
+    case ASH_TOK_CHARSMAP:
+        return ash_tok_charsmap_apply(norm->map, text, out);
+    case ASH_TOK_STRIP:
+        return strip(norm, text, out);
     }
     return rc;
 }

@@ -46,6 +46,7 @@ void ash_tok_scratch_close(struct ash_tok_scratch *scratch)
     ash_ids_fini(&scratch->symbols_ids);
     free(scratch->symbols);
     free(scratch->heap);
+    free(scratch->path);
     free(scratch);
 }
 
@@ -77,6 +78,11 @@ static void trim(struct ash_tok_scratch *scratch)
         free(scratch->symbols);
         scratch->symbols = NULL;
         scratch->symbol_capacity = 0;
+    }
+    if (scratch->path_capacity * sizeof(*scratch->path) > KEPT_BYTES_MAX) {
+        free(scratch->path);
+        scratch->path = NULL;
+        scratch->path_capacity = 0;
     }
     if (scratch->heap_capacity * sizeof(*scratch->heap) > KEPT_BYTES_MAX) {
         free(scratch->heap);

@@ -32,6 +32,13 @@ struct ash_tok_candidate {
     uint32_t result;
 };
 
+/* The best way to a position of a word (unigram.c). */
+struct ash_tok_path {
+    double score;
+    uint32_t from; /* where its last token begins; UINT32_MAX: there is no way yet */
+    int32_t id;    /* of that token; -1: a character that no token spells */
+};
+
 struct ash_tok_scratch {
     struct ash_tok_scratch *next;
     size_t limit_bytes; /* of rewritten text: files can ask for growth without end */
@@ -48,6 +55,8 @@ struct ash_tok_scratch {
     size_t symbol_capacity;
     struct ash_tok_candidate *heap;
     size_t heap_count, heap_capacity;
+    struct ash_tok_path *path;
+    size_t path_capacity;
 };
 
 /* Set the limit of what text of this size may become. */

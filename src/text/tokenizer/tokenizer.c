@@ -22,6 +22,8 @@ static uint64_t hash_model(const struct ash_tok_model *model)
 
     if (model->is_word_piece)
         sum += ash_hash_bytes(model->subword_prefix.data, model->subword_prefix.size_bytes, model->word_chars_max);
+    for (size_t id = 0; model->scores != NULL && id < model->vocab.token_count; id++)
+        sum += ash_hash_mix(ash_hash_bytes(&model->scores[id], sizeof(double), id));
     for (size_t id = 0; id < model->vocab.entry_count; id++) {
         const struct ash_tok_entry *entry = &model->vocab.entries[id];
         if (entry->content != NULL) sum += ash_hash_mix(ash_hash_bytes(entry->content, entry->size_bytes, id));

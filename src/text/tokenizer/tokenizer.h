@@ -1,5 +1,6 @@
 /* tokenizer - text to token ids and back, from a tokenizer.json, with exactly the ids of the Hugging Face library.
- * Byte-pair encoding: byte-level (gpt2, llama3, qwen) and with byte fallback (llama2). Immutable after open: any number
+ * Byte-pair encoding: byte-level (gpt2, llama3, qwen) and with byte fallback (llama2); unigram (xlm-roberta) and word
+ * pieces (bert). Immutable after open: any number
  * of threads may encode and decode at once. */
 #ifndef ASH_TEXT_TOKENIZER_TOKENIZER_H
 #define ASH_TEXT_TOKENIZER_TOKENIZER_H

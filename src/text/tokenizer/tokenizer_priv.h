@@ -106,6 +106,9 @@ struct ash_tok_model {
     bool is_word_piece;            /* no merges: the longest token that a word begins with, then of the rest, */
     struct ash_str subword_prefix; /* with this before it, */
     size_t word_chars_max;         /* of words that are not longer */
+    double *scores;                /* unigram: [vocab.token_count] by id; NULL: another kind */
+    double unknown_score;          /* of a character that no token spells */
+    size_t longest_bytes;          /* of its tokens */
     bool fuse_unknown, byte_fallback, ignore_merges;
     bool has_unknown;   /* an unk_token is named, and */
     int32_t unknown_id; /* its id, or -1 when the vocabulary lacks it */
@@ -230,13 +233,19 @@ enum ash_tok_norm_kind {
     ASH_TOK_CLEAN,       /* BERT: no control characters, spaces for all white space */
     ASH_TOK_SPACE_HAN,   /* spaces around Chinese characters */
     ASH_TOK_STRIP_MARKS, /* no marks that take no room */
+    ASH_TOK_CHARSMAP,    /* SentencePiece's compiled rules */
+    ASH_TOK_STRIP,       /* no white space at the ends */
 };
+
+struct ash_tok_charsmap;
 
 struct ash_tok_norm {
     enum ash_tok_norm_kind kind;
     struct ash_tok_former *former;
     struct ash_tok_pattern pattern;
     struct ash_str content; /* to prepend, or the replacement */
+    struct ash_tok_charsmap *map;
+    bool strips_left, strips_right;
 };
 
 struct ash_tok_norms {

@@ -27,7 +27,7 @@ static void check_refused(const struct sample_parts *parts, int code, const char
 static void test_model(void **state)
 {
     (void)state;
-    check_refused(&(struct sample_parts){.options = "\"type\": \"Unigram\","}, -ENOTSUP, "Unigram");
+    check_refused(&(struct sample_parts){.options = "\"type\": \"WordLevel\","}, -ENOTSUP, "WordLevel");
     check_refused(&(struct sample_parts){.options = "\"dropout\": 0.1,"}, -ENOTSUP, "dropout");
     check_refused(&(struct sample_parts){.options = "\"dropout\": \"x\","}, -EINVAL, "dropout");
     check_refused(&(struct sample_parts){.options = "\"continuing_subword_prefix\": \"##\","}, -ENOTSUP, "##");
@@ -52,8 +52,7 @@ static void test_model(void **state)
 static void test_parts(void **state)
 {
     (void)state;
-    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Precompiled\"}"}, -ENOTSUP,
-                  "normalizer: type 'Precompiled'");
+    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Nmt\"}"}, -ENOTSUP, "normalizer: type 'Nmt'");
     check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"BertNormalizer\", \"lowercase\": 3}"}, -EINVAL,
                   "lowercase");
     check_refused(&(struct sample_parts){.normalizer = "{}"}, -EINVAL, "normalizer: 'type' is missing");

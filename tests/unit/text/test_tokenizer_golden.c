@@ -118,6 +118,8 @@ static void test_bert(void **state)
 {
     (void)state;
     check_folder("bert-wordpiece", 73);
+    check_folder("unigram-precompiled", 75);
+    check_folder("unigram-bytefallback", 75);
 }
 
 static void test_llama2(void **state)
