@@ -25,6 +25,7 @@ extern const struct ash_cmd ash_cmd_agent;
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_chaos;
+extern const struct ash_cmd ash_cmd_policy;
 extern const struct ash_cmd ash_cmd_route;
 extern const struct ash_cmd ash_cmd_runs;
 extern const struct ash_cmd ash_cmd_checkpoint;

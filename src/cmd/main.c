@@ -24,6 +24,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_runs,
     &ash_cmd_submit,
     &ash_cmd_jobs,
+    &ash_cmd_policy,
     &ash_cmd_generate,
     &ash_cmd_serve,
     &ash_cmd_route,

@@ -2,7 +2,6 @@
  * comment at the end of its text. */
 #include "queue/policy/export_priv.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,35 +34,11 @@ void ash_export_miss(struct ash_export *writer, const char *fmt, ...)
     if (writer->rc == 0) writer->rc = ash_str_addf(&writer->missing, "# not expressed: %s\n", line);
 }
 
-const char *ash_export_name(const char *name, char *buf)
-{
-    size_t length = 0;
-
-    for (; *name != '\0' && length + 2 < ASH_POLICY_NAME_BYTES; name++) {
-        char c = (char)tolower((unsigned char)*name);
-
-        if (isalnum((unsigned char)c))
-            buf[length++] = c;
-        else if (length > 0 && buf[length - 1] != '-')
-            buf[length++] = '-';
-    }
-    while (length > 0 && buf[length - 1] == '-')
-        length--;
-    if (length == 0) buf[length++] = 'q';
-    buf[length] = '\0';
-    return buf;
-}
-
 static bool is_parent(const struct ash_policy_conf *conf, int queue)
 {
     for (int i = queue + 1; i < conf->queue_count; i++)
         if (conf->queues[i].parent == queue) return true;
     return false;
-}
-
-double ash_export_gpus(int64_t milli)
-{
-    return (double)milli / 1000;
 }
 
 /* "rack", or "level-2" where the policy names none. */

@@ -1,7 +1,9 @@
 /* A policy as lines of slurm.conf and commands of sacctmgr. */
 #include "queue/policy/export_priv.h"
 
-#include <stdio.h>
+#include <errno.h>
+
+#include "queue/policy/slurm_state.h"
 
 static void add_slurm_conf(struct ash_export *writer)
 {
@@ -33,57 +35,31 @@ static void add_slurm_conf(struct ash_export *writer)
                    conf->is_topology_blind ? "none" : "tree");
 }
 
-static void add_slurm_classes(struct ash_export *writer)
+/* What makes them in an empty accounting. */
+static void add_slurm_state(struct ash_export *writer)
 {
-    const struct ash_policy_conf *conf = writer->conf;
+    json_t *state = NULL, *commands, *words, *word;
+    size_t i, k;
+    int rc = ash_slurm_state_of(writer->conf, &state, NULL);
 
-    ash_export_add(writer, "\n# sacctmgr: classes are QOS\n");
-    for (int i = 0; i < conf->class_count; i++) {
-        const struct ash_policy_class *class = &conf->classes[i];
-        const char *separator = "";
-        char preempts[ASH_POLICY_CLASSES_MAX * ASH_POLICY_NAME_BYTES] = "", name[ASH_POLICY_NAME_BYTES];
-        size_t length = 0;
-
-        for (int k = 0; k < conf->class_count && class->may_preempt; k++) {
-            if (!conf->classes[k].is_preemptible || conf->classes[k].priority >= class->priority) continue;
-            length += (size_t)snprintf(preempts + length, sizeof(preempts) - length, "%s%s", separator,
-                                       ash_export_name(conf->classes[k].name, name));
-            separator = ",";
-        }
-        ash_export_add(writer, "sacctmgr -i add qos %s set Priority=%.0f Flags=DenyOnLimit%s%s\n",
-                       ash_export_name(class->name, name), class->priority, preempts[0] != '\0' ? " Preempt=" : "",
-                       preempts);
+    if (rc == -EINVAL) {
+        ash_export_miss(writer, "classes and queues: two have one name in Slurm");
+        return;
     }
-}
-
-static void add_slurm_queues(struct ash_export *writer)
-{
-    const struct ash_policy_conf *conf = writer->conf;
-
-    ash_export_add(writer, "\n# sacctmgr: queues are accounts\n");
-    for (int i = 0; i < conf->queue_count; i++) {
-        const struct ash_policy_queue *queue = &conf->queues[i];
-        char name[ASH_POLICY_NAME_BYTES], parent[ASH_POLICY_NAME_BYTES];
-        int64_t cap = queue->gpus_max;
-
-        if (queue->has_quota && queue->borrow[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED) {
-            int64_t most = queue->nominal[ASH_POLICY_GPU] + queue->borrow[ASH_POLICY_GPU];
-
-            if (most < cap) cap = most;
-        }
-        ash_export_add(writer, "sacctmgr -i add account %s parent=%s fairshare=%.0f",
-                       ash_export_name(queue->name, name),
-                       queue->parent >= 0 ? ash_export_name(conf->queues[queue->parent].name, parent) : "root",
-                       queue->shares >= 1 ? queue->shares : 1);
-        if (cap != ASH_POLICY_UNLIMITED) ash_export_add(writer, " GrpTRES=gres/gpu=%.0f", ash_export_gpus(cap));
-        if (queue->job_gpus_max != ASH_POLICY_UNLIMITED)
-            ash_export_add(writer, " MaxTRESPerJob=gres/gpu=%.0f", ash_export_gpus(queue->job_gpus_max));
+    commands = rc == 0 ? ash_slurm_state_changes(state, NULL) : NULL;
+    if (commands == NULL && writer->rc == 0) writer->rc = -ENOMEM;
+    ash_export_add(writer, "\n# sacctmgr: classes and caps of users are QOS, queues are accounts\n");
+    json_array_foreach(commands, i, words) {
+        ash_export_add(writer, "sacctmgr -i");
+        json_array_foreach(words, k, word)
+            ash_export_add(writer, " %s", json_string_value(word));
         ash_export_add(writer, "\n");
-        if (queue->user_gpus_max != ASH_POLICY_UNLIMITED)
-            ash_export_add(writer,
-                           "sacctmgr -i add qos %s-users set MaxTRESPerUser=gres/gpu=%.0f Flags=DenyOnLimit\n"
-                           "sacctmgr -i modify account %s set qos+=%s-users defaultqos=%s-users\n",
-                           name, ash_export_gpus(queue->user_gpus_max), name, name, name);
+    }
+    json_decref(commands);
+    json_decref(state);
+    for (int q = 0; q < writer->conf->queue_count; q++) {
+        const struct ash_policy_queue *queue = &writer->conf->queues[q];
+
         if (queue->has_quota)
             ash_export_miss(
                 writer,
@@ -100,8 +76,7 @@ void ash_export_slurm(struct ash_export *writer)
     add_slurm_conf(writer);
     if (conf->run_max_s > 0)
         ash_export_add(writer, "PartitionName=main Nodes=ALL Default=YES MaxTime=%.0f\n", conf->run_max_s / 60);
-    add_slurm_classes(writer);
-    add_slurm_queues(writer);
+    add_slurm_state(writer);
     if (conf->fair == ASH_POLICY_FAIR_DOMINANT || conf->fair == ASH_POLICY_FAIR_OVER_QUOTA)
         ash_export_miss(writer, "fair share by quota: the tree of accounts ranks by usage and shares");
     if (conf->backfill == ASH_POLICY_BACKFILL_GREEDY)
