@@ -41,6 +41,10 @@ family mamba2 fsdp
 family granitemoehybrid-experts pp
 family falcon_h1-factors fsdp
 family qwen3_next-gqa pp
+try "$ASHLAR" model convert "$SOURCE/tests/golden/families/qwen3_next" written --quant fp8
+expect 0 "recurrent states beside matrices in fp8"
+try "$ASHLAR" model convert written plain --dtype f32
+expect 0 "which opens again"
 try "$ASHLAR" model info "$SOURCE/tests/golden/families/mamba2"
 grep -q 'states *6 heads, 16 wide' out || fail "model info: $(cat out)"
 finish

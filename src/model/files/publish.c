@@ -16,6 +16,7 @@
 #include "base/workers.h"
 #include "model/files/publish_priv.h"
 #include "model/model_priv.h"
+#include "model/stored.h"
 #include "model/weight.h"
 #include "storage/safetensors/safetensors.h"
 
@@ -130,13 +131,11 @@ static void add_plain(struct publisher *publisher, struct ash_tensor_spec *specs
 {
     const struct ash_param *param = &publisher->encoder.model->params[index];
     struct ash_tensor_spec *spec = add(publisher, specs, count, (struct entry){.param = index, .what = PLAIN}, "");
-    int first = param->parts > 0 ? 1 : 0;
+    struct ash_stored stored = ash_param_stored(param, param->dims);
 
     spec->dtype = publisher->plain;
-    spec->dim_count = first + param->dim_count;
-    spec->dims[0] = param->parts;
-    for (int i = 0; i < param->dim_count; i++)
-        spec->dims[first + i] = param->dims[i];
+    spec->dim_count = stored.dim_count;
+    memcpy(spec->dims, stored.dims, sizeof(stored.dims));
 }
 
 /* gpt-oss's experts: [experts, outputs, blocks of inputs, 16 bytes]. */
