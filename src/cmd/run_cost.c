@@ -29,7 +29,8 @@ struct cost_flags {
 #define FIELD(name) offsetof(struct cost_flags, name)
 static const struct ash_opt cost_opts[] = {
     {"price", ASH_OPT_DOUBLE, FIELD(price), NULL,
-     "dollars an hour of one process; default: --machine's, else log.price of the run", 0, 1e6, NULL},
+     "dollars an hour of one process, or of a whole server; default: --machine's, else log.price of the run", 0, 1e6,
+     NULL},
     {"machine", ASH_OPT_STRING, FIELD(machine), NULL,
      "machine of the catalog (p5.48xlarge): price and watts of one of its GPUs, for each process", 0, 0, NULL},
     {"watts", ASH_OPT_DOUBLE, FIELD(watts), NULL,
@@ -43,9 +44,10 @@ static const struct ash_opt cost_opts[] = {
 static const struct ash_opt_table cost_table = {"", "flags", cost_opts, ASH_COUNT(cost_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar run cost DIR [--price X | --machine NAME]",
+    .synopsis = "ashlar run cost DIR|http://SERVER [--price X | --machine NAME]",
     .about = "Hours of a run's processes by what they went into, from its ledger: steps that count, work that was "
-             "lost, saves,\nand waiting. Dollars, energy and CO2 if their rates are known; parts add up to the cent.",
+             "lost, saves,\nand waiting. Dollars, energy and CO2 if their rates are known; parts add up to the cent.\n"
+             "Of a server: a million tokens, since it was started.",
     .examples =
         "  ashlar run cost runs/big --machine p5.48xlarge\n"
         "  ashlar plan train --model llama-3.1-8b --cluster 8xp5.48xlarge --tokens 1e11 --json > runs/big/plan.json\n"
@@ -149,6 +151,18 @@ static int print_json(const struct ash_bill *bill, const struct ash_bill_rates *
     return rc < 0 ? 1 : 0;
 }
 
+static int show_server(const char *url, const struct cost_flags *flags, struct ash_err *err)
+{
+    const struct ash_ledger none = {0};
+    struct ash_bill_rates rates = {0};
+    int rc = find_rates(flags, &none, &rates, err);
+
+    if (rc < 0) return rc;
+    if (rates.usd_hour <= 0.0)
+        return ash_err_set(err, -EINVAL, "the cost of a server needs --price: dollars an hour of all its processes");
+    return ash_cmd_show_server_cost(url, rates.usd_hour, flags->json, err);
+}
+
 static int show(const char *dir, const struct cost_flags *flags, struct ash_err *err)
 {
     struct ash_run_status status = {.ranks = 1};
@@ -159,6 +173,7 @@ static int show(const char *dir, const struct cost_flags *flags, struct ash_err 
     char path[PATH_MAX];
     int rc = ash_path_join(path, sizeof(path), dir, LEDGER_FILE);
 
+    if (strncmp(dir, "http://", 7) == 0 || strncmp(dir, "https://", 8) == 0) return show_server(dir, flags, err);
     if (rc < 0) return ash_err_set(err, rc, "'%.60s...' is too long a path", dir);
     if (!ash_path_exists(path)) return ash_err_set(err, -ENOENT, "%s holds no run: it has no " LEDGER_FILE, dir);
     (void)ash_run_status_read(dir, &status, NULL);
@@ -184,7 +199,8 @@ static int run_cost(int argc, char **argv)
 
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, &dir, 1, &count);
-    if (code == ASH_CMD_GO && count == 0) code = ash_cmd_misuse("run cost", "it takes the folder of a run");
+    if (code == ASH_CMD_GO && count == 0)
+        code = ash_cmd_misuse("run cost", "it takes the folder of a run, or the address of a server");
     if (code == ASH_CMD_GO) {
         code = show(dir, &flags, &err);
         if (code < 0) code = ash_cmd_fail(&err);

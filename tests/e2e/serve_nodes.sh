@@ -38,6 +38,18 @@ served() { # name, flags of launch... -- flags of serve...
 }
 start_server --model "$stories" || exit 1
 answers one
+# The cost of its tokens, by its own metrics.
+try "$ASHLAR" run cost "http://127.0.0.1:$port/" --price 3600 --json
+expect 0 "the cost of a server"
+python3 - "$SCRATCH/out" << 'PY' || fail "the cost of a server: $(cat "$SCRATCH/out")"
+import json, sys
+cost = json.load(open(sys.argv[1]))
+assert cost["answer_tokens"] == 8 + 2 * 8 + 2 * 4 and cost["prompt_tokens"] > 20 and 0 < cost["hours"] < 1
+assert abs(cost["usd"] - cost["hours"] * 3600) < 1e-6 * cost["usd"]
+assert abs(cost["usd_million_answer_tokens"] - cost["usd"] / cost["answer_tokens"] * 1e6) < 1e-6 * cost["usd_million_answer_tokens"]
+PY
+try "$ASHLAR" run cost "http://127.0.0.1:$port"
+expect_error 1 "a server without a price" "--price"
 stop_server
 served "two nodes share every matrix" --procs 2 --nodes 2 -- --tp 2 --kv-dir "$SCRATCH/kv" --kv-cache-memory 256k
 [ -n "$(find kv -type f -size +0)" ] || fail "no page was kept"
