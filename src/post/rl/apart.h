@@ -31,7 +31,15 @@ struct ash_apart {
     struct ash_apart_order *orders; /* [ASH_APART_ORDERS_MAX] */
     size_t order_count;
     uint64_t last_order, next_step;
-    bool has_failed; /* no sampler is left */
+    bool has_failed;   /* no sampler is left */
+    uint64_t start_ns; /* of the first step here */
+};
+
+/* Who waited for whom: shares of the time, of the rank that trains and has the desk, and of all samplers together. The
+ * shares of each side add up to 1. */
+struct ash_apart_shares {
+    double steps, answers, rewards, publishing; /* answers: waited for them */
+    double drawing, waiting, taking;            /* taking: weights; 0, all three: no sampler has drawn yet */
 };
 
 /* Returns 0 or -ENOMEM; NULL in *apart_out if rollouts are sampled together. */
@@ -54,6 +62,9 @@ int ash_apart_sample(struct ash_policy_run *rl, struct ash_rollout *rollout, con
                      struct ash_err *err);
 /* What sampler and trainer must have in common, as text, which is appended to facts. Returns 0 or -ENOMEM. */
 int ash_apart_facts(const struct ash_policy_run *rl, const char *arithmetic, size_t weights, struct ash_str *facts);
+
+/* apart_shares.c: on the first rank, since this process has begun to train; zeros on others. */
+struct ash_apart_shares ash_apart_get_shares(const struct ash_policy_run *rl);
 
 /* ---- apart_steps.c ----------------------------------------------------------------------------------------------- */
 

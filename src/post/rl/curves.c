@@ -104,6 +104,17 @@ static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
                          "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl));
 }
 
+/* Who waited for whom, since the process began. */
+static void add_shares(json_t *json, const struct ash_policy_run *rl)
+{
+    struct ash_apart_shares shares = ash_apart_get_shares(rl);
+
+    add_fields(json, json_pack("{s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f}}", "trainer", "steps", shares.steps,
+                               "waits_for_answers", shares.answers, "rewards", shares.rewards, "publishes_weights",
+                               shares.publishing, "samplers", "draw", shares.drawing, "wait_for_work", shares.waiting,
+                               "take_weights", shares.taking));
+}
+
 /* Sums of the step's ranks. */
 static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
 {
@@ -117,6 +128,7 @@ static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
                          "rollout_s", rl->seconds[ASH_RL_SAMPLING], "reward_s", rl->seconds[ASH_RL_REWARDING],
                          "handover_s", rl->seconds[ASH_RL_HANDOVER]));
     if (rl->shape.has_critic) json_object_set_new(json, "value_loss", json_real(rl->critic.value_loss));
+    if (rl->apart != NULL) add_shares(json, rl);
 }
 
 static json_t *line_of(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)

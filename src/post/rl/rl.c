@@ -83,6 +83,18 @@ static int share_counts(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     return rc;
 }
 
+/* At the end of a run with samplers apart. */
+static void say_shares(const struct ash_policy_run *rl)
+{
+    struct ash_apart_shares shares = ash_apart_get_shares(rl);
+
+    fprintf(rl->screen,
+            "waits     trainer: %.1f %% steps, %.1f %% waits for answers, %.1f %% rewards, %.1f %% publishes weights; "
+            "samplers: %.1f %% draw, %.1f %% wait for work, %.1f %% take weights\n",
+            100 * shares.steps, 100 * shares.answers, 100 * shares.rewards, 100 * shares.publishing,
+            100 * shares.drawing, 100 * shares.waiting, 100 * shares.taking);
+}
+
 static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
@@ -100,6 +112,7 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
                 (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
                 rollout->entropy, rollout->same_groups, rl->shape.prompts, (unsigned long long)rl->checked,
                 rl->seconds[ASH_RL_SAMPLING], rl->seconds[ASH_RL_REWARDING]);
+    if (rl->screen != NULL && rl->apart != NULL && step == (uint64_t)rl->job->train.steps) say_shares(rl);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
         rc = evaluate(rl, trainer, step, &share, err);
     if (rc == 0) ash_rl_add_curves(rl, step, share);
