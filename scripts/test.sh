@@ -1,18 +1,30 @@
 #!/usr/bin/env bash
 # The whole suite: every test in the ordinary build, then again under ASan+UBSan (built with clang where there is one, so that both
 # compilers' warnings are errors), then what uses threads under TSan. With an argument, only that sanitizer's build.
+# LONG=1: the long form, in which tests draw several times as many cases, and fuzzers run for longer.
 # Each part ends with ctest's summary; the first failing part ends the run. The last lines list the slowest tests, then those that were
 # skipped, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(($(nproc) + 1)) # many tests wait more than they work
 
+# fast_linker COMPILER: the option for the fastest linker that is here, if any: it links some hundred programs.
+fast_linker() {
+    local name
+    for name in mold lld gold; do
+        echo 'int main(void) { return 0; }' | "$1" -fuse-ld=$name -x c -o /dev/null - 2> /dev/null && echo "-fuse-ld=$name" && return
+    done
+    return 0
+}
+
 # part TITLE BUILD_DIR SANITIZERS COMPILER "TARGETS" CTEST_ARGUMENTS...   (no targets: all)
 part() {
     local title=$1 dir=$2 san=$3 cc=$4 targets=$5
     shift 5
     echo "== $title"
-    cmake -S . -B "$dir" -G Ninja -DASHLAR_SANITIZE="$san" -DCMAKE_C_COMPILER="$cc" > "$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
+    local flags=()
+    [ -z "$san" ] || flags=(-DNVCC=OFF "-DCMAKE_EXE_LINKER_FLAGS=$(fast_linker "$cc")") # no test there uses a GPU's kernels
+    cmake -S . -B "$dir" -G Ninja -DASHLAR_SANITIZE="$san" -DCMAKE_C_COMPILER="$cc" "${flags[@]}" > "$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
     cmake --build "$dir" ${targets:+--target $targets} > "$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
     rm -f "$dir.log"
     ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
@@ -33,7 +45,12 @@ if [ -n "${1:-}" ]; then
     part "tests with -fsanitize=$1" "build-${1//,/-}" "$1" "$cc" "" -E "$slow"
     exit 0
 fi
-FUZZ_SECONDS=1 part "tests" build "" "$cc" "" # the next part's fuzzers see which branches they reach
+# Fuzzers: the next part's see which branches they reach, where clang has built them; then this part's run their seeds alone.
+seconds=1 few=0
+[ "$other" != "$cc" ] || few=1
+[ -z "${LONG:-}" ] || seconds=3 few=1
+FUZZ_SECONDS=${FUZZ_SECONDS:-$few} part "tests" build "" "$cc" ""
+export FUZZ_SECONDS=${FUZZ_SECONDS:-$seconds}
 part "tests under ASan and UBSan" build-address-undefined address,undefined "$other" "" -E "$slow"
 # A job of ranks may stall under TSan on a busy machine: it has more tries. A race has none: one report fails the part.
 rm -f build-thread/race.*

@@ -13,9 +13,11 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "unit/long_form.h"
 #include "unit/sanitized.h"
 #include "base/assert.h"
 #include "base/bf16.h"
+#include "base/math.h"
 #include "base/rng.h"
 #include "compute/ops.h"
 #include "conform/guarded.h"
@@ -232,6 +234,7 @@ static inline bool same_ops(const struct ash_ops *a, const struct ash_ops *b)
 }
 
 #define BACKENDS_MAX 16
+#define THREAD_COUNTS 4 /* of execs: 1, 2, 3 and 5 threads */
 
 /* A backend, and its reference with what that computed. */
 struct contest {
@@ -311,27 +314,37 @@ static inline void run_contests(struct contest *list, size_t count, scenario_fn 
         tape_fini(&list[i].want);
 }
 
-/* On emulated kernels a scenario ends after so many seconds of processor time: EMULATE_SECONDS, or 1. */
+/* On emulated kernels a scenario ends after so many seconds of processor time: EMULATE_SECONDS, or 1; in the short form
+ * 0.3. */
 static inline bool is_long(clock_t began)
 {
     const char *text = getenv("EMULATE_SECONDS");
+    double usual_s = is_long_form() ? 1.0 : 0.3;
 
-    return EMULATED && (double)(clock() - began) > (text != NULL ? atof(text) : 1.0) * CLOCKS_PER_SEC;
+    return EMULATED && (double)(clock() - began) > (text != NULL ? atof(text) : usual_s) * CLOCKS_PER_SEC;
 }
 
-/* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds), fewer under
- * a sanitizer. */
+/* Of so many seeds a sanitizer runs a tenth, and the short form a quarter of that; each number of threads has one. */
+static inline uint64_t seeds_to_run(uint64_t seeds)
+{
+    uint64_t share = (SANITIZED ? 10 : 1) * (is_long_form() || EMULATED ? 1 : 4), run = (seeds + share - 1) / share;
+
+    return ash_min(seeds, ash_max(run, THREAD_COUNTS));
+}
+
+/* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds) or the first
+ * of them. */
 static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
 {
-    static const int threads[] = {1, 2, 3, 5};
+    static const int threads[THREAD_COUNTS] = {1, 2, 3, 5};
     struct contest list[BACKENDS_MAX];
     clock_t began = clock();
 
-    if (SANITIZED) seeds = (seeds + 9) / 10;
-    for (size_t t = 0; t < (EMULATED ? 1 : ASH_COUNT(threads)); t++) {
+    seeds = seeds_to_run(seeds);
+    for (size_t t = 0; t < (EMULATED ? 1 : THREAD_COUNTS); t++) {
         size_t count = contests_open(list, threads[t]);
 
-        for (uint64_t seed = t; seed < seeds && !is_long(began); seed += EMULATED ? 1 : ASH_COUNT(threads))
+        for (uint64_t seed = t; seed < seeds && !is_long(began); seed += EMULATED ? 1 : THREAD_COUNTS)
             run_contests(list, count, scenario, seed, threads[t]);
         for (size_t i = 0; i < count; i++) {
             ash_exec_fini(&list[i].ref);

@@ -359,9 +359,9 @@ static void test_project(void **state)
     (void)state;
     check_scenario(scenario_project_small_m, 120);
     check_scenario(scenario_project_gemv, 80);
-    check_scenario(scenario_project_large_m, 16);
-    check_scenario(scenario_project_last, 2);
-    check_scenario(scenario_project_edge, 24);
+    check_scenario(scenario_project_large_m, few_or_many(6, 16));
+    if (!EMULATED) check_scenario(scenario_project_last, few_or_many(1, 2)); /* a GPU has no such rounds */
+    check_scenario(scenario_project_edge, few_or_many(4, 24));
     check_scenario(scenario_project_wild, 180);
     check_scenario(scenario_project_decode, 32);
 }
@@ -571,13 +571,13 @@ static void test_rows_alone(void **state)
             alone = draw_floats(&tape, (size_t)M * N, 1.0f);
             exec.ops->matrix->quant_gemm(&exec, &args);
             args.M = 1;
-            for (size_t m = 0; m < M; m++) {
+            for (size_t m = 0; m < M; m += EMULATED ? 13 : 1) {
                 args.x = x + m * K;
                 args.y = alone + m * N;
                 exec.ops->matrix->quant_gemm(&exec, &args);
+                tape_wait(&tape);
+                assert_memory_equal(all + m * N, args.y, N * sizeof(*all));
             }
-            tape_wait(&tape);
-            assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
             wide = tape_alloc(&tape, K * sizeof(*wide));
             exec.ops->embed->gather(&exec, &(struct ash_embed_args){.table = args.w,
                                                                     .dtype = args.dtype,

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # chaos matrix: drawn cells of the table of faults and layouts have the bits of one process, and lose no step.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
-cells=2 flips=("bit of the state" "bit of a copy" "bit of the bf16") inside=("kill a rank in" "update" "compute wrongly once" "kill the newcomer as it is fed")
-case $BUILD in *address* | *asan*) cells=1 flips=("bit of a copy") inside=("update" "compute wrongly once") ;; esac # slow there
+cells=1 flips=("bit of a copy" "bit of the bf16") inside=("update" "compute wrongly once" "kill the newcomer as it is fed") slow=1
+! is_long || { cells=2 flips+=("bit of the state") inside+=("kill a rank in"); }
+case $BUILD in *address* | *asan*) flips=() inside=("compute wrongly once") slow=0 ;; esac # of these, unit tests run all faults there
 mkdir "$SCRATCH/matrix" && echo important > "$SCRATCH/matrix/thesis.txt"
 try "$BUILD/tests/chaos" matrix --cells $cells --seed 8 --scratch "$SCRATCH/matrix"
 expect 0 "$cells drawn cells: $(cat "$SCRATCH/out")"
@@ -21,9 +22,11 @@ for fault in "${inside[@]}"; do
     grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
 done
 # A slow rank is named, and replaced where that is asked for.
-try "$BUILD/tests/chaos" matrix --fault "slow a rank; a spare" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
-expect 0 "a slow rank: $(cat "$SCRATCH/out")"
-grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "a slow rank: $(cat "$SCRATCH/out")"
+if [ $slow = 1 ]; then
+    try "$BUILD/tests/chaos" matrix --fault "slow a rank; a spare" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
+    expect 0 "a slow rank: $(cat "$SCRATCH/out")"
+    grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "a slow rank: $(cat "$SCRATCH/out")"
+fi
 same "what is in the folder afterwards" thesis.txt "$(ls "$SCRATCH/matrix")"
 try "$BUILD/tests/chaos" matrix --layout "no such" --scratch "$SCRATCH/matrix"
 expect_error 1 "a layout that is not there" "dp*fsdp"

@@ -42,23 +42,26 @@ state_of() {
     sed -n 's/.*state \([0-9a-f]\{16\}\).*/\1/p' out | tail -n 1
 }
 
-# same_bits METHOD LAYOUT REFERENCE KEY=VALUE...: on one GPU, and on two ranks in that layout
+# same_bits FORMS METHOD LAYOUT REFERENCE KEY=VALUE...: on one GPU (FORMS: one) or on two ranks in that layout (two); both in the
+# long form
 same_bits() {
-    local method=$1 layout=$2 reference=$3 want
-    shift 3
+    local forms=$1 method=$2 layout=$3 reference=$4 want
+    shift 4
+    ! is_long || forms="one two"
     want=$(state_of "$method" "$reference" 1 "$@")
     [[ $want =~ ^[0-9a-f]{16}$ ]] || fail "$method $*: no state: '$want'"
-    [ "$(state_of "$method" cuda 1 "$@")" = "$want" ] || fail "$method $*: the GPU has other bits"
-    [ "$(state_of "$method" cuda 2 "$layout" "$@")" = "$want" ] || fail "$method $* $layout: ranks on the GPU have other bits"
+    [[ $forms != *one* ]] || [ "$(state_of "$method" cuda 1 "$@")" = "$want" ] || fail "$method $*: the GPU has other bits"
+    [[ $forms != *two* ]] || [ "$(state_of "$method" cuda 2 "$layout" "$@")" = "$want" ] ||
+        fail "$method $* $layout: ranks on the GPU have other bits"
 }
 
-same_bits sft mesh.dp=2 ref lora.rank=4 lora.bias=all lora.dropout=0.1
-same_bits sft mesh.pp=2 ref-wgmma lora.rank=4 lora.dropout=0.1 train.precision=bf16
-same_bits sft mesh.dp=2 ref lora.rank=4 model.quant=q8
-same_bits sft mesh.pp=2 ref-wgmma lora.rank=4 model.quant=q8 train.precision=bf16
-same_bits dpo mesh.fsdp=2 ref data.train=pairs
-same_bits distill mesh.dp=2 ref distill.teacher=base/model distill.beta=0.3 distill.sft_weight=0.5
-same_bits reward mesh.cp=2 ref data.train=pairs lora.rank=4
+same_bits one sft mesh.dp=2 ref lora.rank=4 lora.bias=all lora.dropout=0.1
+same_bits two sft mesh.pp=2 ref-wgmma lora.rank=4 lora.dropout=0.1 train.precision=bf16
+same_bits two sft mesh.dp=2 ref lora.rank=4 model.quant=q8
+same_bits one sft mesh.pp=2 ref-wgmma lora.rank=4 model.quant=q8 train.precision=bf16
+same_bits two dpo mesh.fsdp=2 ref data.train=pairs
+same_bits one distill mesh.dp=2 ref distill.teacher=base/model distill.beta=0.3 distill.sft_weight=0.5
+same_bits two reward mesh.cp=2 ref data.train=pairs lora.rank=4
 
 # Adapters in answers
 try "$ASHLAR" sft job.yaml --out adapters runtime.backend=cpu lora.rank=4 optimizer.lr=0.05

