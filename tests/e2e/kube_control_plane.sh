@@ -91,9 +91,9 @@ kill_pod() { kill -9 "$(pgrep -f "^$ASHLAR launch .*--node-rank $2 --master $1-0
 submit hit $endless
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
 kill_pod hit 1
-wait_for "a pod that comes back" pods_say hit '1 process joins; 2 ranks continue from step'
+wait_for "a pod that comes back" pods_say hit '2 ranks continue from step'
 kill_pod hit 0
-wait_for "the first pod that comes back" pods_say_times hit '1 process joins; 2 ranks continue from step' 2
+wait_for "the first pod that comes back" pods_say_times hit '2 ranks continue from step' 2
 stop_run hit
 try timeout 400 "$ASHLAR" jobs wait hit --to kubernetes
 expect 0 "a job whose pods come back: $(cat "$SCRATCH"/n?/hit-*/log | grep -v '^step' | tail -n 20)"

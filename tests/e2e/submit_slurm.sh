@@ -35,7 +35,7 @@ wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
 victim=$(pgrep -f "train .*--out $SCRATCH/hit" | tail -n 1)
 kill -9 "$victim"
 wait_for "the others" grep -qs 'has died.*continue from step' "$SCRATCH/hit/slurm-$job.out"
-wait_for "the one that comes back" grep -qs '1 process joins; 4 ranks continue from step' "$SCRATCH/hit/slurm-$job.out"
+wait_for "the one that comes back" grep -qs '4 ranks continue from step' "$SCRATCH/hit/slurm-$job.out"
 stop_run hit
 try timeout 300 "$ASHLAR" jobs wait "$job" --to slurm
 expect 0 "a job that lost a rank"
