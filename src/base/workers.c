@@ -408,5 +408,5 @@ int ash_workers_pin(struct ash_workers *workers, enum ash_pin pin, struct ash_er
 
 int ash_workers_count(const struct ash_workers *workers)
 {
-    return workers->thread_count;
+    return workers != NULL ? workers->thread_count : 1;
 }

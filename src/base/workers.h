@@ -19,7 +19,7 @@ typedef void (*ash_range_fn)(void *ctx, size_t begin, size_t end, int worker);
 int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct ash_err *err);
 /* Stop and join. NULL is a no-op. No loop may be running. */
 void ash_workers_close(struct ash_workers *workers);
-/* How many threads there are, the caller's included. */
+/* How many threads there are, the caller's included: NULL is that one alone. */
 int ash_workers_count(const struct ash_workers *workers);
 
 enum ash_pin { ASH_PIN_AUTO, ASH_PIN_ON, ASH_PIN_OFF };

@@ -1,11 +1,37 @@
 /* adapter: two thin products forward, four backward. x A^T is recomputed in the backward pass: it costs little. */
 #include "model/pass/adapter_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
+
+#define ROWS_APART_FEW 4    /* rows of an adapter: more are one product of all threads */
+#define ROWS_APART_MOST 512 /* at a time */
+#define ROW_OUTPUTS ((size_t)8)
+
+/* low [rank] = x A^T of one row, by few outputs at a time: rows of A that lie a multiple of a page apart are in the
+ * same few lines of the first cache. */
+static void lower_row(const struct ash_model *model, struct ash_exec *exec, const float *x, int32_t param, float *low)
+{
+    const struct ash_param *w = &model->params[param];
+    size_t N = w->dims[0], K = w->dims[1], bytes = K * ash_dtype_bytes(w->dtype);
+
+    for (size_t n = 0; n < N; n += ROW_OUTPUTS) {
+        struct ash_gemm_args args = {.M = 1,
+                                     .N = ash_min(N - n, ROW_OUTPUTS),
+                                     .K = K,
+                                     .a = {x, ASH_F32, K, 1},
+                                     .b = {(const char *)w->data + n * bytes, w->dtype, 1, K},
+                                     .c = low + n,
+                                     .c_stride = N,
+                                     .round_bf16 = model->round_bf16};
+
+        exec->ops->matrix->gemm(exec, &args);
+    }
+}
 
 void ash_adapter_product(const struct ash_model *model, struct ash_exec *exec, size_t rows, struct ash_mat a,
                          int32_t param, bool transposed, struct ash_mat c, bool add)
@@ -117,10 +143,70 @@ static void forward_rows(const struct ash_model *model, struct ash_exec *exec, c
                         (struct ash_mat){io->y, ASH_F32, io->y_stride, 1}, true);
 }
 
-/* Neighbours with the same adapters are one product. */
+/* Rows that go through their adapters one by one, in one loop of the threads. */
+struct rows_apart {
+    struct ash_exec *exec;
+    const struct ash_linear_io *io;
+    size_t count;
+    struct row_apart {
+        const struct ash_model *model;
+        const struct ash_adapter *adapter;
+        size_t row;
+    } rows[ROWS_APART_MOST];
+};
+
+/* A thread's rows: products of one row pack nothing, and an adapter stays in the cache for the next row. */
+static void run_rows_apart(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct rows_apart *apart = ctx;
+    const struct ash_linear_io *io = apart->io;
+    /* ops as of a machine with this thread alone, in its scratch memory */
+    struct ash_exec alone = {
+        .ops = apart->exec->ops, .memory = apart->exec->memory, .scratch = &apart->exec->scratch[worker]};
+
+    for (size_t i = begin; i < end; i++) {
+        const struct row_apart *at = &apart->rows[i];
+        size_t rank = at->adapter->rank;
+        float *low = (float *)at->model->adapter_scratch.data + at->row * rank;
+        struct ash_mat down = {low, ASH_F32, rank, 1};
+        struct ash_mat y = {io->y + at->row * io->y_stride, ASH_F32, io->y_stride, 1};
+
+        ash_assert((at->row + 1) * rank * sizeof(float) <= at->model->adapter_scratch.size_bytes);
+        lower_row(at->model, &alone, io->x + at->row * io->x_stride, at->adapter->a, low);
+        alone.ops->row->scale(&alone, low, at->adapter->scale, rank);
+        ash_adapter_product(at->model, &alone, 1, down, at->adapter->b, true, y, true);
+    }
+    ash_buffer_fini(&alone.shared);
+    ash_buffer_fini(&alone.broadcast);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row_apart *one = a, *other = b;
+    uintptr_t first = (uintptr_t)one->model, second = (uintptr_t)other->model;
+
+    if (first != second) return first < second ? -1 : 1;
+    return (one->row > other->row) - (one->row < other->row);
+}
+
+static void flush_rows(struct rows_apart *apart)
+{
+    qsort(apart->rows, apart->count, sizeof(apart->rows[0]), compare_rows);
+    if (apart->count > 0) ash_workers_run(apart->exec->workers, apart->count, 1, run_rows_apart, apart);
+    apart->count = 0;
+}
+
+/* Few rows of many adapters, as when answers are written: a loop over rows instead of three over the parts of each. */
+static bool takes_rows_apart(const struct ash_exec *exec, size_t rows)
+{
+    return rows <= ROWS_APART_FEW && exec->cuda == NULL && exec->memory->host_visible && exec->profile == NULL;
+}
+
+/* Neighbours with the same adapters are one product, unless they are few. */
 static void forward_docs(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
 {
     const struct ash_batch *batch = step->batch;
+    struct rows_apart apart = {.exec = step->exec, .io = io};
 
     for (size_t i = 0, next; i < batch->doc_count; i = next) {
         const struct ash_doc *doc = &batch->docs[i];
@@ -132,10 +218,17 @@ static void forward_docs(const struct ash_pass_step *step, int32_t weight, const
             part.rows += batch->docs[next].count;
         if (adapter == NULL) continue;
         ash_assert(io->rows == batch->rows && step->rows == batch->rows);
+        if (takes_rows_apart(step->exec, part.rows)) {
+            if (apart.count + part.rows > ROWS_APART_MOST) flush_rows(&apart);
+            for (size_t row = 0; row < part.rows; row++)
+                apart.rows[apart.count++] = (struct row_apart){doc->adapters, adapter, doc->row + row};
+            continue;
+        }
         part.x += doc->row * io->x_stride;
         part.y += doc->row * io->y_stride;
         forward_rows(doc->adapters, step->exec, adapter, &part);
     }
+    flush_rows(&apart);
 }
 
 void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
