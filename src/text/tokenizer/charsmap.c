@@ -77,6 +77,8 @@ static int take_parts(struct ash_tok_charsmap *map, const char *data, size_t siz
         map->units[i] = read_u32(data + 4 + 4 * i);
     memcpy(map->texts, data + 4 + array_bytes, map->text_bytes);
     map->texts[map->text_bytes] = '\0';
+    if (ash_utf8_valid_prefix(map->texts, map->text_bytes) < map->text_bytes)
+        return ash_err_set(err, -EINVAL, "precompiled_charsmap has a text that is not UTF-8");
     return 0;
 }
 
@@ -117,6 +119,13 @@ static size_t unit_offset(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 512) >> 6);
 }
 
+/* The text at offset; NULL if none is there, nor a character's beginning. */
+static const char *text_at(const struct ash_tok_charsmap *map, uint32_t offset)
+{
+    if (offset > map->text_bytes || ((unsigned char)map->texts[offset] & 0xc0) == 0x80) return NULL;
+    return map->texts + offset;
+}
+
 /* The text of the shortest rule that text begins with, or NULL. */
 static const char *find_rule(const struct ash_tok_charsmap *map, struct ash_tok_span text)
 {
@@ -132,8 +141,7 @@ static const char *find_rule(const struct ash_tok_charsmap *map, struct ash_tok_
         if ((unit & (0x80000000u | 0xff)) != byte) return NULL;
         at ^= unit_offset(unit);
         if ((unit >> 8 & 1) == 0) continue;
-        if (at >= map->unit_count || (map->units[at] & 0x7fffffffu) > map->text_bytes) return NULL;
-        return map->texts + (map->units[at] & 0x7fffffffu);
+        return at < map->unit_count ? text_at(map, map->units[at] & 0x7fffffffu) : NULL;
     }
     return NULL;
 }
