@@ -46,10 +46,13 @@ int ash_apart_have(struct ash_policy_run *rl, uint64_t number, struct ash_err *e
     const struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     bool is_here = rollout->number == number, is_first = ash_group_rank(rl->group) == 0;
     uint64_t version = version_of(rl, number);
-    int32_t flags[FLAGS] = {!is_here, is_here,
-                            is_first && rl->apart->desk != NULL &&
-                                ash_publisher_has(&rl->apart->publisher, ash_apart_slot(rl, version), version)};
-    int rc = ash_group_all_reduce(rl->group, flags, flags, FLAGS, ASH_COLL_I32, ASH_COLL_MAX, err);
+    int32_t flags[FLAGS] = {!is_here, is_here};
+    int rc = ash_apart_settle_desk(rl, err); /* the first rank may have been lost since the step */
+
+    if (rc < 0) return rc;
+    flags[CAN_DRAW] = is_first && rl->apart->desk != NULL &&
+                      ash_publisher_has(&rl->apart->publisher, ash_apart_slot(rl, version), version);
+    rc = ash_group_all_reduce(rl->group, flags, flags, FLAGS, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     if (rc < 0 || flags[SOME_LACK] == 0) return rc;
     if (flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0) return ash_rl_make_rollout(rl, NULL, number, version, err);

@@ -216,13 +216,17 @@ static int serve(struct ash_worker *worker, struct ash_err *err)
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for answers") : 0;
 }
 
-/* Is the run that this process has sampled for over, as its folder says? */
-static bool is_over(const struct ash_worker *worker)
+/* Is the run that this process has sampled for over, as its folder says? Returns 1, 0, or -ENOTCONN where it has
+ * failed: then this process must not count as one that has ended well. */
+static int is_over(const struct ash_worker *worker, struct ash_err *err)
 {
     struct ash_run_status status = {0};
 
-    return worker->was_known && ash_run_status_read(worker->rl->dir, &status, NULL) == 0 &&
-           strcmp(status.state, "running") != 0;
+    if (!worker->was_known || ash_run_status_read(worker->rl->dir, &status, NULL) < 0 ||
+        strcmp(status.state, "running") == 0)
+        return 0;
+    if (strcmp(status.state, "failed") != 0) return 1;
+    return ash_err_set(err, -ENOTCONN, "the run in %s has failed", worker->rl->dir);
 }
 
 /* Do ranks that train answer? Where all have refused there are none, but for those that start again now; where none has
@@ -245,7 +249,9 @@ int ash_rl_work(struct ash_policy_run *rl, const struct ash_lora *lora, const st
     struct ash_worker worker = {.rl = rl, .opts = *opts, .fd = -1, .met_ns = ash_clock_ns()};
     int rc = open_worker(&worker, lora, err);
 
-    while (rc == 0 && !is_over(&worker)) {
+    while (rc == 0) {
+        rc = is_over(&worker, err);
+        if (rc != 0) break;
         rc = find_desk(&worker, err);
         if (rc > 0) {
             worker.was_known = true;
@@ -259,5 +265,5 @@ int ash_rl_work(struct ash_policy_run *rl, const struct ash_lora *lora, const st
         }
     }
     close_worker(&worker);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
