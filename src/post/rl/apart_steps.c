@@ -43,7 +43,7 @@ enum { SOME_LACK, SOME_HAVE, CAN_DRAW, FLAGS };
 
 int ash_apart_have(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
 {
-    const struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     bool is_here = rollout->number == number, is_first = ash_group_rank(rl->group) == 0;
     uint64_t version = version_of(rl, number);
     int32_t flags[FLAGS] = {!is_here, is_here};
@@ -55,8 +55,9 @@ int ash_apart_have(struct ash_policy_run *rl, uint64_t number, struct ash_err *e
     rc = ash_group_all_reduce(rl->group, flags, flags, FLAGS, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     if (rc < 0 || flags[SOME_LACK] == 0) return rc;
-    if (flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0) return ash_rl_make_rollout(rl, NULL, number, version, err);
-    rc = ash_rl_find_rollout(rl, number, err);
+    rc = flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0 ? ash_rl_make_rollout(rl, NULL, number, version, err)
+                                                       : ash_rl_find_rollout(rl, number, err);
+    if (rc < 0) rollout->number = UINT64_MAX; /* a rank was lost: the answers are not all here */
     return rc == -ENOENT ? -ENOTRECOVERABLE : rc;
 }
 
