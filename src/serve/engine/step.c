@@ -44,6 +44,7 @@ void ash_core_end(struct ash_core *core, struct ash_seq *seq)
     ash_core_forget_ahead(core, seq);
     ash_core_release(core, seq);
     if (core->kv != NULL && request->job != 0) ash_kv_tell_job(core->kv, request->job, 0, true);
+    if (request->job != 0) core->has_answered = true; /* a prefill server's answers are prompts */
     seq->owner->alive--;
     *end = seq->end;
     end->finish = seq->finish;
@@ -217,7 +218,7 @@ static int pack_weights(struct ash_core *core, struct ash_err *err)
     for (size_t i = 0; i < core->running_count; i++) {
         const struct ash_seq *seq = core->running[i];
 
-        if (seq->answer_limit >= PACK_TOKENS_MIN) return ash_core_pack_weights(core, err);
+        if (seq->answer_limit >= PACK_TOKENS_MIN || seq->request->job != 0) return ash_core_pack_weights(core, err);
     }
     return 0;
 }
