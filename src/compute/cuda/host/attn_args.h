@@ -31,7 +31,7 @@
 /* Of attn_spans.cu: threads; shared memory of keys and values on their way, if units are few or many; of queries,
  * weights and sums of `heads` query heads. */
 #define ASH_CUDA_ATTN_SPANS_THREADS 160
-#define ASH_CUDA_ATTN_SPANS_FEW (176 << 10)
+#define ASH_CUDA_ATTN_SPANS_FEW (80 << 10)
 #define ASH_CUDA_ATTN_SPANS_MANY (48 << 10)
 #define ASH_CUDA_ATTN_SPANS_BYTES(dim, heads) ((heads) * ((dim)*2 + 8 * 128 + 1112) + 512)
 
