@@ -288,6 +288,7 @@ CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
     (void)device;
     *value = attribute == 97    ? (number_of("STANDIN_MAJOR", 9) == 9 ? 232448 : 101376)
+             : attribute == 16  ? (int)number_of("STANDIN_SMS", 132)
              : attribute == 122 ? number_of("STANDIN_NO_VALUES", 0) == 0
              : attribute == 75  ? (int)number_of("STANDIN_MAJOR", 9)
              : attribute == 76  ? (int)number_of("STANDIN_MINOR", 0)

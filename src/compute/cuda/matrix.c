@@ -3,6 +3,7 @@
 #include "base/math.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/gemm_mma.h"
+#include "compute/cuda/gemm/gemm_tma.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/gemm/skinny.h"
 #include "compute/cuda/host/backend_priv.h"
@@ -156,7 +157,8 @@ static struct ash_cuda_lines as_lines(struct ash_exec *exec, const struct ash_cu
     return (struct ash_cuda_lines){.data = copy.out, .count = copy.count, .k = copy.stride, .stride = copy.stride};
 }
 
-/* Sums that make fewer large tiles than the GPU has multiprocessors take small ones. */
+/* Many sums take the kernel that reads operands where they lie. Those that make fewer large tiles than the GPU has
+ * multiprocessors take small ones. */
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *args)
 {
     static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
@@ -166,6 +168,10 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
     size_t tiles = ash_div_up(op.b.count, large.N) * ash_div_up(op.a.count, large.M);
     const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
 
+    if (ash_cuda_tma_takes(exec, args)) {
+        ash_cuda_tma_gemm(exec, args);
+        return;
+    }
     op.a = as_lines(exec, &args->a, &room);
     op.b = as_lines(exec, &args->b, &room);
     if (!exec->cuda->has_wgmma) {
@@ -181,7 +187,7 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
                  &op);
 }
 
-/* Values of what must be laid out as lines if the library does not take a product of columns. */
+/* Values of what must be laid out as lines if no kernel takes a product of columns. */
 static size_t lines_room(const struct operand *operand)
 {
     return operand->columns ? operand->copy.k * ash_round_up(operand->copy.count, BF16_CHUNK) : 0;
@@ -198,7 +204,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
                                     .add = args->add,
                                     .add_stride = args->add_stride,
                                     .accumulate = args->accumulate};
-    bool may_be_columns = ash_cuda_library_takes(exec, &op);
+    bool by_tma = ash_cuda_tma_takes(exec, &op), may_be_columns = by_tma || ash_cuda_library_takes(exec, &op);
     struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
     bool by_library;
     uint16_t *room;
@@ -211,7 +217,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     op.a = lines_of(&a);
     op.b = lines_of(&b);
     by_library = ash_cuda_library_knows(exec, &op, run_gemm_bf16);
-    values = a.room + b.room + (by_library ? 0 : lines_room(&a) + lines_room(&b));
+    values = a.room + b.room + (by_library || by_tma ? 0 : lines_room(&a) + lines_room(&b));
     room = ash_cuda_scratch(exec, values * sizeof(*room));
     a.copy.out = room;
     b.copy.out = a.room > 0 ? room + a.room : room;

@@ -1,6 +1,7 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
+#include "compute/cuda/gemm/gemm_sums.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/ptx/wgmma.cuh"
@@ -73,104 +74,16 @@ static __device__ inline void copy_tile(const struct source &source, unsigned k0
 
 /* Add TILE_K of k to a warpgroup's sums: 64 lines of a from `a` on, PARTS times 128 lines of b. The products are only
  * begun. */
-template <int PARTS> static __device__ inline void begin_products(unsigned a, unsigned b, float sum[PARTS][16][4])
+template <int PARTS> static __device__ inline void begin_products(unsigned a, unsigned b, float (*sum)[4])
 {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < TILE_K; k += 16)
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
-            wgmma<WGMMA_N, 0, 0>(sum[part], wgmma_operand(a + k * 2),
+            wgmma<WGMMA_N, 0, 0>(sum + part * (WGMMA_N / 8), wgmma_operand(a + k * 2),
                                  wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2), 1);
     wgmma_commit();
-}
-
-/* The sums of a thread in one of its two rows (half): where they are in c and in what is added, how many of the row's
- * columns there are from there on, and of which it has two of every 8. */
-struct sums_row {
-    size_t at, add_at;
-    int left; /* 0: the row is not there */
-};
-
-static __device__ inline struct sums_row row_of_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
-                                                     int half)
-{
-    int lane = threadIdx.x % WARP;
-    size_t m = m0 + threadIdx.x / WARP * 16 + lane / 4 + half * 8, n = n0 + lane % 4 * 2;
-    struct sums_row row = {m * args.c_stride + n, m * args.add_stride + n,
-                           m < args.a.count && n < args.b.count ? (int)(args.b.count - n) : 0};
-
-    return row;
-}
-
-/* What sums start from. */
-template <int PARTS>
-static __device__ inline void read_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
-                                        float sum[PARTS][16][4])
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        struct sums_row row = row_of_sums(args, m0, n0, half);
-
-        if (!args.accumulate) row.left = 0;
-#pragma unroll
-        for (int i = 0; i < PARTS * 16; i++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                sum[i / 16][i % 16][half * 2 + e] = i * 8 + e < row.left ? args.c[row.at + i * 8 + e] : 0.0f;
-    }
-}
-
-/* Two sums for places `at` and at + 1 of c, of which `left` are there. */
-static __device__ inline void put_pair(const struct ash_cuda_gemm_bf16 &args, size_t at, int left, bool is_wide,
-                                       float low, float high)
-{
-    bool is_bf16 = args.c_bf16 != NULL;
-
-    if (left > 1 && is_wide) {
-        if (is_bf16)
-            *(uint32_t *)(args.c_bf16 + at) = pack_bf16(low, high);
-        else
-            *(float2 *)(args.c + at) = make_float2(low, high);
-        return;
-    }
-    if (left > 0 && is_bf16) args.c_bf16[at] = ash_f32_to_bf16(low);
-    if (left > 1 && is_bf16) args.c_bf16[at + 1] = ash_f32_to_bf16(high);
-    if (left > 0 && !is_bf16) args.c[at] = low;
-    if (left > 1 && !is_bf16) args.c[at + 1] = high;
-}
-
-/* Can two columns be written at once? */
-static __device__ inline bool writes_pairs(const struct ash_cuda_gemm_bf16 &args)
-{
-    bool is_even = args.c_bf16 != NULL ? (uintptr_t)args.c_bf16 % 4 == 0 : (uintptr_t)args.c % 8 == 0;
-
-    return args.c_stride % 2 == 0 && is_even;
-}
-
-template <int PARTS>
-static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
-                                         const float sum[PARTS][16][4])
-{
-    const float *bias = args.bias != NULL ? args.bias + n0 + threadIdx.x % 4 * 2 : NULL;
-    bool is_wide = writes_pairs(args);
-
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        struct sums_row row = row_of_sums(args, m0, n0, half);
-        const float *add = args.add != NULL ? args.add + row.add_at : NULL;
-
-#pragma unroll
-        for (int i = 0; i < PARTS * 16; i++) {
-            float low = sum[i / 16][i % 16][half * 2], high = sum[i / 16][i % 16][half * 2 + 1];
-
-            if (bias != NULL && i * 8 < row.left) low = low + bias[i * 8];
-            if (bias != NULL && i * 8 + 1 < row.left) high = high + bias[i * 8 + 1];
-            if (add != NULL && i * 8 < row.left) low = add[i * 8] + low;
-            if (add != NULL && i * 8 + 1 < row.left) high = add[i * 8 + 1] + high;
-            put_pair(args, row.at + i * 8, row.left - i * 8, is_wide, low, high);
-        }
-    }
 }
 
 template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
@@ -181,7 +94,8 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
     unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
     struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0),
                   from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
-    float sum[T::PARTS][16][4];
+    struct sums_at at = {m0, n0, threadIdx.x};
+    float sum[T::N / 8][4];
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
@@ -189,7 +103,7 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
         copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
         copy_commit();
     }
-    read_sums<T::PARTS>(args, m0, n0, sum);
+    read_sums<T::N>(args, at, sum);
     for (unsigned t = 0; t < tiles; t++) {
         unsigned now = base + t % STAGES * T::STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * T::STAGE_BYTES;
 
@@ -203,7 +117,7 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
         copy_commit();
     }
     wgmma_wait();
-    write_sums<T::PARTS>(args, m0, n0, sum);
+    write_sums<T::N>(args, at, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)

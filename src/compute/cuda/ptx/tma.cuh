@@ -4,6 +4,7 @@
 #ifndef ASH_COMPUTE_CUDA_TMA_CUH
 #define ASH_COMPUTE_CUDA_TMA_CUH
 
+#include <stdint.h>
 #include "infra/device/tensor_map.h"
 #include "compute/cuda/ptx/target.cuh"
 
@@ -20,6 +21,17 @@ static __device__ inline void tma_load_2d(unsigned to, const struct ash_cuda_ten
     ASYNC_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
               "[%4];" ::"r"(to),
               "l"(map), "r"(x), "r"(y), "r"(barrier)
+              : "memory");
+}
+
+/* The same to the same place of the cluster's thread blocks that `blocks` names, bit by bit; each one's barrier counts
+ * the bytes. */
+static __device__ inline void tma_load_2d_to_all(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y,
+                                                 unsigned barrier, uint16_t blocks)
+{
+    ASYNC_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+              "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+              "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
               : "memory");
 }
 

@@ -83,6 +83,15 @@ static __device__ inline void wgmma_see_shared(void)
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_REGISTERS_256                                                                                            \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                                 \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                 \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                                 \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                     \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define WGMMA_SUMS_8 WGMMA_SUMS(0)
 #define WGMMA_SUMS_16 WGMMA_SUMS_8, WGMMA_SUMS(1)
 #define WGMMA_SUMS_32 WGMMA_SUMS_16, WGMMA_SUMS(2), WGMMA_SUMS(3)
@@ -90,6 +99,7 @@ static __device__ inline void wgmma_see_shared(void)
 #define WGMMA_SUMS_128                                                                                                 \
     WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13),       \
         WGMMA_SUMS(14), WGMMA_SUMS(15)
+#define WGMMA_SUMS_256 WGMMA_SUMS_128, WGMMA_SUMS(16), WGMMA_SUMS(17), WGMMA_SUMS(18), WGMMA_SUMS(19), WGMMA_SUMS(20), WGMMA_SUMS(21), WGMMA_SUMS(22), WGMMA_SUMS(23), WGMMA_SUMS(24), WGMMA_SUMS(25), WGMMA_SUMS(26), WGMMA_SUMS(27), WGMMA_SUMS(28), WGMMA_SUMS(29), WGMMA_SUMS(30), WGMMA_SUMS(31)
 
 #define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
     WGMMA_ASM("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                                 \
@@ -108,12 +118,14 @@ static __device__ inline void wgmma_see_shared(void)
 template <int N, int TRANS_A, int TRANS_B>
 static __device__ inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int keep)
 {
-    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128, "a size that has an instruction here");
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 256,
+                  "a size that has an instruction here");
     if constexpr (N == 8) WGMMA(8, "4", "5", "6", "7", "8");
     if constexpr (N == 16) WGMMA(16, "8", "9", "10", "11", "12");
     if constexpr (N == 32) WGMMA(32, "16", "17", "18", "19", "20");
     if constexpr (N == 64) WGMMA(64, "32", "33", "34", "35", "36");
     if constexpr (N == 128) WGMMA(128, "64", "65", "66", "67", "68");
+    if constexpr (N == 256) WGMMA(256, "128", "129", "130", "131", "132");
 }
 
 /* Begin d += a b of 8 columns, with values of e4m3: 32 k. ref/fp8.h describes what it computes. */

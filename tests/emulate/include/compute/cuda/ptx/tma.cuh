@@ -16,6 +16,12 @@ static inline void tma_load_2d(unsigned to, const struct ash_cuda_tensor_map *ma
     emu_tma_load(to, map, {x, y}, 2, barrier, (uint16_t)(1u << emu_now->block->rank));
 }
 
+static inline void tma_load_2d_to_all(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y,
+                                      unsigned barrier, uint16_t blocks)
+{
+    emu_tma_load(to, map, {x, y}, 2, barrier, blocks);
+}
+
 static inline void tma_load_3d(unsigned to, const struct ash_cuda_tensor_map *map, int x, int y, int z,
                                unsigned barrier)
 {
