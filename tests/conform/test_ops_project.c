@@ -109,6 +109,17 @@ static void scenario_batch(struct ash_exec *exec, struct tape *tape)
         run_decode(exec, tape, M, draw_size(tape, 100), 8 * draw_size(tape, 65));
 }
 
+/* More rows than those kernels have room for, as a large batch or a prompt. */
+static void scenario_large(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 129 + draw_below(tape, 200);
+
+    if (draw_below(tape, 4) == 0)
+        run_decode(exec, tape, M, draw_outputs(tape), 8 * (1 + draw_below(tape, 2)));
+    else
+        run_decode(exec, tape, M, draw_size(tape, 600), 8 * draw_size(tape, 20));
+}
+
 /* A residual on top of the rows that the products read. */
 static void scenario_in_place(struct ash_exec *exec, struct tape *tape)
 {
@@ -153,6 +164,7 @@ static void test_decode(void **state)
     (void)state;
     check_scenario(scenario_decode, 40);
     check_scenario(scenario_batch, 10);
+    check_scenario(scenario_large, 6);
 }
 
 static void test_in_place(void **state)

@@ -406,8 +406,8 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     return part;
 }
 
-/* Does a kernel for few rows take all of it? Then it is enqueued. Packed weights are always taken. */
-static bool project_few(struct ash_exec *exec, const struct ash_project_args *args)
+/* Does one kernel take all of it? Then it is enqueued. Packed weights are always taken. */
+static bool project_whole(struct ash_exec *exec, const struct ash_project_args *args)
 {
     for (size_t i = 0; i < args->out_count; i++)
         if (args->outs[i].y_bf16 != NULL) return false;
@@ -416,7 +416,7 @@ static bool project_few(struct ash_exec *exec, const struct ash_project_args *ar
         return true;
     }
     if (!exec->cuda->has_wgmma) return false;
-    return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args);
+    return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args) || ash_cuda_tma_project(exec, args);
 }
 
 static void project(struct ash_exec *exec, const struct ash_project_args *args)
@@ -428,7 +428,7 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     ash_assert(args->x_bf16 == NULL || args->norm == NULL);
-    if (args->M == 0 || project_few(exec, args)) return;
+    if (args->M == 0 || project_whole(exec, args)) return;
     for (size_t i = 0; i < args->out_count; i++)
         wide = ash_max(wide, args->outs[i].w.N);
     width = (args->norm != NULL ? args->K : 0) + (has_sums ? 2 * wide : 0);

@@ -5,6 +5,7 @@
 
 #include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/tile/device.cuh"
+#include "compute/cuda/tile/swiglu.cuh"
 
 /* A thread's place: its thread block's first row and column of c, and its number among those that multiply. */
 struct sums_at {
@@ -101,6 +102,35 @@ static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, 
             if (add != NULL && i * 8 < row.left) low = add[i * 8] + low;
             if (add != NULL && i * 8 + 1 < row.left) high = add[i * 8 + 1] + high;
             put_pair(args, row.at + i * 8, row.left - i * 8, is_wide, low, high);
+        }
+    }
+}
+
+/* The same of SwiGLU: sums of WIDTH columns of gate, then of as many of up, which has up_bias. */
+template <int WIDTH>
+static __device__ inline void write_gated(const struct ash_cuda_gemm_bf16 &gate, const float *up_bias,
+                                          struct sums_at at, const float (*sum)[4])
+{
+    unsigned first = at.n0 + at.thread % 4 * 2;
+    bool is_wide = has_pairs(gate);
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        struct sums_row row = row_of_sums(gate, at, half);
+
+#pragma unroll
+        for (int i = 0; i < WIDTH / 8; i++) {
+            float out[2];
+
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float low = sum[i][half * 2 + e], high = sum[i + WIDTH / 8][half * 2 + e];
+
+                if (gate.bias != NULL && i * 8 + e < row.left) low = low + gate.bias[first + i * 8 + e];
+                if (up_bias != NULL && i * 8 + e < row.left) high = high + up_bias[first + i * 8 + e];
+                out[e] = swiglu_sums(low, high);
+            }
+            put_pair(gate, row.at + i * 8, row.left - i * 8, is_wide, out[0], out[1]);
         }
     }
 }

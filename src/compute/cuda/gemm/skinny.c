@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/gemm/few.h"
+#include "compute/cuda/gemm/rows_of_x.h"
 
 #define CHUNK 8 /* values of 16 bytes, which is how the kernels read */
 #define IMAGE_THREADS 256
@@ -74,16 +75,7 @@ static const struct skinny_kernel *choose(const struct ash_cuda_few *op, size_t 
     return best;
 }
 
-/* Rows of x: float32 (perhaps to be normed) or bf16. */
-struct rows_of_x {
-    const float *x;
-    const uint16_t *x_bf16;
-    size_t stride;
-    const float *norm;
-    float norm_eps;
-};
-
-static bool takes_rows(const struct rows_of_x *rows, size_t M, size_t K)
+static bool takes_rows(const struct ash_cuda_rows_of_x *rows, size_t M, size_t K)
 {
     bool is_bf16 = rows->x_bf16 != NULL;
     uintptr_t borders = is_bf16 ? (uintptr_t)rows->x_bf16 : (uintptr_t)rows->x;
@@ -94,7 +86,7 @@ static bool takes_rows(const struct rows_of_x *rows, size_t M, size_t K)
 }
 
 /* Enqueue that x becomes tiles in scratch memory, as batch.cu copies them. */
-static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel, const struct rows_of_x *rows,
+static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel, const struct ash_cuda_rows_of_x *rows,
                        struct ash_cuda_few *op)
 {
     size_t tile_k = ASH_CUDA_BATCH_K(kernel->M), tiles = ash_div_up(op->K, tile_k);
@@ -119,48 +111,7 @@ static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel
                  &image);
 }
 
-/* Enqueue that rows of float32 become bf16 in scratch memory. Returns them. */
-static const uint16_t *round_rows(struct ash_exec *exec, const struct rows_of_x *rows, size_t M, size_t K)
-{
-    struct ash_cuda_to_lines copy = {
-        .data = rows->x, .dtype = ASH_F32, .line_stride = rows->stride, .k_stride = 1, .count = M, .k = K, .stride = K};
-
-    copy.out = ash_cuda_scratch(exec, M * K * sizeof(*copy.out));
-    ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(M * K / CHUNK), &copy);
-    return copy.out;
-}
-
-/* The same of rows that are normed first. */
-static const uint16_t *norm_rows(struct ash_exec *exec, const struct rows_of_x *rows, size_t M, size_t K)
-{
-    struct ash_norm_args norm = {.rows = M,
-                                 .groups = 1,
-                                 .cols = K,
-                                 .x_stride = rows->stride,
-                                 .y_stride = K,
-                                 .x = rows->x,
-                                 .weight = rows->norm,
-                                 .eps = rows->norm_eps,
-                                 .round_bf16 = true};
-
-    norm.y_bf16 = ash_cuda_scratch(exec, M * K * sizeof(*norm.y_bf16));
-    exec->ops->norm->rms_forward(exec, &norm);
-    return norm.y_bf16;
-}
-
-/* Rows of bf16 for skinny.cu. */
-static void make_rows(struct ash_exec *exec, const struct rows_of_x *rows, struct ash_cuda_few *op)
-{
-    op->x_stride = rows->x_bf16 != NULL ? rows->stride : op->K;
-    if (rows->x_bf16 != NULL)
-        op->x = rows->x_bf16;
-    else if (rows->norm != NULL)
-        op->x = norm_rows(exec, rows, op->M, op->K);
-    else
-        op->x = round_rows(exec, rows, op->M, op->K);
-}
-
-static void run_skinny(struct ash_exec *exec, const struct rows_of_x *rows, struct ash_cuda_few *op)
+static void run_skinny(struct ash_exec *exec, const struct ash_cuda_rows_of_x *rows, struct ash_cuda_few *op)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, blocks;
     const struct skinny_kernel *kernel = choose(op, sm_count);
@@ -172,7 +123,7 @@ static void run_skinny(struct ash_exec *exec, const struct rows_of_x *rows, stru
         make_image(exec, kernel, rows, op);
         blocks = ash_round_up(blocks, ASH_CUDA_BATCH_CLUSTER);
     } else {
-        make_rows(exec, rows, op);
+        op->x = ash_cuda_bf16_rows_of(exec, rows, op->M, op->K, &op->x_stride);
     }
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = blocks,
@@ -190,7 +141,7 @@ bool ash_cuda_skinny_project(struct ash_exec *exec, const struct ash_project_arg
                               .residual = args->residual,
                               .swiglu = args->swiglu,
                               .out_count = (int)args->out_count};
-    struct rows_of_x rows = {args->x, args->x_bf16, args->x_stride, args->norm, args->norm_eps};
+    struct ash_cuda_rows_of_x rows = {args->x, args->x_bf16, args->x_stride, args->norm, args->norm_eps};
 
     if (!args->round_bf16 || !takes_rows(&rows, args->M, args->K) || !ash_cuda_few_outs(args, op.outs)) return false;
     run_skinny(exec, &rows, &op);
@@ -208,7 +159,7 @@ bool ash_cuda_skinny_gemm(struct ash_exec *exec, const struct ash_gemm_args *arg
                                         .bias = args->bias,
                                         .y = args->c,
                                         .y_stride = args->c_stride}}};
-    struct rows_of_x rows = {.stride = args->a.row_stride};
+    struct ash_cuda_rows_of_x rows = {.stride = args->a.row_stride};
 
     if (!args->round_bf16 || args->cut_anywhere || args->accumulate || args->a.col_stride != 1 ||
         !ash_cuda_few_takes(&args->b))

@@ -196,21 +196,23 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
-/* gemm_tma.cu: a thread block's tile of sums, k of a stage, threads, thread blocks of a cluster, and shared memory. */
+/* gemm_tma.cu: rows of a thread block's tile of sums, k of a stage, threads, thread blocks of a cluster; and for tiles of
+ * n columns stages and shared memory. */
 #define ASH_CUDA_GEMM_TMA_M 128
-#define ASH_CUDA_GEMM_TMA_N 256
 #define ASH_CUDA_GEMM_TMA_K 64
-#define ASH_CUDA_GEMM_TMA_STAGES 4
 #define ASH_CUDA_GEMM_TMA_THREADS 384
 #define ASH_CUDA_GEMM_TMA_CLUSTER 2
-#define ASH_CUDA_GEMM_TMA_BYTES                                                                                        \
-    (ASH_CUDA_GEMM_TMA_STAGES * (ASH_CUDA_GEMM_TMA_M + ASH_CUDA_GEMM_TMA_N) * ASH_CUDA_GEMM_TMA_K * 2 + 1024)
+#define ASH_CUDA_GEMM_TMA_STAGES(n) ((n) > 128 ? 4 : 6)
+#define ASH_CUDA_GEMM_TMA_BYTES(n)                                                                                     \
+    (ASH_CUDA_GEMM_TMA_STAGES(n) * (ASH_CUDA_GEMM_TMA_M + (n)) * ASH_CUDA_GEMM_TMA_K * 2 + 1024)
+#define ASH_CUDA_GEMM_TMA_OUTS 3
 
+/* One product, or several of one a. */
 struct ash_cuda_gemm_tma {
-    struct ash_cuda_tensor_map a, b;
-    struct ash_cuda_gemm_bf16 op;
-    uint32_t m_pairs, n_tiles, k_tiles; /* tiles of a cluster, one below the other; tiles beside each other; stages */
-    uint32_t none[9];                   /* up to the maps' border, so that nothing is left to chance */
+    struct ash_cuda_tensor_map a, b[ASH_CUDA_GEMM_TMA_OUTS];
+    struct ash_cuda_gemm_bf16 outs[ASH_CUDA_GEMM_TMA_OUTS];
+    uint32_t first[ASH_CUDA_GEMM_TMA_OUTS]; /* tile beside tile: the first of each; UINT32_MAX: it is not there */
+    uint32_t m_pairs, n_tiles, k_tiles;     /* tiles of a cluster, one below the other; beside each other; stages */
 };
 
 /* gemm_mma.cu: a thread block's sums [tile, tile], its threads, and its shared memory: three stages of two operands. */
