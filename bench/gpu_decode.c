@@ -38,7 +38,8 @@ static const struct config {
     size_t batch, context;
 } configs[] = {
     {0, ASH_BF16, 1, 128},    {0, ASH_BF16, 1, 1024}, {0, ASH_BF16, 1, 8192},  {1, ASH_BF16, 1, 128},
-    {1, ASH_BF16, 1, 1024},   {0, ASH_BF16, 8, 128},  {0, ASH_BF16, 64, 1024}, {0, ASH_BF16, 128, 1024},
+    {1, ASH_BF16, 1, 1024},   {0, ASH_BF16, 2, 128},  {0, ASH_BF16, 4, 128},   {0, ASH_BF16, 8, 128},
+    {0, ASH_BF16, 16, 128},   {0, ASH_BF16, 32, 128}, {0, ASH_BF16, 64, 1024}, {0, ASH_BF16, 128, 1024},
     {0, ASH_BF16, 256, 1024}, {0, ASH_Q8_0, 1, 128},  {0, ASH_Q4_0, 1, 128},   {0, ASH_Q4_K, 1, 128},
     {0, ASH_Q6_K, 1, 128},    {0, ASH_Q4_0, 8, 128},
 };

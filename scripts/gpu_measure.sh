@@ -2,7 +2,7 @@
 # Measures training and decoding on a machine with a GPU, from the folder that scripts/gpu_bundle.sh made, and prints one
 # line of JSON for each. What a training run printed stays beside RESULTS, each line with the seconds since its start.
 #
-#   train SHAPE      steps of a model of drawn weights; SHAPE: 162m, 162m-8 (micro-batches of 8), 1.5b, 3.6b
+#   train SHAPE      steps of a model of drawn weights; SHAPE: 162m, 162m-8 (micro-batches of 8), 1.5b, 1.5b-1, 3.6b
 #   profile SHAPE    the ops of a few steps, and their time
 #   decode [PATTERN] tokens a second; PATTERN is a part of MODEL-TYPE-BATCH-CONTEXT, as 8B-bf16-64
 #   hash RANKS       the quick start on several ranks that share the GPU; its state hash
@@ -28,7 +28,8 @@ shape() {
     case $1 in
         162m | 162m-8) echo "model.hidden=768 model.layers=12 model.heads=12 model.ffn=2048 model.vocab=50304 data.seq=1024
             train.global_batch=32 train.micro_batch=$([ "$1" = 162m ] && echo 32 || echo 8)" ;;
-        1.5b) echo "$wide model.hidden=2048 model.layers=16 model.heads=32 train.global_batch=4 train.micro_batch=4" ;;
+        1.5b | 1.5b-1) echo "$wide model.hidden=2048 model.layers=16 model.heads=32 train.global_batch=4
+            train.micro_batch=$([ "$1" = 1.5b ] && echo 4 || echo 1)" ;;
         3.6b) echo "$wide model.hidden=3072 model.layers=28 model.heads=24 train.global_batch=2 train.micro_batch=2" ;;
         *) echo "gpu_measure: there is no shape '$1'" >&2; return 1 ;;
     esac
@@ -57,7 +58,7 @@ measure_train() {
     local out=${results%.*}-train-$1.txt start=$EPOCHREALTIME
     train "$1" train.steps="$steps" | stamp > "$out"
     sed -n 's/.*"tokens_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/log.jsonl" | tail -n +4 | sort -n |
-        awk -v shape="$1" -v a="$start" -v b="$EPOCHREALTIME" -v tokens="$(case $1 in 162m*) echo 32768 ;; 1.5b) echo 16384 ;; *) echo 8192 ;; esac)" '
+        awk -v shape="$1" -v a="$start" -v b="$EPOCHREALTIME" -v tokens="$(case $1 in 162m*) echo 32768 ;; 1.5b*) echo 16384 ;; *) echo 8192 ;; esac)" '
             { rate[NR] = $1 }
             END { middle = rate[int((NR + 1) / 2)]; best = rate[NR]
                 if (NR == 0) { print "{\"train\": \"" shape "\", \"error\": \"no steps\"}"; exit }

@@ -1,11 +1,11 @@
 /* Matrix products on the GPU: which kernel takes a shape. */
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/gemm/batch.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/gemm/gemm_mma.h"
 #include "compute/cuda/gemm/gemm_tma.h"
 #include "compute/cuda/gemm/library.h"
-#include "compute/cuda/gemm/skinny.h"
 #include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/quant/few_quant.h"
 #include "compute/cuda/rows/column_sum.h"
@@ -17,6 +17,8 @@
 #define BF16_CHUNK ASH_CUDA_LINE_ALIGN /* which is how gemm_bf16 reads */
 #define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
 #define BF16_BORDER 1024               /* where they begin there */
+#define BF16_M 64                      /* rows of its tile of sums */
+#define BF16_N 128
 #define BF16_LINES_BLOCK 64
 #define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
@@ -133,12 +135,6 @@ static struct ash_cuda_lines lines_of(const struct operand *operand)
                                    .columns = operand->columns};
 }
 
-/* A kernel of our own for bf16, by its tile of sums. */
-struct bf16_kernel {
-    enum ash_cuda_kernel_id id;
-    size_t M, N, threads;
-};
-
 /* What lies as columns, laid out as lines in *room, which moves on. */
 static struct ash_cuda_lines as_lines(struct ash_exec *exec, const struct ash_cuda_lines *from, uint16_t **room)
 {
@@ -157,16 +153,11 @@ static struct ash_cuda_lines as_lines(struct ash_exec *exec, const struct ash_cu
     return (struct ash_cuda_lines){.data = copy.out, .count = copy.count, .k = copy.stride, .stride = copy.stride};
 }
 
-/* Many sums take the kernel that reads operands where they lie. Those that make fewer large tiles than the GPU has
- * multiprocessors take small ones. */
+/* Many sums take the kernel that reads operands where they lie. */
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *args)
 {
-    static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
-                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 128, 128};
     struct ash_cuda_gemm_bf16 op = *args;
     uint16_t *room = args->room;
-    size_t tiles = ash_div_up(op.b.count, large.N) * ash_div_up(op.a.count, large.M);
-    const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
 
     if (ash_cuda_tma_takes(exec, args)) {
         ash_cuda_tma_gemm(exec, args);
@@ -178,13 +169,13 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
         ash_cuda_gemm_mma(exec, &op);
         return;
     }
-    ash_cuda_run(exec, kernel->id,
-                 (struct ash_cuda_grid){.x = ash_div_up(op.b.count, kernel->N),
-                                        .y = ash_div_up(op.a.count, kernel->M),
-                                        .threads = kernel->threads,
-                                        .shared_bytes =
-                                            BF16_BORDER + BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
-                 &op);
+    ash_cuda_run(
+        exec, ASH_KERNEL_gemm_bf16,
+        (struct ash_cuda_grid){.x = ash_div_up(op.b.count, BF16_N),
+                               .y = ash_div_up(op.a.count, BF16_M),
+                               .threads = 128,
+                               .shared_bytes = BF16_BORDER + BF16_STAGES_K * (BF16_M + BF16_N) * sizeof(uint16_t)},
+        &op);
 }
 
 /* Values of what must be laid out as lines if no kernel takes a product of columns. */
@@ -240,7 +231,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     ash_gemm_check(args);
     if (args->N == 0 || args->M == 0) return;
     if (exec->cuda->has_wgmma && !ash_gemm_has_epilogue(args) &&
-        (ash_cuda_few_gemm(exec, args) || ash_cuda_skinny_gemm(exec, args)))
+        (ash_cuda_few_gemm(exec, args) || ash_cuda_batch_gemm(exec, args)))
         return;
     if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
         gemm_bf16(exec, args);
@@ -416,7 +407,7 @@ static bool project_whole(struct ash_exec *exec, const struct ash_project_args *
         return true;
     }
     if (!exec->cuda->has_wgmma) return false;
-    return ash_cuda_few_project(exec, args) || ash_cuda_skinny_project(exec, args) || ash_cuda_tma_project(exec, args);
+    return ash_cuda_few_project(exec, args) || ash_cuda_batch_project(exec, args) || ash_cuda_tma_project(exec, args);
 }
 
 static void project(struct ash_exec *exec, const struct ash_project_args *args)

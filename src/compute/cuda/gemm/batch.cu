@@ -1,6 +1,6 @@
-/* batch - products of 33 to 128 rows (a batch's decode steps) with bf16 weights, as skinny.cu makes those of fewer:
- * weights stream by, all of x with them. Here four warps multiply 64 rows of x at once (wgmma), by as many rows of
- * weights as give every multiprocessor the same work. One chain per output, k ascending (ref/wgmma.h); what depends on
+/* batch - products of up to 128 rows (a batch's decode steps) with bf16 weights: weights stream by, all of x with them.
+ * Four warps multiply 64 rows of x at once (wgmma), by as many rows of weights as give every multiprocessor the same
+ * work. One chain per output, k ascending (ref/wgmma.h); what depends on
  * the sums is done as they are written.
  *
  * Warps have one job each: four copy weights, one copies x, all others multiply. Barriers in shared memory say which
@@ -8,7 +8,7 @@
  *
  * Every thread block needs all of x. So batch_image lays x out in memory as tiles lie in shared memory, each thread
  * block of a cluster copies a part of a tile to all of them, and x is read once per cluster. */
-#include "compute/cuda/gemm/few_tiles.cuh"
+#include "compute/cuda/gemm/batch_tiles.cuh"
 #include "compute/cuda/ptx/barrier.cuh"
 #include "compute/cuda/ptx/cluster.cuh"
 #include "compute/cuda/ptx/launch.cuh"

@@ -10,7 +10,7 @@
 #define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
 #define THREADS (ASH_CUDA_FEW_WARPS * 32)
 #define IDLE_SHARE 10                     /* one of this many warps may be idle in the last round */
-#define X_BYTES_MAX ((size_t)64 << 10)    /* of x as bf16 */
+#define X_BYTES_MAX ((size_t)30 << 10)    /* of x as bf16: more of it takes longer to come than batch.cu's tiles */
 #define NORM_VALUES_MAX ((size_t)8 << 10) /* of x, if it is normed */
 
 /* A kernel: most warps that multiply, k of a tile, tiles of a warp's ring. */

@@ -1,4 +1,4 @@
-/* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
+/* gemm_bf16 - products of bf16 with too few sums for gemm_tma.cu, with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
 #include "compute/cuda/gemm/gemm_sums.cuh"
@@ -12,16 +12,13 @@
 #define CHUNK 8 /* values of 16 bytes */
 #define CHUNKS (TILE_K / CHUNK)
 
-/* A thread block's tile of sums: each of its warpgroups has 64 rows of N_SIZE sums. */
-template <int GROUPS, int N_SIZE> struct tile {
-    static constexpr int M = GROUPS * WGMMA_M, N = N_SIZE, PARTS = N_SIZE / WGMMA_N;
-    static constexpr int THREADS = GROUPS * 4 * WARP;
-    static constexpr int LINE_STEP = THREADS / CHUNKS; /* lines between two chunks of a thread */
-    static constexpr int A_BYTES = M * TILE_K * 2;     /* of a stage */
-    static constexpr int STAGE_BYTES = (M + N) * TILE_K * 2;
-};
-using large_tile = tile<2, 256>;
-using small_tile = tile<1, 128>; /* for few sums of long chains: more blocks, so more of the GPU is used */
+/* A thread block's tile of sums, 64 rows by N: small, so that few sums of long chains use much of the GPU. */
+#define M WGMMA_M
+#define N WGMMA_N
+#define THREADS (4 * WARP)
+#define LINE_STEP (THREADS / CHUNKS) /* lines between two chunks of a thread */
+#define A_BYTES (M * TILE_K * 2)     /* of a stage */
+#define STAGE_BYTES ((M + N) * TILE_K * 2)
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */
 
@@ -39,8 +36,7 @@ struct source {
     unsigned stride, k;   /* k that are left from its chunk on */
 };
 
-template <int LINES, int LINE_STEP>
-static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
+template <int LINES> static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
 {
     unsigned line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     struct source source;
@@ -56,8 +52,7 @@ static __device__ inline struct source source_of(const struct ash_cuda_lines &li
 }
 
 /* Enqueue a tile of LINES lines: TILE_K of k from k0 on. */
-template <int LINES, int LINE_STEP>
-static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
+template <int LINES> static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
 {
     int line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
 
@@ -72,64 +67,47 @@ static __device__ inline void copy_tile(const struct source &source, unsigned k0
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Add TILE_K of k to a warpgroup's sums: 64 lines of a from `a` on, PARTS times 128 lines of b. The products are only
- * begun. */
-template <int PARTS> static __device__ inline void begin_products(unsigned a, unsigned b, float (*sum)[4])
+/* Add TILE_K of k to the sums: 64 lines of a, 128 of b. The products are only begun. */
+static __device__ inline void begin_products(unsigned a, unsigned b, float (*sum)[4])
 {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < TILE_K; k += 16)
-#pragma unroll
-        for (int part = 0; part < PARTS; part++)
-            wgmma<WGMMA_N, 0, 0>(sum + part * (WGMMA_N / 8), wgmma_operand(a + k * 2),
-                                 wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2), 1);
+        wgmma<N, 0, 0>(sum, wgmma_operand(a + k * 2), wgmma_operand(b + k * 2), 1);
     wgmma_commit();
 }
 
-template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
 {
     DYNAMIC_SHARED(unsigned char, shared, 128);
     unsigned base = (shared_address(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
-    unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
-    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
-    struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0),
-                  from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
-    struct sums_at at = {m0, n0, threadIdx.x};
-    float sum[T::N / 8][4];
+    struct sums_at at = {blockIdx.y * M, blockIdx.x * N, threadIdx.x};
+    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K;
+    struct source from_a = source_of<M>(args.a, at.m0), from_b = source_of<N>(args.b, at.n0);
+    float sum[N / 8][4];
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        copy_tile<T::M, T::LINE_STEP>(from_a, s * TILE_K, base + s * T::STAGE_BYTES);
-        copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
+        copy_tile<M>(from_a, s * TILE_K, base + s * STAGE_BYTES);
+        copy_tile<N>(from_b, s * TILE_K, base + s * STAGE_BYTES + A_BYTES);
         copy_commit();
     }
-    read_sums<T::N>(args, at, sum);
+    read_sums<N>(args, at, sum);
     for (unsigned t = 0; t < tiles; t++) {
-        unsigned now = base + t % STAGES * T::STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * T::STAGE_BYTES;
+        unsigned now = base + t % STAGES * STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * STAGE_BYTES;
 
         copy_wait<STAGES - 2>();
         wgmma_see_shared();
         wgmma_wait();    /* for the products of the tile before, which the next copy overwrites */
         __syncthreads(); /* the others' copies and products, too */
-        begin_products<T::PARTS>(now + group_a, now + T::A_BYTES, sum);
-        copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, next);
-        copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, next + T::A_BYTES);
+        begin_products(now, now + A_BYTES, sum);
+        copy_tile<M>(from_a, (t + STAGES - 1) * TILE_K, next);
+        copy_tile<N>(from_b, (t + STAGES - 1) * TILE_K, next + A_BYTES);
         copy_commit();
     }
     wgmma_wait();
-    write_sums<T::N>(args, at, sum);
-}
-
-extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)
-    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
-{
-    multiply<large_tile>(args);
-}
-
-extern "C" __global__ void __launch_bounds__(small_tile::THREADS, 2)
-    gemm_bf16_few(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
-{
-    multiply<small_tile>(args);
+    write_sums<N>(args, at, sum);
 }
 
 /* ---- operands as lines of k -------------------------------------------------------------------------------------- */

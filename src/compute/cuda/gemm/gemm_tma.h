@@ -11,7 +11,7 @@ bool ash_cuda_tma_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_
 /* Enqueue such a product. */
 void ash_cuda_tma_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
 /* Enqueue several products of one x, in one launch after x became bf16, if the kernel takes them. Returns whether it
- * does: more rows than skinny.h has kernels for, and weights that are bf16 lines of k at 16-byte borders. */
+ * does: more rows than batch.h has kernels for, and weights that are bf16 lines of k at 16-byte borders. */
 bool ash_cuda_tma_project(struct ash_exec *exec, const struct ash_project_args *args);
 
 #endif

@@ -224,7 +224,7 @@ struct ash_cuda_gemm_tma {
 #define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
 #define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
 
-/* few.cu, skinny.cu: one of the products. */
+/* few.cu, batch.cu: one of the products. */
 struct ash_cuda_few_out {
     const uint16_t *w; /* lines of k: 16-byte aligned, the stride a multiple of 8 */
     size_t N, stride;
@@ -246,12 +246,6 @@ struct ash_cuda_few {
     unsigned warps, groups; /* that multiply in a thread block; of all outs */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
-
-/* skinny.cu: most rows of x; k of a tile, bytes of one of its rows, and tiles in shared memory. */
-#define ASH_CUDA_SKINNY_ROWS 32
-#define ASH_CUDA_SKINNY_K 128
-#define ASH_CUDA_SKINNY_PITCH (ASH_CUDA_SKINNY_K * 2 + 16)
-#define ASH_CUDA_SKINNY_STAGES 6
 
 /* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
  * with N rows of weights, tiles in shared memory, and where they begin there. */

@@ -1,8 +1,7 @@
-/* few_tiles - tiles of weights and of x on their way to shared memory, several ahead of their use: what the kernels for
- * some rows (skinny.cu, batch.cu) share. A thread block takes groups of rows of weights, and all of x with each. How a
- * tile lies in shared memory is its shape's business. */
-#ifndef ASH_COMPUTE_CUDA_FEW_TILES_CUH
-#define ASH_COMPUTE_CUDA_FEW_TILES_CUH
+/* batch_tiles - tiles of weights on their way to shared memory, several ahead of their use. A thread block takes groups
+ * of rows of weights, and all of x with each. How a tile lies in shared memory is its shape's business. */
+#ifndef ASH_COMPUTE_CUDA_BATCH_TILES_CUH
+#define ASH_COMPUTE_CUDA_BATCH_TILES_CUH
 
 #include "compute/cuda/gemm/few_sums.cuh"
 #include "compute/cuda/ptx/copy.cuh"
@@ -20,16 +19,15 @@ static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, c
 }
 
 /* What a thread copies next: its chunk of some rows of a tile. The shape S says how many k a tile has, where chunk c of
- * a row is in it (w_at, x_at), and how far it is to the same chunk of the next row. */
+ * a row is in it (w_at), and how far it is to the same chunk of the next row. */
 template <typename S> struct loader {
     static constexpr int CHUNKS = S::KT / 8;          /* of 16 bytes, in a row of a tile */
     static constexpr int LINES = S::THREADS / CHUNKS; /* that all threads copy at once */
-    static constexpr int W_LOADS = S::N / LINES, X_LOADS = (S::M + LINES - 1) / LINES;
+    static constexpr int W_LOADS = S::N / LINES;
 
     static_assert(S::N % LINES == 0, "every thread copies as many rows of weights");
 
     const uint16_t *w[W_LOADS]; /* its rows of weights, at its chunk of k 0 */
-    const uint16_t *x;          /* its first row of x, likewise */
     unsigned thread;            /* of those that copy */
     unsigned group, k;          /* what comes next */
     unsigned base, slot;        /* of shared memory; of the next tile there */
@@ -47,13 +45,10 @@ template <typename S> struct loader {
 
     __device__ inline void begin(const struct ash_cuda_few &op, unsigned shared_at, unsigned number)
     {
-        unsigned line = number / CHUNKS;
-
         thread = number;
         group = blockIdx.x;
         k = slot = 0;
         base = shared_at;
-        x = (const uint16_t *)op.x + (line < op.M ? line : op.M - 1) * op.x_stride + thread % CHUNKS * 8;
         find(op);
     }
 
@@ -74,23 +69,6 @@ template <typename S> struct loader {
             copy_16_ahead(to + i * LINES * S::LINE_BYTES, bytes != 0 ? w[i] + k : w[i], bytes);
     }
 
-    __device__ inline void copy_x(const struct ash_cuda_few &op)
-    {
-        unsigned to = base + slot * S::TILE_BYTES + S::x_at(thread / CHUNKS, thread % CHUNKS);
-        int bytes = chunk_bytes(op);
-
-        if (group >= op.groups) return;
-#pragma unroll
-        for (int i = 0; i < X_LOADS; i++) {
-            unsigned line = thread / CHUNKS + i * LINES;
-
-            /* rows that are not there stay as they are: nobody reads their sums */
-            if (line < op.M)
-                copy_16_ahead(to + i * LINES * S::LINE_BYTES, x + (bytes != 0 ? i * LINES * op.x_stride + k : 0),
-                              bytes);
-        }
-    }
-
     /* On to the next tile. */
     __device__ inline void end(const struct ash_cuda_few &op)
     {
@@ -102,11 +80,5 @@ template <typename S> struct loader {
         find(op);
     }
 };
-
-/* Until the oldest of the tiles on their way has come, as far as this thread copies it. */
-template <typename S> static __device__ inline void wait_tile(void)
-{
-    copy_wait<S::STAGES - 2>();
-}
 
 #endif

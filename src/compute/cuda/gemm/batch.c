@@ -1,5 +1,5 @@
-/* See skinny.h. x becomes bf16 first: all thread blocks read all of it. */
-#include "compute/cuda/gemm/skinny.h"
+/* See batch.h. x becomes bf16 first, laid out as tiles lie in shared memory: all thread blocks read all of it. */
+#include "compute/cuda/gemm/batch.h"
 
 #include "base/assert.h"
 #include "base/math.h"
@@ -11,32 +11,21 @@
 #define NORM_BYTES_MAX ((size_t)96 << 10) /* of a row that batch_image norms */
 
 /* A kernel: its rows of x and of weights, its threads and its shared memory. */
-struct skinny_kernel {
+struct batch_kernel {
     enum ash_cuda_kernel_id id;
     size_t M, N, threads, shared_bytes;
 };
 
-#define SKINNY(M, N, threads)                                                                                          \
-    {                                                                                                                  \
-        ASH_KERNEL_skinny_##M##_##N, M, N, threads, ASH_CUDA_SKINNY_STAGES *(M + N) * ASH_CUDA_SKINNY_PITCH            \
-    }
 #define BATCH(M, N)                                                                                                    \
     {                                                                                                                  \
         ASH_KERNEL_batch_##M##_##N, M, N, 2 * (M) + 160,                                                               \
             ASH_CUDA_BATCH_BORDER + ASH_CUDA_BATCH_STAGES(M, N) * ASH_CUDA_BATCH_TILE_BYTES(M, N)                      \
     }
 
-static const struct skinny_kernel kernels[] = {
-    SKINNY(16, 32, 64), SKINNY(16, 64, 128), SKINNY(32, 32, 128), SKINNY(32, 64, 256), BATCH(64, 32),
-    BATCH(64, 48),      BATCH(64, 64),       BATCH(64, 112),      BATCH(64, 128),      BATCH(128, 32),
-    BATCH(128, 48),     BATCH(128, 64),      BATCH(128, 112),     BATCH(128, 128),
+static const struct batch_kernel kernels[] = {
+    BATCH(64, 32),  BATCH(64, 48),  BATCH(64, 64),  BATCH(64, 112),  BATCH(64, 128),
+    BATCH(128, 32), BATCH(128, 48), BATCH(128, 64), BATCH(128, 112), BATCH(128, 128),
 };
-
-/* Is it one of batch.cu, whose thread blocks share x? */
-static bool is_batch(const struct skinny_kernel *kernel)
-{
-    return kernel->M > ASH_CUDA_SKINNY_ROWS;
-}
 
 /* Groups of n rows of weights; with SwiGLU half of them are gate's. */
 static size_t count_groups(const struct ash_cuda_few *op, size_t n, struct ash_cuda_few_out *outs)
@@ -51,22 +40,22 @@ static size_t count_groups(const struct ash_cuda_few *op, size_t n, struct ash_c
 }
 
 /* Thread blocks that run at the same time. */
-static size_t count_blocks(const struct skinny_kernel *kernel, size_t sm_count)
+static size_t count_blocks(size_t sm_count)
 {
-    return is_batch(kernel) ? ash_max(sm_count / ASH_CUDA_BATCH_CLUSTER, 1) * ASH_CUDA_BATCH_CLUSTER : sm_count;
+    return ash_max(sm_count / ASH_CUDA_BATCH_CLUSTER, 1) * ASH_CUDA_BATCH_CLUSTER;
 }
 
 /* The kernel whose busiest multiprocessor reads the fewest rows: of weights, and all of x with every group of them. */
-static const struct skinny_kernel *choose(const struct ash_cuda_few *op, size_t sm_count)
+static const struct batch_kernel *choose(const struct ash_cuda_few *op, size_t sm_count)
 {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
-    const struct skinny_kernel *best = NULL;
+    const struct batch_kernel *best = NULL;
     size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < ASH_COUNT(kernels); i++) {
-        const struct skinny_kernel *kernel = &kernels[i];
-        size_t rounds = ash_div_up(count_groups(op, kernel->N, outs), count_blocks(kernel, sm_count));
-        size_t cost = rounds * (kernel->N + kernel->M / (is_batch(kernel) ? ASH_CUDA_BATCH_CLUSTER : 1));
+        const struct batch_kernel *kernel = &kernels[i];
+        size_t rounds = ash_div_up(count_groups(op, kernel->N, outs), count_blocks(sm_count));
+        size_t cost = rounds * (kernel->N + kernel->M / ASH_CUDA_BATCH_CLUSTER);
 
         if (kernel->M < op->M || (best != NULL && kernel->M > best->M) || cost >= least) continue;
         best = kernel;
@@ -82,11 +71,11 @@ static bool takes_rows(const struct ash_cuda_rows_of_x *rows, size_t M, size_t K
 
     if (M == 0 || M > ASH_CUDA_BATCH_ROWS || K == 0 || K % CHUNK != 0) return false;
     if (borders % 16 != 0 || rows->stride % (is_bf16 ? CHUNK : 4) != 0) return false;
-    return rows->norm == NULL || M <= ASH_CUDA_SKINNY_ROWS || K * sizeof(float) <= NORM_BYTES_MAX;
+    return rows->norm == NULL || K * sizeof(float) <= NORM_BYTES_MAX;
 }
 
 /* Enqueue that x becomes tiles in scratch memory, as batch.cu copies them. */
-static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel, const struct ash_cuda_rows_of_x *rows,
+static void make_image(struct ash_exec *exec, const struct batch_kernel *kernel, const struct ash_cuda_rows_of_x *rows,
                        struct ash_cuda_few *op)
 {
     size_t tile_k = ASH_CUDA_BATCH_K(kernel->M), tiles = ash_div_up(op->K, tile_k);
@@ -111,20 +100,15 @@ static void make_image(struct ash_exec *exec, const struct skinny_kernel *kernel
                  &image);
 }
 
-static void run_skinny(struct ash_exec *exec, const struct ash_cuda_rows_of_x *rows, struct ash_cuda_few *op)
+static void run_batch(struct ash_exec *exec, const struct ash_cuda_rows_of_x *rows, struct ash_cuda_few *op)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, blocks;
-    const struct skinny_kernel *kernel = choose(op, sm_count);
+    const struct batch_kernel *kernel = choose(op, sm_count);
 
     op->x_is_bf16 = true;
     op->groups = (unsigned)count_groups(op, kernel->N, op->outs);
-    blocks = ash_min(count_blocks(kernel, sm_count), op->groups);
-    if (is_batch(kernel)) {
-        make_image(exec, kernel, rows, op);
-        blocks = ash_round_up(blocks, ASH_CUDA_BATCH_CLUSTER);
-    } else {
-        op->x = ash_cuda_bf16_rows_of(exec, rows, op->M, op->K, &op->x_stride);
-    }
+    blocks = ash_round_up(ash_min(count_blocks(sm_count), op->groups), ASH_CUDA_BATCH_CLUSTER);
+    make_image(exec, kernel, rows, op);
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = blocks,
                                         .y = 1,
@@ -134,7 +118,7 @@ static void run_skinny(struct ash_exec *exec, const struct ash_cuda_rows_of_x *r
                  op);
 }
 
-bool ash_cuda_skinny_project(struct ash_exec *exec, const struct ash_project_args *args)
+bool ash_cuda_batch_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
     struct ash_cuda_few op = {.M = args->M,
                               .K = args->K,
@@ -144,11 +128,11 @@ bool ash_cuda_skinny_project(struct ash_exec *exec, const struct ash_project_arg
     struct ash_cuda_rows_of_x rows = {args->x, args->x_bf16, args->x_stride, args->norm, args->norm_eps};
 
     if (!args->round_bf16 || !takes_rows(&rows, args->M, args->K) || !ash_cuda_few_outs(args, op.outs)) return false;
-    run_skinny(exec, &rows, &op);
+    run_batch(exec, &rows, &op);
     return true;
 }
 
-bool ash_cuda_skinny_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+bool ash_cuda_batch_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     struct ash_cuda_few op = {.M = args->M,
                               .K = args->K,
@@ -171,6 +155,6 @@ bool ash_cuda_skinny_gemm(struct ash_exec *exec, const struct ash_gemm_args *arg
     else
         return false;
     if (!takes_rows(&rows, args->M, args->K)) return false;
-    run_skinny(exec, &rows, &op);
+    run_batch(exec, &rows, &op);
     return true;
 }
