@@ -269,7 +269,7 @@ killed() {
     [ -n "$expected" ] && [ "$(state_of_steps "$out")" = "$expected" ] ||
         { echo "error: after $steps steps '$(state_of_steps "$out")' instead of '$expected'"; return 1; }
 }
-# Memory of the GPU a second after ranks that use it were killed.
+# Memory of the GPU comes back after ranks that use it were killed.
 given_back() {
     local before launcher
     used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
@@ -282,8 +282,9 @@ given_back() {
     echo "$before MiB used before, $(used) MiB while four ranks train"
     kill -9 $(pgrep -P $launcher) $launcher
     wait $launcher 2> /dev/null
-    sleep 1
-    [ "$(used)" -le $((before + 16)) ] || { echo "error: $before MiB were used before, $(used) MiB a second after the ranks were killed"; return 1; }
+    for _ in $(seq 100); do [ "$(used)" -le $((before + 16)) ] && return; sleep 0.1; done
+    echo "error: $before MiB were used before, $(used) MiB ten seconds after the ranks were killed"
+    return 1
 }
 # Rates of calls between windows and through the host, and of a step shared by two processes.
 rank_rates() {
