@@ -1,5 +1,5 @@
-/* batch - products of up to 128 rows with bf16 weights, one launch with epilogue after x was laid out: batch.cu. For what
- * few.h does not take. */
+/* batch - products of up to 128 rows with bf16 weights, one launch with epilogue after x was laid out: batch.cu. For
+ * what few.h does not take. */
 #ifndef ASH_COMPUTE_CUDA_BATCH_H
 #define ASH_COMPUTE_CUDA_BATCH_H
 

@@ -1,6 +1,7 @@
-/* gemm_bf16 - products of bf16 with too few sums for gemm_tma.cu, with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
- * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
- * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
+/* gemm_bf16 - products of bf16 with too few sums for gemm_tma.cu, with tensor cores: sums grow by steps of 16 k,
+ * ascending, as ref/wgmma.h says, whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b);
+ * tiles of them are copied to shared memory several ahead of their use. Steps of zeros past the last k change no
+ * sum. */
 #include "compute/cuda/gemm/gemm_sums.cuh"
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/mma.cuh"

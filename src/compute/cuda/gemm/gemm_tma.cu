@@ -4,8 +4,8 @@
  * ahead (TMA), two warpgroups multiply 64 rows each.
  *
  * Two thread blocks are a cluster, whose tiles lie one below the other: each brings half of b's tile to both. Zeros
- * come from outside of the operands, and change no sum. Of several products of one a, tiles follow each other. Of a gate
- * and its up, each tile has the same columns of both, and SwiGLU is written. */
+ * come from outside of the operands, and change no sum. Of several products of one a, tiles follow each other. Of a
+ * gate and its up, each tile has the same columns of both, and SwiGLU is written. */
 #include "compute/cuda/gemm/gemm_sums.cuh"
 #include "compute/cuda/ptx/cluster.cuh"
 #include "compute/cuda/ptx/registers.cuh"

@@ -196,8 +196,8 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
-/* gemm_tma.cu: rows of a thread block's tile of sums, k of a stage, threads, thread blocks of a cluster; and for tiles of
- * n columns stages and shared memory. */
+/* gemm_tma.cu: rows of a thread block's tile of sums, k of a stage, threads, thread blocks of a cluster; and for tiles
+ * of n columns stages and shared memory. */
 #define ASH_CUDA_GEMM_TMA_M 128
 #define ASH_CUDA_GEMM_TMA_K 64
 #define ASH_CUDA_GEMM_TMA_THREADS 384

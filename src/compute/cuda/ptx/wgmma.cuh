@@ -99,7 +99,10 @@ static __device__ inline void wgmma_see_shared(void)
 #define WGMMA_SUMS_128                                                                                                 \
     WGMMA_SUMS_64, WGMMA_SUMS(8), WGMMA_SUMS(9), WGMMA_SUMS(10), WGMMA_SUMS(11), WGMMA_SUMS(12), WGMMA_SUMS(13),       \
         WGMMA_SUMS(14), WGMMA_SUMS(15)
-#define WGMMA_SUMS_256 WGMMA_SUMS_128, WGMMA_SUMS(16), WGMMA_SUMS(17), WGMMA_SUMS(18), WGMMA_SUMS(19), WGMMA_SUMS(20), WGMMA_SUMS(21), WGMMA_SUMS(22), WGMMA_SUMS(23), WGMMA_SUMS(24), WGMMA_SUMS(25), WGMMA_SUMS(26), WGMMA_SUMS(27), WGMMA_SUMS(28), WGMMA_SUMS(29), WGMMA_SUMS(30), WGMMA_SUMS(31)
+#define WGMMA_SUMS_256                                                                                                 \
+    WGMMA_SUMS_128, WGMMA_SUMS(16), WGMMA_SUMS(17), WGMMA_SUMS(18), WGMMA_SUMS(19), WGMMA_SUMS(20), WGMMA_SUMS(21),    \
+        WGMMA_SUMS(22), WGMMA_SUMS(23), WGMMA_SUMS(24), WGMMA_SUMS(25), WGMMA_SUMS(26), WGMMA_SUMS(27),                \
+        WGMMA_SUMS(28), WGMMA_SUMS(29), WGMMA_SUMS(30), WGMMA_SUMS(31)
 
 #define WGMMA(N, A, B, KEEP, TA, TB)                                                                                   \
     WGMMA_ASM("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                                                 \
