@@ -26,8 +26,9 @@ for precision in fp32 bf16; do
     [[ $want =~ ^[0-9a-f]{16}$ ]] || fail "no state: '$want'"
     [ "$(state_of gpu cuda 1 train.precision=$precision)" = "$want" ] || fail "$precision: the GPU has other bits"
     rm -rf "$SCRATCH/gpu/checkpoints/step-000002" "$SCRATCH/gpu/model"
-    try "$ASHLAR" train --resume --out "$SCRATCH/gpu"
+    try "$ASHLAR" train --resume --out "$SCRATCH/gpu" --profile "$SCRATCH/trace.json" # by other ops, with the same arithmetic
     expect 0 "$precision, resumed"
+    grep -q 'machine .*, exact, ' "$SCRATCH/out" || fail "$precision: $(grep machine "$SCRATCH/out")"
     grep -q "state $want" "$SCRATCH/out" || fail "$precision: resumed, the GPU has other bits"
     for layout in mesh.dp=2 "mesh.fsdp=2 mesh.zero=3" mesh.pp=2; do
         [ "$(state_of ranks cuda 2 train.precision=$precision runtime.ranks_per_gpu=2 $layout)" = "$want" ] ||

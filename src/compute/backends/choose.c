@@ -83,10 +83,15 @@ static const char *portable_name(const struct ash_cuda_facts *facts, char buf[AS
     return buf;
 }
 
+/* By the GPU, not by the table of ops: a profile puts one of its own before it. */
+static bool is_portable(const struct ash_exec *exec)
+{
+    return exec->cuda != NULL && !ash_cuda_backend_is_exact(ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda)));
+}
+
 const char *ash_backend_arithmetic(const struct ash_exec *exec, char buf[ASH_BACKEND_ARITHMETIC_BYTES])
 {
-    if (exec->cuda != NULL && exec->ops != &ash_ops_cuda)
-        return portable_name(ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda)), buf);
+    if (is_portable(exec)) return portable_name(ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda)), buf);
     snprintf(buf, ASH_BACKEND_ARITHMETIC_BYTES, "%s", exec->ops->reference->name);
     return buf;
 }
@@ -112,7 +117,7 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
     }
     facts = ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda));
     snprintf(buf, buf_bytes, "%s (cuda:%d), %s", facts->name, facts->index,
-             exec->ops == &ash_ops_cuda ? "exact" : "portable kernels");
+             is_portable(exec) ? "portable kernels" : "exact");
     return buf;
 }
 
