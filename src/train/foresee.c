@@ -11,17 +11,32 @@
 #define HELD_BYTES ((size_t)48 << 20)  /* by an open backend: uploads and the library's room */
 #define SPARE_BYTES ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */
 
-/* Bytes that products of one matrix take if its rows are rounded and repacked. by_library: they are rounded alone. */
-static size_t product_bytes(const struct ash_param *param, size_t rows, bool by_library)
+/* What computes products. */
+struct products {
+    const struct ash_exec *exec;
+    bool by_library; /* all of them: their operands are rounded alone */
+};
+
+/* Are columns laid out as lines for M by N sums? */
+static bool lays_out(const struct products *of, size_t M, size_t N)
+{
+    return !of->by_library && ash_backend_lays_out(of->exec, M, N);
+}
+
+/* Bytes that products of a matrix [n, k] take: rows are rounded, and operands laid out for the gradient of the input
+ * (the matrix) and of the matrix (the rows of both sides). */
+static size_t product_bytes(const struct products *of, const struct ash_param *param, size_t rows)
 {
     size_t n = param->dims[0], k = param->dims[1];
+    size_t rounded = rows * (param->layer < 0 ? k : ash_max(n, k)),
+           of_input = rounded + (lays_out(of, rows, k) ? n * k : 0),
+           of_matrix = lays_out(of, n, k) ? rows * (n + k) : 0;
 
-    if (by_library) return rows * (param->layer < 0 ? k : ash_max(n, k)) * sizeof(uint16_t);
-    return ash_max(rows * (n + k), rows * ash_max(n, k) + n * k) * sizeof(uint16_t);
+    return ash_max(of_input, of_matrix) * sizeof(uint16_t);
 }
 
 /* Bytes of the first product of a shape if a library is tried on random operands: those of the weight's gradient, which
- * our own kernel repacks, or of the input's. */
+ * our own kernel may lay out, or of the input's. */
 static size_t trial_bytes(const struct ash_param *param, size_t rows)
 {
     size_t n = param->dims[0], k = param->dims[1];
@@ -61,7 +76,7 @@ static size_t attention_bytes(const struct ash_model_config *config, size_t rows
 
 /* The largest that one op takes beyond its operands. Float32 products take nothing. */
 static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows,
-                            bool by_library)
+                            const struct products *products)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
     size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most,
@@ -73,7 +88,7 @@ static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_mo
         const struct ash_param *param = ash_model_param(model, i);
 
         if (param->is_matrix)
-            most = ash_max(most, product_bytes(param, param->layer < 0 ? logit_rows : rows, by_library));
+            most = ash_max(most, product_bytes(products, param, param->layer < 0 ? logit_rows : rows));
     }
     return most;
 }
@@ -85,6 +100,7 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     struct ash_stages stages = {0};
     const struct ash_stage *stage;
     struct ash_train_memory memory;
+    struct products products;
     size_t counted_bytes, head_rows;
     int rc = ash_stages_open(&stages, opts->job, &counted, opts->mesh, &source, err);
 
@@ -95,8 +111,8 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     stage = &stages.chunks[0];
     memory.moments = stage->state.m.size_bytes + stage->state.v.size_bytes;
     head_rows = ash_pass_head_rows(stage->slots[0].pass, &memory.logits);
-    memory.scratch =
-        HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows, is_by_library(&stages, opts->exec));
+    products = (struct products){opts->exec, is_by_library(&stages, opts->exec)};
+    memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows, &products);
     if (opts->job->train.precision == ASH_JOB_BF16 && ash_backend_has_library(opts->exec))
         memory.trials = most_trial_bytes(&stages, stage->state.model, head_rows);
     memory.scratch += memory.trials;

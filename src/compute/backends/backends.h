@@ -58,6 +58,8 @@ size_t ash_backend_free_bytes(const struct ash_exec *exec);
 bool ash_backend_has_library(const struct ash_exec *exec);
 /* How many of an operand's count lines are drawn for that; each has k values. */
 size_t ash_backend_tried(size_t count, size_t k);
+/* Are operands of a bf16 product of M by N sums that lie as columns laid out as lines of k first? */
+bool ash_backend_lays_out(const struct ash_exec *exec, size_t M, size_t N);
 /* ash_exec_step_begin for the forward or the backward pass of a batch that trains: its documents follow each other from
  * row 0 on. shape tells it from others with other ops, or other places. End it with ash_exec_step_end. */
 enum ash_step_way ash_exec_batch_begin(struct ash_exec *exec, const struct ash_exec_step *batch);

@@ -143,6 +143,11 @@ size_t ash_backend_tried(size_t count, size_t k)
     return ash_cuda_backend_tried(count, k);
 }
 
+bool ash_backend_lays_out(const struct ash_exec *exec, size_t M, size_t N)
+{
+    return exec->cuda != NULL && !ash_cuda_backend_reads_columns(exec->cuda, M, N);
+}
+
 size_t ash_backend_free_bytes(const struct ash_exec *exec)
 {
     return exec->cuda != NULL ? ash_cuda_free_bytes(ash_cuda_backend_device(exec->cuda)) : 0;

@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "compute/cuda/attn/attn_decode.h"
 #include "compute/cuda/attn/attn_docs.h"
+#include "compute/cuda/gemm/gemm_tma.h"
 #include "compute/cuda/gemm/library.h"
 #include "compute/cuda/host/backend_priv.h"
 #include "compute/cuda/images.h"
@@ -131,6 +132,12 @@ const struct ash_device_memory *ash_cuda_backend_memory(const struct ash_cuda_ba
 size_t ash_cuda_backend_tried(size_t count, size_t k)
 {
     return ash_cuda_library_tried(count, k);
+}
+
+bool ash_cuda_backend_reads_columns(const struct ash_cuda_backend *backend, size_t M, size_t N)
+{
+    return ash_cuda_tma_takes(backend,
+                              &(struct ash_cuda_gemm_bf16){.a = {.count = M, .k = 1}, .b = {.count = N, .k = 1}});
 }
 
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend)

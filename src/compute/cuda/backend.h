@@ -34,6 +34,8 @@ const struct ash_device_memory *ash_cuda_backend_memory(const struct ash_cuda_ba
 bool ash_cuda_backend_has_library(const struct ash_cuda_backend *backend);
 /* How many of an operand's count lines are drawn where the library is tried; each has k values. */
 size_t ash_cuda_backend_tried(size_t count, size_t k);
+/* Does the kernel for bf16 products of M by N sums read operands that lie as columns? */
+bool ash_cuda_backend_reads_columns(const struct ash_cuda_backend *backend, size_t M, size_t N);
 /* What a GPU needs: "no", with a reason where there is one, or what was found. */
 struct ash_cuda_parts {
     char driver[16], device[ASH_ERR_TEXT_BYTES + 8], kernels[ASH_ERR_TEXT_BYTES + 8], library[8], nvml[8];

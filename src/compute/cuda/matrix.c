@@ -159,7 +159,7 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
     struct ash_cuda_gemm_bf16 op = *args;
     uint16_t *room = args->room;
 
-    if (ash_cuda_tma_takes(exec, args)) {
+    if (ash_cuda_tma_takes(exec->cuda, args)) {
         ash_cuda_tma_gemm(exec, args);
         return;
     }
@@ -195,7 +195,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
                                     .add = args->add,
                                     .add_stride = args->add_stride,
                                     .accumulate = args->accumulate};
-    bool by_tma = ash_cuda_tma_takes(exec, &op), may_be_columns = by_tma || ash_cuda_library_takes(exec, &op);
+    bool by_tma = ash_cuda_tma_takes(exec->cuda, &op), may_be_columns = by_tma || ash_cuda_library_takes(exec, &op);
     struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
     bool by_library;
     uint16_t *room;

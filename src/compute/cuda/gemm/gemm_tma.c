@@ -15,9 +15,9 @@
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 /* Clusters that run at the same time. */
-static size_t places_of(const struct ash_exec *exec)
+static size_t places_of(const struct ash_cuda_backend *backend)
 {
-    return ash_max((size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count / CLUSTER, 1);
+    return ash_max((size_t)ash_cuda_get_facts(backend->cuda)->sm_count / CLUSTER, 1);
 }
 
 static size_t m_pairs_of(size_t M)
@@ -26,26 +26,26 @@ static size_t m_pairs_of(size_t M)
 }
 
 /* Rounds in which clusters make tiles of which n_tiles lie beside each other. */
-static size_t rounds_of(const struct ash_exec *exec, size_t M, size_t n_tiles)
+static size_t rounds_of(const struct ash_cuda_backend *backend, size_t M, size_t n_tiles)
 {
-    return ash_div_up(m_pairs_of(M) * n_tiles, places_of(exec));
+    return ash_div_up(m_pairs_of(M) * n_tiles, places_of(backend));
 }
 
 /* Are there enough tiles, the narrow ones? */
-static bool has_enough(const struct ash_exec *exec, size_t M, size_t narrow_tiles)
+static bool has_enough(const struct ash_cuda_backend *backend, size_t M, size_t narrow_tiles)
 {
-    return 4 * m_pairs_of(M) * narrow_tiles >= places_of(exec);
+    return 4 * m_pairs_of(M) * narrow_tiles >= places_of(backend);
 }
 
 /* Columns of a tile: a narrow one costs a little more than half of a wide one. */
-static size_t choose_tile(const struct ash_exec *exec, size_t M, size_t wide_tiles, size_t narrow_tiles)
+static size_t choose_tile(const struct ash_cuda_backend *backend, size_t M, size_t wide_tiles, size_t narrow_tiles)
 {
-    return 20 * rounds_of(exec, M, wide_tiles) <= 11 * rounds_of(exec, M, narrow_tiles) ? WIDE : NARROW;
+    return 20 * rounds_of(backend, M, wide_tiles) <= 11 * rounds_of(backend, M, narrow_tiles) ? WIDE : NARROW;
 }
 
-bool ash_cuda_tma_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+bool ash_cuda_tma_takes(const struct ash_cuda_backend *backend, const struct ash_cuda_gemm_bf16 *op)
 {
-    return exec->cuda->has_wgmma && op->a.k > 0 && has_enough(exec, op->a.count, ash_div_up(op->b.count, NARROW));
+    return backend->has_wgmma && op->a.k > 0 && has_enough(backend, op->a.count, ash_div_up(op->b.count, NARROW));
 }
 
 /* A map of an operand that comes in boxes of `lines` lines: lines of k, or k lines of its columns. */
@@ -83,7 +83,7 @@ static void begin(struct ash_exec *exec, struct ash_cuda_gemm_tma *args, const s
 
 static void run(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct ash_cuda_gemm_tma *args, size_t tile)
 {
-    size_t clusters = ash_min(places_of(exec), (size_t)args->m_pairs * args->n_tiles);
+    size_t clusters = ash_min(places_of(exec->cuda), (size_t)args->m_pairs * args->n_tiles);
 
     ash_cuda_run(exec, id,
                  (struct ash_cuda_grid){.x = clusters * CLUSTER,
@@ -101,7 +101,7 @@ void ash_cuda_tma_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *o
          {ASH_KERNEL_gemm_tma_columns_rows, ASH_KERNEL_gemm_tma_columns_columns}},
         {{ASH_KERNEL_gemm_tma_rows_rows_128, ASH_KERNEL_gemm_tma_rows_columns_128},
          {ASH_KERNEL_gemm_tma_columns_rows_128, ASH_KERNEL_gemm_tma_columns_columns_128}}};
-    size_t N = op->b.count, tile = choose_tile(exec, op->a.count, ash_div_up(N, WIDE), ash_div_up(N, NARROW));
+    size_t N = op->b.count, tile = choose_tile(exec->cuda, op->a.count, ash_div_up(N, WIDE), ash_div_up(N, NARROW));
     struct ash_cuda_gemm_tma args;
 
     ash_assert(op->a.k == op->b.k);
@@ -140,9 +140,9 @@ bool ash_cuda_tma_project(struct ash_exec *exec, const struct ash_project_args *
     size_t tile, width;
 
     if (!exec->cuda->has_wgmma || args->out_count < 2 || args->out_count > ASH_CUDA_GEMM_TMA_OUTS || !takes_x(args) ||
-        !ash_cuda_few_outs(args, outs) || !has_enough(exec, args->M, n_tiles_of(args, NARROW)))
+        !ash_cuda_few_outs(args, outs) || !has_enough(exec->cuda, args->M, n_tiles_of(args, NARROW)))
         return false;
-    tile = args->swiglu ? WIDE : choose_tile(exec, args->M, n_tiles_of(args, WIDE), n_tiles_of(args, NARROW));
+    tile = args->swiglu ? WIDE : choose_tile(exec->cuda, args->M, n_tiles_of(args, WIDE), n_tiles_of(args, NARROW));
     width = args->swiglu ? tile / 2 : tile;
     a.data = ash_cuda_bf16_rows_of(exec, &rows, args->M, args->K, &a.stride);
     begin(exec, &op, &a);
