@@ -161,7 +161,7 @@ int ash_tok_unigram_encode(const struct ash_tok_model *model, struct ash_tok_scr
         size_t start = at;
 
         at = path[at].from;
-        while (is_unknown(model, &path[at]) && at < word.size_bytes && is_unknown(model, &path[path[at].from]))
+        while (at < word.size_bytes && is_unknown(model, &path[at]) && is_unknown(model, &path[path[at].from]))
             at = path[at].from;
         if (is_unknown(model, &path[at]))
             rc = add_unknown(model, (struct ash_tok_span){word.data + start, at - start}, ids, err);

@@ -36,7 +36,7 @@ static json_t *joined(const char **names, size_t count)
     char text[LINE_BYTES] = "";
     size_t length = 0;
 
-    qsort(names, count, sizeof(*names), compare_names);
+    if (count > 0) qsort(names, count, sizeof(*names), compare_names);
     for (size_t i = 0; i < count && length < sizeof(text); i++)
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i > 0 ? "," : "", names[i]);
     return json_string(text);
@@ -46,7 +46,7 @@ static json_t *joined(const char **names, size_t count)
 static json_t *preempted(const struct ash_policy_conf *conf, const struct ash_policy_class *class)
 {
     char buf[ASH_POLICY_CLASSES_MAX][ASH_POLICY_NAME_BYTES];
-    const char *names[ASH_POLICY_CLASSES_MAX];
+    const char *names[ASH_POLICY_CLASSES_MAX] = {NULL};
     size_t count = 0;
 
     for (int k = 0; k < conf->class_count && class->may_preempt; k++)
@@ -74,19 +74,19 @@ static json_t *qos_fields(json_t *priority, json_t *preempt, const char *per_use
 /* Lower classes first: a QOS must be there before another one names it. */
 static void add_classes(const struct ash_policy_conf *conf, json_t *qos)
 {
-    bool is_done[ASH_POLICY_CLASSES_MAX] = {false};
+    const struct ash_policy_class *order[ASH_POLICY_CLASSES_MAX];
     char name[ASH_POLICY_NAME_BYTES];
 
-    for (int n = 0; n < conf->class_count; n++) {
-        int lowest = -1;
+    for (int i = 0; i < conf->class_count; i++) {
+        int at = i;
 
-        for (int i = 0; i < conf->class_count; i++)
-            if (!is_done[i] && (lowest < 0 || conf->classes[i].priority < conf->classes[lowest].priority)) lowest = i;
-        is_done[lowest] = true;
-        json_object_set_new(
-            qos, ash_export_name(conf->classes[lowest].name, name),
-            qos_fields(priority_text(conf->classes[lowest].priority), preempted(conf, &conf->classes[lowest]), ""));
+        for (; at > 0 && order[at - 1]->priority > conf->classes[i].priority; at--)
+            order[at] = order[at - 1];
+        order[at] = &conf->classes[i];
     }
+    for (int i = 0; i < conf->class_count; i++)
+        json_object_set_new(qos, ash_export_name(order[i]->name, name),
+                            qos_fields(priority_text(order[i]->priority), preempted(conf, order[i]), ""));
 }
 
 /* The most that its jobs may have together: its cap, or its quota with all that it may borrow. */
