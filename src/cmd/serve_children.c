@@ -38,21 +38,20 @@ void ash_serve_child_close(struct ash_serve_child *child)
     child->port = 0;
 }
 
-/* The words of a child: the user's, those that make it one of several, its own. In the child alone. */
-static void become(const struct ash_serve_child *child, const struct ash_serve_words *user, const char *const *own,
-                   size_t own_count)
+/* The words of a child: the user's, those that make it one of several, its own. Made before the fork, as another thread
+ * may hold the allocator's lock at it. The caller frees the array; strings are borrowed. NULL without memory. */
+static const char **make_words(struct ash_serve_child *child, const struct ash_serve_words *user,
+                               const char *const *own, size_t own_count)
 {
-    char port[32], timeout[48];
-    const char *shared[] = {"--replicas=1",    "--host=127.0.0.1",        port,
-                            timeout,           "--no-access-log",         "--ssl-keyfile=",
-                            "--ssl-certfile=", "--max-connections=100000"};
+    const char *shared[] = {"--replicas=1",    "--host=127.0.0.1", child->port_word,  child->timeout_word,
+                            "--no-access-log", "--ssl-keyfile=",   "--ssl-certfile=", "--max-connections=100000"};
     const char **words = calloc((size_t)user->argc + ASH_COUNT(shared) + own_count + 3, sizeof(*words));
     size_t count = 0;
-    sigset_t none;
 
-    if (words == NULL) _exit(ENOMEM);
-    snprintf(port, sizeof(port), "--port=%d", child->port);
-    snprintf(timeout, sizeof(timeout), "--shutdown-timeout=%g", user->flags->http.shutdown_timeout);
+    if (words == NULL) return NULL;
+    snprintf(child->port_word, sizeof(child->port_word), "--port=%d", child->port);
+    snprintf(child->timeout_word, sizeof(child->timeout_word), "--shutdown-timeout=%g",
+             user->flags->http.shutdown_timeout);
     words[count++] = "ashlar";
     words[count++] = "serve";
     for (int i = 1; i < user->argc; i++)
@@ -61,6 +60,14 @@ static void become(const struct ash_serve_child *child, const struct ash_serve_w
         words[count++] = shared[i];
     for (size_t i = 0; i < own_count; i++)
         words[count++] = own[i];
+    return words;
+}
+
+/* In the child alone: nothing but system calls. */
+static void become(const char **words)
+{
+    sigset_t none;
+
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
@@ -70,14 +77,20 @@ static void become(const struct ash_serve_child *child, const struct ash_serve_w
     _exit(127);
 }
 
-int ash_serve_child_start(struct ash_serve_child *child, const struct ash_serve_words *words, const char *const *own,
+int ash_serve_child_start(struct ash_serve_child *child, const struct ash_serve_words *user, const char *const *own,
                           size_t count, struct ash_err *err)
 {
-    pid_t parent = getpid(), pid = fork();
+    const char **words = make_words(child, user, own, count);
+    pid_t parent = getpid(), pid;
+    int why;
 
-    if (pid < 0) return ash_err_set(err, -errno, "%s cannot be started: %s", child->name, strerror(errno));
-    if (pid == 0 && getppid() == parent) become(child, words, own, count);
+    if (words == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", child->name);
+    pid = fork();
+    if (pid == 0 && getppid() == parent) become(words);
     if (pid == 0) _exit(1);
+    why = errno;
+    free(words);
+    if (pid < 0) return ash_err_set(err, -why, "%s cannot be started: %s", child->name, strerror(why));
     child->pid = pid;
     child->start_ns = ash_clock_ns();
     ash_log(ASH_LOG_INFO, "%s is process %ld, port %d", child->name, (long)pid, child->port);

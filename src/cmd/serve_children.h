@@ -15,7 +15,8 @@ struct ash_serve_child {
     int port, port_fd;
     uint64_t start_ns, restart_ns; /* when it was started; when it may start again */
     double pause_s;
-    int exit_code; /* of its last end; above 128: of a signal, plus 128 */
+    int exit_code;                        /* of its last end; above 128: of a signal, plus 128 */
+    char port_word[32], timeout_word[48]; /* of its command line */
 };
 
 /* The user's words. */

@@ -70,7 +70,10 @@ void ash_route_conn_close(struct ash_route_conn *conn)
     if (conn->call != NULL) *(conn->call->prefill == conn ? &conn->call->prefill : &conn->call->conn) = NULL;
     conn->call = NULL;
     conn->ops = NULL;
-    if (conn->fd >= 0) close(conn->fd); /* which takes it out of the epoll too */
+    if (conn->fd >= 0) { /* closing alone leaves it in the epoll while a child, not yet at its exec, has a copy */
+        (void)epoll_ctl(replica->router->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+        close(conn->fd);
+    }
     conn->fd = -1;
     conn->next_dead = replica->router->dead;
     replica->router->dead = conn;
