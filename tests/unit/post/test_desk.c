@@ -185,17 +185,15 @@ static void run_case(const char *dir, uint64_t seed)
 
     assert_int_equal(ash_desk_open(&opts, &desk, NULL), 0);
     for (size_t i = 0; i < SAMPLERS; i++) {
-        samplers[i] = (struct sampler){.dir = dir,
-                                       .habit = i == 0 ? DRAWS : (enum habit)ash_rng_below(seed, 0, drawn++, HABITS),
-                                       .works = (uint32_t)ash_rng_below(seed, 0, drawn++, 4),
-                                       .ends = &ends};
+        samplers[i] = (struct sampler){.dir = dir, .habit = DRAWS, .ends = &ends};
+        if (i > 0) samplers[i].habit = (enum habit)ash_rng_below(seed, 0, drawn++, HABITS);
+        samplers[i].works = (uint32_t)ash_rng_below(seed, 0, drawn++, 4);
         assert_int_equal(ash_thread_start(&samplers[i].thread, sample, &samplers[i]), 0);
     }
     for (uint64_t i = 0; i < ORDERS; i++) {
-        orders[i] = (struct expected){.seed = seed,
-                                      .order = i + 1,
-                                      .groups = 1 + (uint32_t)ash_rng_below(seed, 0, drawn++, 9),
-                                      .samples = 1 + (uint32_t)ash_rng_below(seed, 0, drawn++, 3)};
+        orders[i] = (struct expected){.seed = seed, .order = i + 1};
+        orders[i].groups = 1 + (uint32_t)ash_rng_below(seed, 0, drawn++, 9);
+        orders[i].samples = 1 + (uint32_t)ash_rng_below(seed, 0, drawn++, 3);
         submit(desk, &orders[i]);
     }
     for (size_t i = 0; i < ORDERS; i++) {
