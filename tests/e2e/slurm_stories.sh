@@ -50,16 +50,16 @@ expect_error 1 "a request above the cap" "asks for 5 nodes" "partition interacti
 try "$ASHLAR" submit asked.yaml job.queue=interactive job.time=3h --to slurm
 expect_error 1 "a time above the cap" "job.time is 3h" "partition interactive gives a job 02:00:00 at most"
 
-# Three nodes are busy for two minutes at most, six of eight are asked for. On the free leaf a job of four that ends in time starts, and one
+# Three nodes are busy for half an hour at most, six of eight are asked for. On the free leaf a job of four that ends in time starts, and one
 # of a node; one that would hold a node for longer does not.
 batch() { sbatch --parsable --output=/dev/null --partition=all "$@" --wrap "sleep 600"; }
-busy=$(batch --nodes=3 --time=2 --nodelist="${nodes[0]},${nodes[1]},${nodes[2]}")
+busy=$(batch --nodes=3 --time=30 --nodelist="${nodes[0]},${nodes[1]},${nodes[2]}")
 wait_for "the busy ones" is "$busy" RUNNING
 head=$(batch --nodes=6 --time=5)
-leaf=$(batch --nodes=4 --time=1 --switches=1)
+leaf=$(batch --nodes=4 --time=10 --switches=1)
 wait_for "a job of one leaf that ends in time" is "$leaf" RUNNING
-late=$(batch --nodes=1 --time=10)
-small=$(batch --nodes=1 --time=1)
+late=$(batch --nodes=1 --time=60)
+small=$(batch --nodes=1 --time=10)
 wait_for "a job of one node that ends in time" is "$small" RUNNING
 is "$head" PENDING || fail "six nodes are not free: $(squeue)"
 is "$late" PENDING || fail "a job that would delay another has started: $(squeue)"
