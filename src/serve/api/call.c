@@ -445,3 +445,22 @@ void ash_call_start(struct ash_api_call *call)
                         call);
     put_call(call);
 }
+
+void ash_call_serve(const struct ash_form *form, struct ash_api *api, struct ash_http_exchange *exchange)
+{
+    struct ash_api_request request;
+    struct ash_api_call *call;
+
+    if (!ash_api_request_init(&request, api, exchange)) return;
+    call = ash_call_open(&request, form, form->id_prefix);
+    if (call != NULL) call->state = calloc(1, form->state_bytes);
+    if (call != NULL && call->state != NULL)
+        form->read(call, &request);
+    else
+        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
+    if (ash_api_request_failed(&request))
+        ash_call_close(call);
+    else
+        ash_call_start(call);
+    ash_api_request_fini(&request);
+}

@@ -62,6 +62,11 @@ struct ash_form {
     int (*write_end)(struct ash_api_call *call, struct ash_str *out);
     /* Free what the form keeps in call->state and choice->parser; NULL: nothing. */
     void (*free_state)(struct ash_api_call *call);
+    /* Of a form whose requests ash_call_serve takes: what ids begin with, zeros that call->state begins as, and how a
+     * request's fields are read into the call and its state. An error goes to request->err. */
+    const char *id_prefix;
+    size_t state_bytes;
+    void (*read)(struct ash_api_call *call, struct ash_api_request *request);
     const char *stream_type; /* of the stream, borrowed for good; NULL: server-sent events. Others have lines of JSON */
     bool wants_every_token;  /* deltas for tokens without text too */
     bool waits_for_prompt;   /* nothing is written before the prompt was computed: its usage is known then */
@@ -104,6 +109,9 @@ struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct
 void ash_call_close(struct ash_api_call *call);
 /* Submit all choices and answer when they are done, or stream. Takes the call, also if it answers with an error. */
 void ash_call_start(struct ash_api_call *call);
+
+/* A whole request of a form that reads: opened, read, and started or answered with the error. */
+void ash_call_serve(const struct ash_form *form, struct ash_api *api, struct ash_http_exchange *exchange);
 
 /* call_states.c: its request wants the states, or the score, that the call's sampling says. */
 void ash_call_set_states(struct ash_api_choice *choice);

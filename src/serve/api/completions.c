@@ -321,13 +321,6 @@ static int write_end(struct ash_api_call *call, struct ash_str *out)
     return out->rc;
 }
 
-static const struct ash_form form = {.write = write_all,
-                                     .write_start = write_start,
-                                     .write_delta = write_delta,
-                                     .write_finish = write_finish,
-                                     .write_end = write_end,
-                                     .free_state = free_state};
-
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void read_logprobs(struct ash_api_call *call, struct ash_api_request *request, struct completion *completion)
@@ -374,27 +367,23 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     ash_prompts_read(&call->prompts, request, "prompt", ash_fields_bool(fields, "add_special_tokens", true));
     if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "prompt");
     ash_api_check_unknown(request);
+    if (request->err.status != 0) return;
+    completion->offsets = calloc(call->prompts.count * call->sampling.best_of, sizeof(*completion->offsets));
+    if (completion->offsets == NULL)
+        ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the request");
 }
+
+static const struct ash_form form = {.write = write_all,
+                                     .write_start = write_start,
+                                     .write_delta = write_delta,
+                                     .write_finish = write_finish,
+                                     .write_end = write_end,
+                                     .free_state = free_state,
+                                     .id_prefix = "cmpl-",
+                                     .state_bytes = sizeof(struct completion),
+                                     .read = read_request};
 
 void ash_api_completions(void *ctx, struct ash_http_exchange *exchange)
 {
-    struct ash_api_request request;
-    struct completion *completion;
-    struct ash_api_call *call;
-
-    if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "cmpl-");
-    if (call != NULL) {
-        completion = call->state = calloc(1, sizeof(*completion));
-        if (completion != NULL) read_request(call, &request);
-        if (completion != NULL && request.err.status == 0)
-            completion->offsets = calloc(call->prompts.count * call->sampling.best_of, sizeof(*completion->offsets));
-        if (completion == NULL || (request.err.status == 0 && completion->offsets == NULL))
-            ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
-    if (ash_api_request_failed(&request))
-        ash_call_close(call);
-    else
-        ash_call_start(call);
-    ash_api_request_fini(&request);
+    ash_call_serve(&form, ctx, exchange);
 }

@@ -63,8 +63,6 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
                         usage.prompt_tokens);
 }
 
-static const struct ash_form form = {.write = write_all, .free_state = free_state};
-
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void read_format(struct embedding *embedding, struct ash_api_request *request)
@@ -95,8 +93,9 @@ static enum ash_pooling read_pooling(struct ash_api_request *request)
     return ASH_POOLING_LAST;
 }
 
-static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct embedding *embedding)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request)
 {
+    struct embedding *embedding = call->state;
     const char *key = ash_fields_has(&request->fields, "input") ? "input" : "content";
 
     ash_api_check_model(request);
@@ -111,24 +110,13 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     if (request->err.status == 0) ash_call_take_states(call, request);
 }
 
+static const struct ash_form form = {.write = write_all,
+                                     .free_state = free_state,
+                                     .id_prefix = "embd-",
+                                     .state_bytes = sizeof(struct embedding),
+                                     .read = read_request};
+
 void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange)
 {
-    struct ash_api_request request;
-    struct embedding *embedding;
-    struct ash_api_call *call;
-
-    if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "embd-");
-    embedding = call != NULL ? calloc(1, sizeof(*embedding)) : NULL;
-    if (embedding != NULL) {
-        call->state = embedding;
-        read_request(call, &request, embedding);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
-    if (ash_api_request_failed(&request))
-        ash_call_close(call);
-    else
-        ash_call_start(call);
-    ash_api_request_fini(&request);
+    ash_call_serve(&form, ctx, exchange);
 }

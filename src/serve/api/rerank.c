@@ -69,10 +69,9 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
     return ash_str_addf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", tokens, tokens);
 }
 
-static const struct ash_form form = {.write = write_all, .free_state = free_state};
-
-static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct rerank *rerank)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request)
 {
+    struct rerank *rerank = call->state;
     size_t most = request->api->opts.choices_max, count;
     const char *query;
     size_t *seconds;
@@ -95,24 +94,13 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     free(seconds);
 }
 
+static const struct ash_form form = {.write = write_all,
+                                     .free_state = free_state,
+                                     .id_prefix = "rerank-",
+                                     .state_bytes = sizeof(struct rerank),
+                                     .read = read_request};
+
 void ash_api_rerank(void *ctx, struct ash_http_exchange *exchange)
 {
-    struct ash_api_request request;
-    struct rerank *rerank;
-    struct ash_api_call *call;
-
-    if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "rerank-");
-    rerank = call != NULL ? calloc(1, sizeof(*rerank)) : NULL;
-    if (rerank != NULL) {
-        call->state = rerank;
-        read_request(call, &request, rerank);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
-    if (ash_api_request_failed(&request))
-        ash_call_close(call);
-    else
-        ash_call_start(call);
-    ash_api_request_fini(&request);
+    ash_call_serve(&form, ctx, exchange);
 }

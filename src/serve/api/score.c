@@ -38,8 +38,6 @@ static int write_all(struct ash_api_call *call, struct ash_str *out)
     return ash_str_addf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", tokens, tokens);
 }
 
-static const struct ash_form form = {.write = write_all, .free_state = free_state};
-
 /* Pairs of texts_1 and text_2: one with each, or the first with the first and so on. */
 static void add_pairs(struct ash_api_call *call, struct ash_api_request *request, struct ash_api_text *texts[2],
                       const size_t counts[2])
@@ -55,8 +53,9 @@ static void add_pairs(struct ash_api_call *call, struct ash_api_request *request
     free(seconds);
 }
 
-static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct score *score)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request)
 {
+    struct score *score = call->state;
     static const char *const keys[] = {"text_1", "text_2"};
     struct ash_api_text *texts[2] = {0};
     size_t counts[2] = {0};
@@ -73,24 +72,13 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     free(texts[1]);
 }
 
+static const struct ash_form form = {.write = write_all,
+                                     .free_state = free_state,
+                                     .id_prefix = "score-",
+                                     .state_bytes = sizeof(struct score),
+                                     .read = read_request};
+
 void ash_api_score(void *ctx, struct ash_http_exchange *exchange)
 {
-    struct ash_api_request request;
-    struct score *score;
-    struct ash_api_call *call;
-
-    if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "score-");
-    score = call != NULL ? calloc(1, sizeof(*score)) : NULL;
-    if (score != NULL) {
-        call->state = score;
-        read_request(call, &request, score);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
-    if (ash_api_request_failed(&request))
-        ash_call_close(call);
-    else
-        ash_call_start(call);
-    ash_api_request_fini(&request);
+    ash_call_serve(&form, ctx, exchange);
 }
