@@ -299,9 +299,10 @@ static int run_job(struct ash_job *job, const struct flags *flags, const struct 
     struct ash_launch_env env;
     struct ash_err err = {0};
     bool samples = flags->sampler;
-    int rc = ash_launch_env_read(&env, &err);
+    int rc;
 
-    if (rc == 0) rc = ash_cmd_rl_part(job, argc, argv, &env, &samples, &err);
+    if (ash_launch_env_read(&env, &err) < 0) return ash_cmd_fail(&err);
+    rc = ash_cmd_rl_part(job, argc, argv, &env, &samples, &err);
     if (rc < 0) return rc == -EINVAL ? ash_cmd_misuse(argv[0], "%s", err.text) : ash_cmd_fail(&err);
     return samples ? ash_cmd_rl_sample(job, flags->out, &env, group_opts->job_dir)
                    : meet_and_train(job, flags, group_opts, &env);
