@@ -205,6 +205,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     /* of one k: zeros after the last one are those of both, or of none */
     if (a.columns != b.columns && args->K % BF16_CHUNK != 0)
         a = operand_of(args, true, false), b = operand_of(args, false, false);
+    if (!b.columns) a = operand_of(args, true, false); /* no pass has such a product, and no kernel is made for it */
     op.a = lines_of(&a);
     op.b = lines_of(&b);
     by_library = ash_cuda_library_knows(exec, &op, run_gemm_bf16);

@@ -95,19 +95,18 @@ static void run(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct 
 
 void ash_cuda_tma_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
-    /* [is narrow][columns of a][columns of b] */
-    static const enum ash_cuda_kernel_id kernels[2][2][2] = {
-        {{ASH_KERNEL_gemm_tma_rows_rows, ASH_KERNEL_gemm_tma_rows_columns},
-         {ASH_KERNEL_gemm_tma_columns_rows, ASH_KERNEL_gemm_tma_columns_columns}},
-        {{ASH_KERNEL_gemm_tma_rows_rows_128, ASH_KERNEL_gemm_tma_rows_columns_128},
-         {ASH_KERNEL_gemm_tma_columns_rows_128, ASH_KERNEL_gemm_tma_columns_columns_128}}};
+    /* [is narrow][how many of both lie as columns: b first] */
+    static const enum ash_cuda_kernel_id kernels[2][3] = {
+        {ASH_KERNEL_gemm_tma_rows_rows, ASH_KERNEL_gemm_tma_rows_columns, ASH_KERNEL_gemm_tma_columns_columns},
+        {ASH_KERNEL_gemm_tma_rows_rows_128, ASH_KERNEL_gemm_tma_rows_columns_128,
+         ASH_KERNEL_gemm_tma_columns_columns_128}};
     size_t N = op->b.count, tile = choose_tile(exec->cuda, op->a.count, ash_div_up(N, WIDE), ash_div_up(N, NARROW));
     struct ash_cuda_gemm_tma args;
 
-    ash_assert(op->a.k == op->b.k);
+    ash_assert(op->a.k == op->b.k && op->a.columns <= op->b.columns);
     begin(exec, &args, &op->a);
     add_out(exec, &args, 0, op, tile, tile);
-    run(exec, kernels[tile == NARROW][op->a.columns][op->b.columns], &args, tile);
+    run(exec, kernels[tile == NARROW][op->a.columns + op->b.columns], &args, tile);
 }
 
 /* ---- several products of one input ------------------------------------------------------------------------------- */

@@ -190,10 +190,8 @@ template <typename F> static __device__ inline void multiply(const struct ash_cu
     }
 GEMM_TMA(gemm_tma_rows_rows, false, false, 256, false)
 GEMM_TMA(gemm_tma_rows_columns, false, true, 256, false)
-GEMM_TMA(gemm_tma_columns_rows, true, false, 256, false)
 GEMM_TMA(gemm_tma_columns_columns, true, true, 256, false)
 GEMM_TMA(gemm_tma_rows_rows_128, false, false, 128, false)
 GEMM_TMA(gemm_tma_rows_columns_128, false, true, 128, false)
-GEMM_TMA(gemm_tma_columns_rows_128, true, false, 128, false)
 GEMM_TMA(gemm_tma_columns_columns_128, true, true, 128, false)
 GEMM_TMA(gemm_tma_gated, false, false, 256, true)
