@@ -57,6 +57,7 @@ ClusterName=ashlar
 FirstJobId=$((port - 10000 + 1)) # ranks meet at a port that follows from the job's number: two clusters of this host share none
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
+SrunPortRange=$((22000 + (port - 10000) * 4))-$((22000 + (port - 10000) * 4 + 79)) # a port of the system's could be one that another cluster still writes to
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
