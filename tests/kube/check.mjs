@@ -31,6 +31,8 @@ const plain = (schema) => {
         delete out.anyOf;
         out.type = ["integer", "string"];
     }
+    if (/^\^\(\?i\)[^[\\]*$/.test(out.pattern ?? "")) // Go's flag for either case, which JavaScript does not have
+        out.pattern = out.pattern.replace("(?i)", "").replace(/[a-z]/gi, (letter) => `[${letter.toLowerCase()}${letter.toUpperCase()}]`);
     if (/^(u?int\d+|float|double)$/.test(out.format ?? "")) delete out.format;
     const open = schema["x-kubernetes-preserve-unknown-fields"] === true || out.additionalProperties !== undefined;
     if (out.properties && !open) out.additionalProperties = false;
