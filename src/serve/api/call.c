@@ -332,27 +332,6 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
     return ash_api_choice_open_decoder(choice, &choice->decoder, err);
 }
 
-/* May it wait for the engine? */
-static bool check_queue(struct ash_api_call *call)
-{
-    const struct ash_api *api = call->api;
-    struct ash_core_stats stats;
-
-    if (api->opts.queue_max == 0) return true;
-    if (call->choice_count > api->opts.queue_max) {
-        ash_api_err_set(&call->err, 400, "invalid_value", call->prompts.count > 1 ? "prompt" : "n",
-                        "the request asks for %zu answers at once, and %zu is the most here (--max-queued-requests)",
-                        call->choice_count, api->opts.queue_max);
-        return false;
-    }
-    api->engine.get_stats(api->engine.ctx, &stats);
-    if (stats.waiting + call->choice_count <= api->opts.queue_max) return true;
-    ash_api_err_set(&call->err, 429, "queue_full", NULL,
-                    "%zu requests wait already, and %zu are the most: try again after Retry-After", stats.waiting,
-                    api->opts.queue_max);
-    return false;
-}
-
 static int prepare(struct ash_api_call *call, struct ash_err *err)
 {
     int rc = 0;
@@ -419,7 +398,7 @@ void ash_call_start(struct ash_api_call *call)
     bool has_gone;
     int rc = ash_call_read_apart(call) ? prepare(call, &err) : -EINVAL;
 
-    if (rc < 0 || !check_queue(call)) {
+    if (rc < 0 || !ash_call_may_wait(call)) {
         give_up(call, &err);
         return;
     }

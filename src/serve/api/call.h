@@ -113,6 +113,9 @@ void ash_call_start(struct ash_api_call *call);
 /* A whole request of a form that reads: opened, read, and started or answered with the error. */
 void ash_call_serve(const struct ash_form *form, struct ash_api *api, struct ash_http_exchange *exchange);
 
+/* call_queue.c: may its choices wait for the engine? If not, the call's error says why. */
+bool ash_call_may_wait(struct ash_api_call *call);
+
 /* call_states.c: its request wants the states, or the score, that the call's sampling says. */
 void ash_call_set_states(struct ash_api_choice *choice);
 /* call_states.c: a choice for every prompt, with room for a state. An error is in request->err. */
