@@ -1,6 +1,7 @@
 /* gpu_decode - how fast the GPU makes the next token of a Llama: the ops that a decode step enqueues, layer by layer,
  * on drawn weights in GPU memory. Choosing the token is not in it, nor is reading logits back. One line of JSON per
- * measurement. usage: build/bench/gpu_decode [PATTERN [STEPS]]
+ * measurement. usage: build/bench/gpu_decode [PATTERN [STEPS [AHEAD...]]]
+ * AHEAD: MiB of the next product's weights that a product asks for in a replayed step; each is measured
  * prints {"model": ..., "weights": ..., "batch": ..., "context": ..., "ms": ..., "tokens_s": ..., "gb_s": ...};
  * enqueue_ms is what the host needs to enqueue a step. Then a line for each op, alone, in all layers. */
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "compute/cuda/host/ahead.h"
 #include "compute/cuda/backend.h"
 #include "compute/ops.h"
 #include "infra/device/cuda.h"
@@ -20,6 +22,7 @@
 #define DRAWN ((size_t)1 << 20)
 #define LAYERS_MAX 32
 #define BATCH_MAX 256
+#define AHEADS_MAX 8
 #define NORMAL_SPREAD 0.02f
 
 struct shape {
@@ -356,8 +359,12 @@ static double time_replay(struct model *m, size_t steps, double *enqueue_ms)
     void *graph;
     double ms;
 
-    ash_cuda_graph_begin(cuda);
+    ash_cuda_links_turn(m->exec->cuda, ASH_LINKS_WATCH);
     run_step(m, PARTS);
+    ash_cuda_graph_begin(cuda);
+    ash_cuda_links_turn(m->exec->cuda, ASH_LINKS_USE);
+    run_step(m, PARTS);
+    ash_cuda_links_turn(m->exec->cuda, ASH_LINKS_OFF);
     if (ash_cuda_graph_end(cuda, &graph) < 0) return 0;
     for (size_t i = 0; i < WARM_UPS; i++)
         ash_cuda_graph_run(cuda, graph);
@@ -374,9 +381,21 @@ static double time_replay(struct model *m, size_t steps, double *enqueue_ms)
     return ms;
 }
 
-static void measure(struct model *m, size_t steps)
+static void measure_replay(struct model *m, size_t steps, size_t ahead)
 {
-    double ms = time_step(m, steps, PARTS), enqueue_ms, replay_ms;
+    double enqueue_ms, ms;
+
+    ash_cuda_links_limit(m->exec->cuda, ahead << 20);
+    ms = time_replay(m, steps, &enqueue_ms);
+    if (ms == 0) return;
+    print_config(m);
+    printf("\"part\": \"replayed\", \"ahead_mib\": %zu, \"ms\": %.4f, \"tokens_s\": %.1f, \"enqueue_ms\": %.3f}\n",
+           ahead, ms, (double)m->config->batch * 1e3 / ms, enqueue_ms);
+}
+
+static void measure(struct model *m, size_t steps, const size_t *aheads, size_t ahead_count)
+{
+    double ms = time_step(m, steps, PARTS), enqueue_ms;
     uint64_t begin = ash_clock_ns();
 
     run_step(m, PARTS);
@@ -385,12 +404,8 @@ static void measure(struct model *m, size_t steps)
     printf("\"ms\": %.4f, \"tokens_s\": %.1f, \"gb_s\": %.0f, \"enqueue_ms\": %.3f}\n", ms,
            (double)m->config->batch * 1e3 / ms, (m->weight_bytes + m->cache_bytes) / ms / 1e6, enqueue_ms);
     check(m);
-    replay_ms = time_replay(m, steps, &enqueue_ms);
-    if (replay_ms > 0) {
-        print_config(m);
-        printf("\"part\": \"replayed\", \"ms\": %.4f, \"tokens_s\": %.1f, \"enqueue_ms\": %.3f}\n", replay_ms,
-               (double)m->config->batch * 1e3 / replay_ms, enqueue_ms);
-    }
+    for (size_t i = 0; i < ahead_count; i++)
+        measure_replay(m, steps, aheads[i]);
     for (int part = 0; part < PARTS; part++) {
         ms = time_step(m, steps, (enum part)part);
         print_config(m);
@@ -419,10 +434,15 @@ int main(int argc, char **argv)
     struct ash_exec exec;
     struct ash_err err = {0};
     size_t steps = argc > 2 ? (size_t)strtoul(argv[2], NULL, 10) : STEPS;
+    size_t aheads[AHEADS_MAX] = {ASH_CUDA_AHEAD_BYTES >> 20}, ahead_count = 1;
 
     if (ash_exec_init(&exec, "cuda", 1, &err) < 0) {
         fprintf(stderr, "gpu_decode: %s\n", err.text);
         return 77;
+    }
+    for (int i = 3; i < argc && i - 3 < AHEADS_MAX; i++) {
+        aheads[i - 3] = (size_t)strtoul(argv[i], NULL, 10);
+        ahead_count = (size_t)i - 2;
     }
     for (size_t i = 0; i < ASH_COUNT(configs); i++) {
         char name[64];
@@ -434,7 +454,7 @@ int main(int argc, char **argv)
         make_weights(&model);
         make_cache(&model);
         make_rows(&model);
-        measure(&model, steps);
+        measure(&model, steps, aheads, ahead_count);
         free_model(&model);
     }
     ash_exec_fini(&exec);

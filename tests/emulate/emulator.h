@@ -183,6 +183,7 @@ struct emu_run {
     std::vector<struct emu_block *> free_blocks;
     std::vector<struct emu_landing> landings;
     size_t spins;
+    uint64_t fetched; /* bytes that this launch asked for ahead of their use */
     bool has_failed;
     std::string failure;
     void *scheduler;

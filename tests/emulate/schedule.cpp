@@ -474,6 +474,7 @@ int emu_launch(const struct emu_image *image, const struct emu_kernel *kernel, s
     emu_run.has_failed = false;
     emu_run.failure.clear();
     emu_run.spins = 0;
+    emu_run.fetched = 0;
     draw_habits();
     if (getenv("EMULATE_TRACE") != NULL)
         fprintf(stderr, "emulator: launch %llu: %s, %u x %u x %u blocks of %u threads\n",
@@ -489,5 +490,8 @@ int emu_launch(const struct emu_image *image, const struct emu_kernel *kernel, s
                 (unsigned long long)emu_run.number, (unsigned long long)emu_run.seed, emu_run.failure.c_str());
         return -1;
     }
+    if (emu_run.fetched > 0 && getenv("EMULATE_TRACE") != NULL)
+        fprintf(stderr, "emulator: launch %llu asked for %llu bytes ahead\n", (unsigned long long)emu_run.number,
+                (unsigned long long)emu_run.fetched);
     return 0;
 }

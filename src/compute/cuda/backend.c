@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/host/ahead.h"
 #include "compute/cuda/attn/attn_decode.h"
 #include "compute/cuda/attn/attn_docs.h"
 #include "compute/cuda/gemm/gemm_tma.h"
@@ -111,6 +112,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
     ash_cuda_library_close(backend);
     ash_cuda_replay_close(backend);
+    ash_cuda_links_close(backend);
     ash_cuda_docs_close(backend);
     ash_cuda_tables_close(backend);
     ash_buffer_fini(&backend->results);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "compute/cuda/host/ahead.h"
 #include "compute/cuda/attn/attn_decode.h"
 #include "compute/cuda/attn/attn_docs.h"
 
@@ -74,6 +75,7 @@ static enum ash_step_way begin(struct ash_exec *exec, const struct step_key *key
     replay->begun++;
     if (known == NULL) {
         remember(exec, replay, key);
+        ash_cuda_links_turn(exec->cuda, ASH_LINKS_WATCH);
         return ASH_STEP_RUN;
     }
     known->used = replay->begun;
@@ -85,6 +87,7 @@ static enum ash_step_way begin(struct ash_exec *exec, const struct step_key *key
     }
     replay->at_hand = known;
     ash_cuda_graph_begin(exec->cuda->cuda);
+    ash_cuda_links_turn(exec->cuda, ASH_LINKS_USE);
     return ASH_STEP_RECORD;
 }
 
@@ -122,6 +125,7 @@ bool ash_cuda_step_end(struct ash_exec *exec, enum ash_step_way way)
     struct recorded *step;
 
     ash_cuda_docs_end(exec);
+    ash_cuda_links_turn(exec->cuda, ASH_LINKS_OFF);
     if (way != ASH_STEP_RECORD) return true;
     step = exec->cuda->replay->at_hand;
     if (ash_cuda_graph_end(exec->cuda->cuda, &step->graph) < 0) {

@@ -109,6 +109,7 @@ static void run_batch(struct ash_exec *exec, const struct ash_cuda_rows_of_x *ro
     op->groups = (unsigned)count_groups(op, kernel->N, op->outs);
     blocks = ash_round_up(ash_min(count_blocks(sm_count), op->groups), ASH_CUDA_BATCH_CLUSTER);
     make_image(exec, kernel, rows, op);
+    ash_cuda_few_ahead(exec, op, blocks, kernel->N);
     ash_cuda_run(exec, kernel->id,
                  (struct ash_cuda_grid){.x = blocks,
                                         .y = 1,

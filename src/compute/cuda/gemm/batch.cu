@@ -14,6 +14,7 @@
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/ptx/mma.cuh"
 #include "compute/cuda/ptx/wgmma.cuh"
+#include "compute/cuda/tile/ahead.cuh"
 #include "compute/cuda/tile/blocks.cuh"
 
 #define CLUSTER ASH_CUDA_BATCH_CLUSTER
@@ -116,7 +117,7 @@ static __device__ inline void wait_empty(const struct place<S> &place, struct ba
     if (place.turn > 0) barrier_wait(shared_address(&barriers->empty[place.slot]), (place.turn - 1) % 2);
 }
 
-/* Weights of every tile. */
+/* Weights of every tile, then the first ones of the next product. */
 template <typename S>
 static __device__ inline void copy_weights(const struct ash_cuda_few &op, unsigned base, struct barriers<S> *barriers,
                                            unsigned count)
@@ -132,6 +133,8 @@ static __device__ inline void copy_weights(const struct ash_cuda_few &op, unsign
         barrier_arrive_copied(shared_address(&barriers->full[to.slot]));
         next.end(op);
     }
+    fetch_ahead(op.ahead, blockIdx.x * (S::THREADS / WARP) + threadIdx.x / WARP - S::WARPS,
+                gridDim.x * (S::THREADS / WARP));
 }
 
 /* This thread block's part of each tile of x goes to all of the cluster. */

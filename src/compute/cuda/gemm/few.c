@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/blocks.h"
+#include "compute/cuda/host/ahead.h"
 
 #define CHUNK 8           /* values of 16 bytes, which is how the kernel reads */
 #define ROWS ((size_t)16) /* of weights, that a warp multiplies at a time */
@@ -37,6 +38,23 @@ size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max
     return warps;
 }
 
+void ash_cuda_few_ahead(struct ash_exec *exec, struct ash_cuda_few *op, size_t wave, size_t rows)
+{
+    struct ash_cuda_ahead reads = {.bytes = (unsigned)(op->K * sizeof(uint16_t))};
+    size_t each = op->swiglu ? rows / 2 : rows;
+
+    for (int i = 0; i < op->out_count; i++) {
+        const struct ash_cuda_few_out *out = &op->outs[i];
+        size_t groups = ash_min(wave, op->swiglu ? op->groups : out->groups);
+
+        reads.parts[i].data = (const char *)out->w;
+        reads.parts[i].stride = out->stride * sizeof(uint16_t);
+        reads.parts[i].count = (unsigned)ash_min(out->N, groups * each);
+        if (!op->swiglu) wave -= groups;
+    }
+    op->ahead = ash_cuda_links_next(exec->cuda, &reads);
+}
+
 static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
 {
     size_t sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, x_values;
@@ -55,6 +73,7 @@ static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
     grid.shared_bytes = op->warps * kernel->ring_bytes + x_values * sizeof(uint16_t) +
                         (op->norm != NULL ? op->M * ash_div_up(op->K, ASH_SUM_BLOCK) * sizeof(float) : 0);
     grid.shared_bytes = ash_max(grid.shared_bytes, ASH_CUDA_FEW_ALONE_BYTES);
+    ash_cuda_few_ahead(exec, op, grid.x * op->warps, ROWS);
     ash_cuda_run(exec, kernel->id + (op->M > 8 ? 1 : 0), grid, op);
 }
 

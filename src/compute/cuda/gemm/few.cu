@@ -8,6 +8,7 @@
 #include "compute/cuda/ptx/copy.cuh"
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/ptx/mma.cuh"
+#include "compute/cuda/tile/ahead.cuh"
 #include "compute/cuda/tile/device.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
@@ -229,6 +230,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
     unsigned x_at = shared_address(x);
     struct loader<KT, STAGES> next;
     struct chunks norm;
+    bool is_ending = false;
 
     early_begin();
     if (warp < op.warps) begin_ring<KT, STAGES>(op, warp * gridDim.x + blockIdx.x, ring_at, &next);
@@ -250,6 +252,9 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
             __syncwarp(); /* the other lanes' copies; and they have read the tile before, which the next overwrites */
             add_tile<KT, NB>(op, ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, next, sum);
             slot = slot + 1 == STAGES ? 0 : slot + 1;
+            if (next.is_on || is_ending) continue;
+            is_ending = true;
+            fetch_ahead(op.ahead, warp * gridDim.x + blockIdx.x, op.warps * gridDim.x);
         }
         put_sums<NB>(op, find_rows(op, group, ROWS), sum);
     }

@@ -18,6 +18,8 @@ size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups, size_t warps_max
 bool ash_cuda_few_takes(const struct ash_mat *w);
 /* The outputs of args for a kernel, without their groups. Returns whether all weights are such lines. */
 bool ash_cuda_few_outs(const struct ash_project_args *args, struct ash_cuda_few_out *outs);
+/* The kernel of op reads `wave` groups of `rows` rows of weights at first. It asks for the next product's weights. */
+void ash_cuda_few_ahead(struct ash_exec *exec, struct ash_cuda_few *op, size_t wave, size_t rows);
 /* May a thread block write out's y while another still reads x? */
 bool ash_cuda_few_overlap(const struct ash_project_args *args, const struct ash_project_out *out);
 

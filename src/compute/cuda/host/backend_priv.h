@@ -17,6 +17,7 @@ struct ash_cuda_library;
 struct ash_cuda_tables;
 struct ash_cuda_docs;
 struct ash_cuda_replay;
+struct ash_cuda_links;
 
 struct ash_cuda_backend {
     struct ash_cuda *cuda;
@@ -29,6 +30,7 @@ struct ash_cuda_backend {
     struct ash_buffer scratch;        /* GPU memory, grown on demand: see ash_cuda_scratch */
     struct ash_cuda_library *library; /* the vendor's products; NULL where there are none: library.h */
     struct ash_cuda_replay *replay;   /* recorded steps: replay.h; NULL before the first */
+    struct ash_cuda_links *links;     /* of products to the next ones: ahead.h; NULL before the first step */
     struct ash_cuda_docs *docs;       /* of the last batch that trained: attn_docs.h; NULL before the first */
     struct ash_cuda_tables *tables;   /* of the last batch: attn_decode.h; NULL before the first */
 };

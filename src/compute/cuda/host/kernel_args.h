@@ -225,6 +225,17 @@ struct ash_cuda_gemm_tma {
 #define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
 
 /* few.cu, batch.cu: one of the products. */
+/* few.cu, batch.cu, few_quant.cu: lines of weights that the next product of a step reads first. They come to the L2
+ * cache while this one ends (ahead.h). Addresses are multiples of 16. */
+struct ash_cuda_ahead {
+    unsigned bytes; /* of each line, a multiple of 16; 0: none */
+    struct {
+        const char *data;
+        size_t stride; /* bytes from line to line */
+        unsigned count;
+    } parts[ASH_PROJECT_OUTS_MAX];
+};
+
 struct ash_cuda_few_out {
     const uint16_t *w; /* lines of k: 16-byte aligned, the stride a multiple of 8 */
     size_t N, stride;
@@ -245,6 +256,7 @@ struct ash_cuda_few {
     int residual, swiglu, out_count;
     unsigned warps, groups; /* that multiply in a thread block; of all outs */
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
+    struct ash_cuda_ahead ahead;
 };
 
 /* batch.cu: most rows of x; thread blocks that share it; k of a line, and of a tile of M rows of x; bytes of a tile
@@ -299,6 +311,7 @@ struct ash_cuda_few_quant {
     unsigned warps, groups, stages, units;       /* stages: of a warp. units: of a row */
     size_t panel_bytes, x_bytes;                 /* of 8 rows of weights; of x, quantised, with scales */
     struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];
+    struct ash_cuda_ahead ahead;
 };
 
 /* pack.cu: rows of weights of the file to panels, the last of which may have fewer rows. */

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/host/ahead.h"
 #include "compute/cuda/gemm/few.h"
 #include "compute/cuda/quant/packed.h"
 #include "compute/quant.h"
@@ -69,6 +70,22 @@ static size_t row_x_bytes(enum ash_dtype dtype, size_t K)
     return ash_cuda_units(K) * (ASH_CUDA_UNIT_K + ASH_CUDA_UNIT_K / 16 * sizeof(int32_t) + groups * sizeof(float));
 }
 
+/* A thread block's warps read a panel each at first: with SwiGLU one of gate. */
+static struct ash_cuda_ahead find_ahead(struct ash_exec *exec, const struct ash_cuda_few_quant *op, size_t wave)
+{
+    struct ash_cuda_ahead reads = {.bytes = (unsigned)op->panel_bytes};
+
+    for (int i = 0; i < (op->swiglu ? 1 : op->out_count); i++) {
+        size_t panels = ash_min(wave, op->outs[i].groups);
+
+        reads.parts[i].data = (const char *)op->outs[i].w;
+        reads.parts[i].stride = op->panel_bytes;
+        reads.parts[i].count = (unsigned)panels;
+        wave -= panels;
+    }
+    return ash_cuda_links_next(exec->cuda, &reads);
+}
+
 static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_dtype dtype)
 {
     size_t stage_bytes = ASH_CUDA_FEW_QUANT_UNITS * (size_t)ash_cuda_unit_bytes((int)dtype), stages, x_bytes;
@@ -89,6 +106,7 @@ static void run(struct ash_exec *exec, struct ash_cuda_few_quant *op, enum ash_d
     op->stages = (unsigned)(stages / op->warps);
     grid.x = ash_min((size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count, op->groups);
     grid.shared_bytes = ash_max(op->warps * op->stages * stage_bytes + x_bytes, ASH_CUDA_FEW_QUANT_PLACE_BYTES_MIN);
+    op->ahead = find_ahead(exec, op, grid.x * op->warps);
     ash_cuda_run(exec, kernel_of(dtype) + (op->M > 4 ? 2 : op->M > 1 ? 1 : 0), grid, op);
 }
 

@@ -7,6 +7,7 @@
 #include "compute/cuda/ptx/launch.cuh"
 #include "compute/cuda/quant/few_quant_x.cuh"
 #include "compute/cuda/quant/packed.h"
+#include "compute/cuda/tile/ahead.cuh"
 #include "compute/cuda/tile/swiglu.cuh"
 
 #define LANE (threadIdx.x % WARP)
@@ -68,6 +69,8 @@ static __device__ inline void copy_stage(const struct ash_cuda_few_quant &op, co
     if (next.units > 0) return;
     next.half = op.swiglu ? next.half ^ 1 : 0;
     if (next.half == 0) next.group += gridDim.x * op.warps;
+    if (next.group >= op.groups)
+        fetch_ahead(op.ahead, threadIdx.x / WARP * gridDim.x + blockIdx.x, op.warps * gridDim.x);
     find_units(op, next);
 }
 

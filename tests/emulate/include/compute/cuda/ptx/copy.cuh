@@ -57,6 +57,7 @@ static inline void copy_bulk(unsigned to, const void *from, unsigned bytes, unsi
 static inline void fetch_to_l2(const void *from, unsigned bytes)
 {
     emu_check_memory(from, bytes, "fetch_to_l2");
+    emu_run.fetched += bytes;
 }
 
 static inline void copy_to_all(unsigned to, const void *from, unsigned bytes, unsigned barrier, uint16_t blocks)
