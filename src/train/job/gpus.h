@@ -1,6 +1,5 @@
-/* gpus - which GPU each rank computes on. A GPU is one rank's, or that of runtime.ranks_per_gpu neighbours. Ranks of a
- * host take the GPUs that they see in order; where a launcher shows each rank its own (Slurm's GRES, a device plugin,
- * CUDA_VISIBLE_DEVICES), that one. */
+/* gpus - which GPU each rank of a job computes on (parallel/gpus.h). A GPU is one rank's, or that of
+ * runtime.ranks_per_gpu neighbours. */
 #ifndef ASH_TRAIN_JOB_GPUS_H
 #define ASH_TRAIN_JOB_GPUS_H
 
@@ -10,9 +9,7 @@
 #include "train/job/job.h"
 
 /* What this rank computes with, before anything is opened. All ranks of group (NULL: alone) call it. Unasked, they take
- * GPUs if each has one, else all the CPU. Returns 0, the group's error, -ENODEV (there is no such GPU), or on every
- * rank -EBADE: more ranks have the same GPU than may, or GPUs are of different kinds. cpu_reason: as in
- * ash_job_choose_backend. */
+ * GPUs if each has one, else all the CPU. Returns as ash_gpus_share. cpu_reason: as in ash_job_choose_backend. */
 int ash_gpus_choose(const struct ash_job *job, struct ash_group *group, const char *cpu_reason,
                     struct ash_backend_choice *choice_out, struct ash_err *err);
 /* The same of a process that will join a group, of which `here` processes, with this one, are on its host. */
