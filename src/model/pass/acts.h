@@ -149,7 +149,7 @@ struct ash_scratch {
     float *dpair;             /* [pairs, C] */
     float *pair_weight;       /* [pairs] */
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
-    float *logits;            /* [logit_rows, own part of the vocabulary] */
+    float *logits;            /* [logit_rows, own part of the vocabulary; of ranks that gather, all] */
     float *capped;            /* [logit_rows, the same]: logits that a cap made, or NULL */
     uint16_t *dlogits_bf16;   /* [head_rows, dlogits_stride]: their gradients, rounded; NULL: in place of logits */
     size_t dlogits_stride;

@@ -212,7 +212,8 @@ void ash_acts_layout_head(struct ash_acts_layout *l)
 {
     struct ash_acts *acts = l->acts;
     struct ash_norm_acts *norm = &acts->final_norm;
-    size_t hidden = l->model->config.hidden, vocab = l->model->vocab.count;
+    size_t hidden = l->model->config.hidden;
+    size_t vocab = l->axes->outs.size > 1 ? l->model->whole.vocab : l->model->vocab.count;
 
     if (l->axes->shared_grads && l->rows <= acts->head_rows)
         acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);

@@ -41,7 +41,7 @@ int ash_axes_init(struct ash_axes *axes, const struct ash_pass_opts *opts, struc
 void ash_axes_fini(struct ash_axes *axes)
 {
     if (axes->shared.data != NULL) axes->node.ops->shared_close(axes->node.ctx, &axes->shared);
-    free(axes->apart);
+    ash_buffer_fini(&axes->apart);
     free(axes->counts);
     free(axes->more_counts);
     memset(axes, 0, sizeof(*axes));

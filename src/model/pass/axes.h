@@ -32,7 +32,7 @@ struct ash_axes {
     bool row_blocks;                 /* ranks of tp cut the stream between blocks of rows: ash_split_rows_tp */
     struct ash_shared_floats shared; /* memory of node's ranks, opened by acts_layout.c or gather.c */
     float *gathered[2];              /* [gathered_floats]: of outs, in turn */
-    float *apart;                    /* the memory of both if outs has ranks on several nodes */
+    struct ash_buffer apart;         /* the memory of both if the ranks of outs share none */
     size_t gathered_floats;
     uint64_t gathers;                           /* barriers of outs entered so far */
     uint64_t batches, barriers_tp, barriers_cp; /* entered so far */

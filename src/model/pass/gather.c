@@ -1,14 +1,12 @@
 /* gather: columns of all ranks, side by side. */
 #include "model/pass/gather.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include "base/assert.h"
 #include "base/math.h"
 #include "model/pass/copy.h"
 
 #define LOGIT_ROWS_MIN 16
+#define APART_BUFFERS 3 /* of ranks that share no memory */
 
 /* Floats of a row of attention's output, whole. */
 static size_t heads_width(const struct ash_model_config *whole)
@@ -16,28 +14,44 @@ static size_t heads_width(const struct ash_model_config *whole)
     return whole->heads * (whole->attn == ASH_ATTN_LATENT ? whole->v_dim : whole->head_dim);
 }
 
-/* Ranks on several nodes: two buffers of this rank's own, and one for parts on their way. */
-static int open_apart(struct ash_axes *axes, struct ash_err *err)
+/* Floats of a buffer. */
+static size_t buffer_floats(const struct ash_model *model, size_t max_rows)
 {
-    axes->apart = calloc(3 * axes->gathered_floats, sizeof(*axes->apart));
-    if (axes->apart == NULL) return ash_err_set(err, -ENOMEM, "out of memory for what ranks of other nodes compute");
-    axes->gathered[0] = axes->apart;
-    axes->gathered[1] = axes->apart + axes->gathered_floats;
+    const struct ash_model_config *whole = &model->whole;
+    size_t widest = ash_max(ash_max(whole->hidden, whole->ffn), ash_max(heads_width(whole), whole->expert.shared_ffn));
+
+    widest = ash_max(widest, whole->expert.choices * ash_max(whole->hidden, whole->expert.ffn));
+    return ash_max(max_rows * widest, LOGIT_ROWS_MIN * whole->vocab);
+}
+
+size_t ash_gather_bytes(const struct ash_model *model, const struct ash_axes *axes, size_t max_rows)
+{
+    return axes->outs.size > 1 ? APART_BUFFERS * buffer_floats(model, max_rows) * sizeof(float) : 0;
+}
+
+/* Ranks that share no memory: two buffers of this rank's own, and one for parts on their way. */
+static int open_apart(struct ash_axes *axes, const struct ash_exec *exec, struct ash_err *err)
+{
+    size_t bytes = APART_BUFFERS * axes->gathered_floats * sizeof(float);
+    int rc = ash_buffer_init(&axes->apart, exec->memory, bytes, "what other ranks compute", err);
+
+    if (rc < 0) return rc;
+    axes->gathered[0] = axes->apart.data;
+    axes->gathered[1] = axes->gathered[0] + axes->gathered_floats;
     return 0;
 }
 
-int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, size_t max_rows, struct ash_err *err)
+int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+                    struct ash_err *err)
 {
-    const struct ash_model_config *whole = &model->whole;
     const struct ash_axis *outs = &axes->outs;
-    size_t widest = ash_max(ash_max(whole->hidden, whole->ffn), ash_max(heads_width(whole), whole->expert.shared_ffn));
     int rc;
 
     if (outs->size == 1) return 0;
-    widest = ash_max(widest, whole->expert.choices * ash_max(whole->hidden, whole->expert.ffn));
     ash_assert(axes->tp.size == 1 && axes->cp.size == 1 && axes->ep.size == 1);
-    axes->gathered_floats = ash_max(max_rows * widest, LOGIT_ROWS_MIN * whole->vocab);
-    if (!outs->same_node) return open_apart(axes, err);
+    ash_assert(!outs->same_node || exec->memory->host_visible);
+    axes->gathered_floats = buffer_floats(model, max_rows);
+    if (!outs->same_node) return open_apart(axes, exec, err);
     rc = outs->ops->shared_open(outs->ctx, 2 * axes->gathered_floats, &axes->shared, err);
     if (rc < 0) return rc;
     axes->gathered[0] = axes->shared.data;
@@ -82,7 +96,7 @@ static struct ash_range columns_of(const struct ash_pass_step *step, enum cut cu
 static void exchange_columns(const struct ash_pass_step *step, enum cut cut, size_t rows, size_t width)
 {
     struct ash_axes *axes = step->axes;
-    float *whole = buffer_of(step), *parts = rows > 1 ? axes->apart + 2 * axes->gathered_floats : whole, *at = parts;
+    float *whole = buffer_of(step), *parts = rows > 1 ? axes->gathered[1] + axes->gathered_floats : whole, *at = parts;
 
     ash_assert(rows * width <= axes->gathered_floats);
     for (size_t r = 0; r < axes->outs.size; at += axes->counts[r++]) {

@@ -1,7 +1,8 @@
 /* gather - inference over ranks that have some outputs of every matrix (ash_slice.gathers). What a product makes goes
  * among the columns of the other ranks, in memory that all of them share; a barrier, and all have whole rows. No sum is
  * cut, so bits are those of one rank. There are two such buffers in turn: a rank that is through a barrier knows that
- * all have read the buffer before that. Ranks on several nodes have a buffer each and send their columns to each other.
+ * all have read the buffer before that. Ranks on several nodes, and those that compute on devices, have a buffer each,
+ * where they compute, and send their columns to each other.
  * Alone (axes.outs of size 1) everything here is a no-op. */
 #ifndef ASH_MODEL_PASS_GATHER_H
 #define ASH_MODEL_PASS_GATHER_H
@@ -10,8 +11,12 @@
 #include "model/pass/linear.h"
 #include "model/pass/step.h"
 
-/* Open the buffers, on all ranks together: axes->gathered. Returns 0, -ENOMEM or the group's error. */
-int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, size_t max_rows, struct ash_err *err);
+/* Open the buffers, on all ranks together: axes->gathered, in exec's memory if the ranks share none. Returns 0, -ENOMEM
+ * or the group's error. */
+int ash_gather_open(struct ash_axes *axes, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+                    struct ash_err *err);
+/* Bytes that they take of the memory of a device. */
+size_t ash_gather_bytes(const struct ash_model *model, const struct ash_axes *axes, size_t max_rows);
 
 /* Do ranks share the outputs of every matrix? */
 static inline bool ash_gathers(const struct ash_pass_step *step)

@@ -32,7 +32,7 @@ bool ash_moe_is_grouped(const struct ash_pass_step *step, size_t layer)
 {
     ash_assert(layer < step->model->config.layers);
     if (step->exec->memory->host_visible || step->exec->ops->route->grouped == NULL || step->has_adapters ||
-        step->axes->ep.size > 1 || step->axes->tp.size > 1 || step->axes->cp.size > 1)
+        step->axes->ep.size > 1 || step->axes->tp.size > 1 || step->axes->cp.size > 1 || step->axes->outs.size > 1)
         return false;
     if (!ash_layer_has(&step->model->layers[layer], ASH_ROLE_EXPERT_GATE)) return false; /* fused */
     for (size_t r = 0; r < ASH_COUNT(roles); r++)

@@ -46,7 +46,7 @@ static int open_parts(struct ash_pass *pass, struct ash_err *err)
     if (pass->seqs == NULL || pass->state_seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
         (pass->kept_row == NULL && !pass->exec->memory->host_visible))
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
-    rc = ash_gather_open(axes, model, opts->max_rows, err);
+    rc = ash_gather_open(axes, model, pass->exec, opts->max_rows, err);
     if (rc < 0) return rc;
     rc = ash_acts_open(&pass->acts, model, pass->exec, opts, axes, err);
     if (rc < 0) return rc;
@@ -131,6 +131,7 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
 
     if (rc < 0) return rc;
     rc = ash_acts_measure(model, opts, &axes, &bytes, err);
+    bytes += ash_gather_bytes(model, &axes, opts->max_rows);
     if (rc == 0) *bytes_out = bytes + ash_moe_exchange_bytes(model, opts, &axes);
     ash_axes_fini(&axes);
     return rc;
@@ -270,13 +271,13 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 
-/* Can the batch's step be recorded and replayed? Rows that decode in pages, through layers that wait for nothing. */
+/* Can the batch's step be recorded and replayed? Rows that decode in pages; layers that wait for nothing. */
 static bool may_replay(const struct ash_pass *pass)
 {
     const struct ash_pass_step *step = &pass->step;
     const struct ash_model_config *config = &pass->model->config;
 
-    return step->cache != NULL && !step->has_adapters && config->attn == ASH_ATTN_GROUPED &&
+    return step->cache != NULL && !step->has_adapters && !ash_gathers(step) && config->attn == ASH_ATTN_GROUPED &&
            config->expert.experts == 0 && config->state.heads == 0 && pass->opts.hooks.need == NULL &&
            step->batch->doc_count == step->rows;
 }
@@ -360,23 +361,22 @@ static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, 
     return 0;
 }
 
-/* Logits of rows of the stream, which are on the device; logits_out is the host's. Of several ranks only the first has
- * it. */
+/* Logits of rows of the stream, on the device; logits_out is the host's. Of several ranks only the first has it. */
 static int logits_of(struct ash_pass *pass, const float *rows, size_t count, float *logits_out)
 {
     const struct ash_memory_ops *memory = pass->exec->memory;
     size_t hidden = pass->model->config.hidden, vocab = pass->model->config.vocab, some;
-    bool gathers = ash_gathers(&pass->step);
-    size_t most = gathers ? ash_gather_logit_rows(&pass->step) : memory->host_visible ? count : pass->acts.logit_rows;
+    size_t fit = ash_gathers(&pass->step) ? ash_gather_logit_rows(&pass->step) : count;
+    size_t most = memory->host_visible ? fit : ash_min(fit, pass->acts.logit_rows);
 
     for (size_t first = 0; first < count; first += some) {
         float *out = logits_out != NULL ? logits_out + first * vocab : NULL;
+        bool copies = out != NULL && !memory->host_visible;
         int rc;
 
         some = ash_min(count - first, most);
-        ash_pass_run_logits(&pass->step, rows + first * hidden, some,
-                            memory->host_visible ? out : pass->acts.scratch.logits);
-        rc = memory->host_visible ? 0 : memory->copy(out, pass->acts.scratch.logits, some * vocab * sizeof(float));
+        ash_pass_run_logits(&pass->step, rows + first * hidden, some, copies ? pass->acts.scratch.logits : out);
+        rc = copies ? memory->copy(out, pass->acts.scratch.logits, some * vocab * sizeof(float)) : 0;
         if (rc < 0) return rc;
     }
     return pass->axes.failed;
