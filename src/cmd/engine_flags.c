@@ -52,6 +52,8 @@ static void say_device(struct ash_engine *engine)
     double weights = (double)ash_model_unplaced_bytes(ash_engine_model(engine), exec);
     char device[160];
 
+    if (*ash_engine_gpu_why(engine) != '\0' && ash_ranks_rank(ash_engine_ranks(engine)) == 0)
+        ash_log(ASH_LOG_WARN, "%s", ash_engine_gpu_why(engine));
     if (exec->cuda == NULL) return;
     ash_log(ASH_LOG_INFO, "%s, %s; GPU memory: weights %.2f GB, of %.2f GB that are free",
             ash_backend_describe(exec, device, sizeof(device)),
@@ -84,7 +86,8 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0 && flags->lora != NULL) rc = ash_cmd_attach(flags->lora, &lora, err);
     engine_opts.lora = lora.data;
-    if (rc == 0 && flags->env.size > 1) rc = ash_ranks_open(&flags->env, &parts, &ranks, err);
+    if (rc == 0 && flags->env.size > 1)
+        rc = ash_ranks_open(&flags->env, &parts, (size_t)flags->ranks_per_gpu, &ranks, err);
     if (rc == 0) rc = ash_engine_open_rank(path.data, &engine_opts, ranks, engine_out, err);
     ash_str_fini(&path);
     ash_str_fini(&lora);

@@ -15,8 +15,9 @@ struct ash_engine_flags {
     int64_t threads;
     int precision;
     const char *profile;
-    const char *lora;          /* of a command that has --lora; else NULL */
-    int64_t tp, pp, ep;        /* of a command whose model may be shared by ranks (rank_flags.h); else 0 */
+    const char *lora;   /* of a command that has --lora; else NULL */
+    int64_t tp, pp, ep; /* of a command whose model may be shared by ranks (rank_flags.h); else 0 */
+    int64_t ranks_per_gpu;
     struct ash_launch_env env; /* which rank this is; size 0 or 1: none */
 };
 

@@ -16,19 +16,22 @@
 
 #define FIELD(name) offsetof(struct ash_engine_flags, name)
 #define RANKS_MAX 64
+#define GPU_RANKS_MAX 64
 #define GRACE_S 3 /* between the end of the first rank that fails and that of the others by force */
 
 static const struct ash_opt opts[] = {
     {"tp", ASH_OPT_INT, FIELD(tp), "1",
-     "processes that share the model, each with its part of every matrix and of the cache, on CPUs; an answer stays "
-     "the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun, on one node or "
-     "several",
+     "processes that share the model, each with its part of every matrix and of the cache, on CPUs or a GPU each; an "
+     "answer stays the same to the bit. They are started here, or are those of `ashlar launch`, srun or mpirun, on one "
+     "node or several",
      1, RANKS_MAX, NULL},
     {"ep", ASH_OPT_INT, FIELD(ep), "1",
      "of a model with experts: as --tp, but each process has whole experts instead of its part of all", 1, RANKS_MAX,
      NULL},
     {"pp", ASH_OPT_INT, FIELD(pp), "1",
      "stages: each has its layers and their cache, on as many processes as --tp or --ep says", 1, RANKS_MAX, NULL},
+    {"ranks_per_gpu", ASH_OPT_INT, FIELD(ranks_per_gpu), "1",
+     "of these processes, those of a host that may share a GPU", 1, GPU_RANKS_MAX, NULL},
 };
 
 const struct ash_opt_table ash_rank_flags_table = {

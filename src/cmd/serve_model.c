@@ -128,11 +128,12 @@ static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_mode
                       struct ash_err *err)
 {
     struct ash_engine_flags computing = flags->computing;
+    char backend[ASH_BACKEND_NAME_BYTES];
     int rc;
 
     if (flags->draft_model == NULL) return 0;
-    if (model->ranks != NULL)
-        computing.backend = "cpu"; /* it is whole on the first rank, and computes where that does */
+    if (model->ranks != NULL) /* it is whole on the first rank, and computes where that does */
+        computing.backend = ash_backend_name(ash_engine_exec(model->engine), backend);
     computing.env.size = 0;
     rc = ash_cmd_engine_open(&computing, flags->draft_model, &model->draft, err);
     if (rc < 0) return ash_err_prefix(err, rc, "--draft-model");

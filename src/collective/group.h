@@ -95,6 +95,8 @@ void ash_group_set_memory(struct ash_group *group, const struct ash_device_memor
 int ash_group_copy(const struct ash_group *group, void *dst, const void *src, size_t size_bytes, struct ash_err *err);
 /* Has it memory that the host cannot touch? */
 bool ash_group_is_staged(const struct ash_group *group);
+/* Are its ranks on one node, where windows of host memory can be had? */
+bool ash_group_is_on_one_node(const struct ash_group *group);
 /* Can its ranks read each other's values where they lie: on one node, in memory of the host? */
 bool ash_group_shares_memory(const struct ash_group *group);
 /* Choose algorithms by another cost model from now on. All ranks call it with the same one. */

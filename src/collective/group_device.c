@@ -87,7 +87,12 @@ bool ash_group_is_staged(const struct ash_group *group)
     return group != NULL && group->root->staging.memory != NULL;
 }
 
+bool ash_group_is_on_one_node(const struct ash_group *group)
+{
+    return group == NULL || group->nodes.nodes == 1;
+}
+
 bool ash_group_shares_memory(const struct ash_group *group)
 {
-    return (group == NULL || group->nodes.nodes == 1) && !ash_group_is_staged(group);
+    return ash_group_is_on_one_node(group) && !ash_group_is_staged(group);
 }

@@ -38,17 +38,18 @@ static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts 
 /* The backend asked for, or a GPU if there is one. */
 static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
 {
-    bool is_whole = engine->ranks == NULL;
     struct ash_backend_wish wish = {.asked = opts->backend};
     struct ash_backend_choice choice;
-    int rc;
+    int rc = 0;
 
-    if (!is_whole) wish.cpu_reason = "several ranks serve a model on the CPU";
     ash_backend_choose(&wish, &choice);
-    rc = ash_backend_start(&engine->exec, &choice, opts->threads, err);
-    if (rc < 0 || is_whole) return rc < 0 ? rc : ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
-    if (engine->exec.memory->host_visible) return 0;
-    return ash_err_set(err, -ENOTSUP, "several ranks serve a model on the CPU: give --backend cpu, or --tp 1");
+    if (engine->ranks != NULL) rc = ash_ranks_choose_gpu(engine->ranks, &choice, err);
+    if (rc == 0) rc = ash_backend_start(&engine->exec, &choice, opts->threads, err);
+    if (rc < 0) return rc;
+    memcpy(engine->gpu_why, choice.why, sizeof(engine->gpu_why));
+    if (engine->ranks == NULL) return ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
+    ash_ranks_compute_with(engine->ranks, &engine->exec);
+    return 0;
 }
 
 int ash_engine_check_ranks(const char *dir, const struct ash_slice_parts *parts, struct ash_err *err)
@@ -209,6 +210,11 @@ const char *ash_engine_dir(const struct ash_engine *engine)
 struct ash_exec *ash_engine_exec(struct ash_engine *engine)
 {
     return &engine->exec;
+}
+
+const char *ash_engine_gpu_why(const struct ash_engine *engine)
+{
+    return engine->gpu_why;
 }
 
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine)

@@ -10,8 +10,8 @@
 #include "serve/defaults.h"
 #include "serve/engine/ranks.h"
 
-/* ash_engine_open for one of several ranks that gather (model/slice.h), on the CPU; NULL: for one process. The engine
- * closes ranks, also if it cannot be opened: then the others end. Only the first rank has a tokenizer, a chat template
+/* ash_engine_open for one of several ranks that gather (model/slice.h); NULL: for one process. The engine closes
+ * ranks, also if it cannot be opened: then the others end. Only the first rank has a tokenizer, a chat template
  * and defaults. -ENOTSUP, -EINVAL: the model cannot be cut like this. */
 int ash_engine_open_rank(const char *dir, const struct ash_engine_opts *opts, struct ash_ranks *ranks,
                          struct ash_engine **engine_out, struct ash_err *err);
@@ -26,6 +26,8 @@ struct ash_model *ash_engine_replace_model(struct ash_engine *engine, struct ash
 const char *ash_engine_dir(const struct ash_engine *engine);
 /* The context that it computes in. */
 struct ash_exec *ash_engine_exec(struct ash_engine *engine);
+/* Why a GPU that is here does not compute, as a sentence; empty: there is none, or it does. */
+const char *ash_engine_gpu_why(const struct ash_engine *engine);
 /* Its tokenizer. */
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine);
 /* Its chat template, or NULL: then *why_out (may be NULL) is a sentence that says why. */

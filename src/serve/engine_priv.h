@@ -8,7 +8,8 @@
 struct ash_engine {
     char *dir; /* the folder or file that was opened */
     struct ash_exec exec;
-    struct ash_ranks *ranks; /* that share the model; NULL: it is whole */
+    char gpu_why[sizeof(((struct ash_backend_choice *)NULL)->why)]; /* why a GPU of ranks is not used; or empty */
+    struct ash_ranks *ranks;                                        /* that share the model; NULL: it is whole */
     struct ash_model *model;
     struct ash_tokenizer *tokenizer;
     struct ash_defaults defaults;

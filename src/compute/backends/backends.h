@@ -52,6 +52,12 @@ bool ash_backend_gpu_follows(const char *arithmetic);
  * GPU's tensor cores, which need not be known. Returns buf. */
 const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes);
 
+#define ASH_BACKEND_NAME_BYTES 32
+/* What names exec's backend for ash_exec_init: "cuda:1", or the kernels of the CPU. Returns buf. */
+const char *ash_backend_name(const struct ash_exec *exec, char buf[ASH_BACKEND_NAME_BYTES]);
+#define ASH_BACKEND_GPU_ID_BYTES 16
+/* Which GPU it is, on any host; zeros on the CPU. */
+void ash_backend_gpu_id(const struct ash_exec *exec, unsigned char id_out[ASH_BACKEND_GPU_ID_BYTES]);
 /* Free bytes of the GPU's memory. 0 on the CPU. */
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
 /* Is a library tried on every new shape of a bf16 product? */

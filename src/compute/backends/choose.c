@@ -153,6 +153,26 @@ size_t ash_backend_free_bytes(const struct ash_exec *exec)
     return exec->cuda != NULL ? ash_cuda_free_bytes(ash_cuda_backend_device(exec->cuda)) : 0;
 }
 
+void ash_backend_gpu_id(const struct ash_exec *exec, unsigned char id_out[ASH_BACKEND_GPU_ID_BYTES])
+{
+    const struct ash_cuda_facts *facts =
+        exec->cuda != NULL ? ash_cuda_get_facts(ash_cuda_backend_device(exec->cuda)) : NULL;
+
+    memset(id_out, 0, ASH_BACKEND_GPU_ID_BYTES);
+    if (facts != NULL) memcpy(id_out, facts->uuid, sizeof(facts->uuid));
+}
+
+const char *ash_backend_name(const struct ash_exec *exec, char buf[ASH_BACKEND_NAME_BYTES])
+{
+    const struct ash_cuda *cuda = exec->cuda != NULL ? ash_cuda_backend_device(exec->cuda) : NULL;
+
+    if (cuda != NULL)
+        snprintf(buf, ASH_BACKEND_NAME_BYTES, "cuda:%d", ash_cuda_get_facts(cuda)->index);
+    else
+        snprintf(buf, ASH_BACKEND_NAME_BYTES, "%s", exec->ops->name);
+    return buf;
+}
+
 int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err)
 {
     int failed = exec->cuda != NULL ? ash_cuda_failure(ash_cuda_backend_device(exec->cuda), err) : 0;

@@ -354,6 +354,7 @@ static void hand_out_prompt(const struct ash_core *core, struct ash_seq *seq)
 static bool stays_on_device(const struct ash_core *core, const struct piece *piece)
 {
     if (core->null != NULL || core->exec->memory->host_visible || core->exec->ops->sample == NULL) return false;
+    if (core->opts.ranks != NULL) return false; /* their next step has ids in its message */
     for (size_t i = 0; i < piece->count; i++) {
         const struct ash_wanted_row *wanted = &piece->wanted[i];
 

@@ -39,8 +39,8 @@ static int open_stage(struct ash_ranks *ranks, struct ash_err *err)
     return rc < 0 ? rc : ash_axis_link_open(&ranks->stage_link, ranks->stage, &ranks->meter, err);
 }
 
-int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
-                   struct ash_err *err)
+int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, size_t per_gpu,
+                   struct ash_ranks **ranks_out, struct ash_err *err)
 {
     struct ash_ranks *ranks = calloc(1, sizeof(*ranks));
     int rc;
@@ -48,8 +48,10 @@ int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_part
     if (ranks == NULL) return ash_err_set(err, -ENOMEM, "out of memory for ranks");
     ash_meter_open(&ranks->meter);
     pthread_mutex_init(&ranks->adapters_lock, NULL);
-    ash_assert(parts->tp * parts->stages == env->size);
+    ash_assert(parts->tp * parts->stages == env->size && per_gpu > 0);
+    ranks->per_gpu = per_gpu;
     ranks->parts = *parts;
+    ranks->memory = &ash_memory_host;
     ranks->capacity = ASH_RANKS_HEAD_WORDS;
     ranks->words = calloc(ASH_RANKS_HEAD_WORDS, sizeof(*ranks->words));
     ranks->was_stopped = calloc(env->size, sizeof(*ranks->was_stopped));
@@ -99,6 +101,7 @@ void ash_ranks_close(struct ash_ranks *ranks)
 {
     if (ranks == NULL) return;
     if (ranks->link.group != NULL) ash_ranks_send_plain(ranks, ASH_RANKS_END);
+    if (ranks->group != NULL) ash_group_set_memory(ranks->group, NULL); /* exec is closed next */
     ash_axis_link_close(&ranks->stage_link);
     ash_group_close(ranks->stage);
     ash_axis_link_close(&ranks->link);

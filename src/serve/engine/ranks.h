@@ -9,18 +9,28 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 #include "collective/member/launch_env.h"
+#include "compute/backends/backends.h"
 #include "model/axis.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "serve/engine/room.h"
 
 /* Where NULL is accepted it is the ranks of a model that is whole in this process. */
 struct ash_ranks;
 
 /* Meet the other ranks of env's job, which are parts->tp * parts->stages, on one node or several. The sections `group`
- * and `fabric` of the environment count. Returns 0, -EINVAL (a wrong setting) or an error of the rendezvous. The caller
- * owns *ranks_out. */
-int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, struct ash_ranks **ranks_out,
-                   struct ash_err *err);
+ * and `fabric` of the environment count. per_gpu ranks of a host may share a GPU. Returns 0, -EINVAL (a wrong setting)
+ * or an error of the rendezvous. The caller owns *ranks_out. */
+int ash_ranks_open(const struct ash_launch_env *env, const struct ash_slice_parts *parts, size_t per_gpu,
+                   struct ash_ranks **ranks_out, struct ash_err *err);
+/* All ranks, before anything is computed: give each that chose a GPU its own (parallel/gpus.h), or that of as many
+ * neighbours of its host as ash_ranks_open got. Returns as ash_gpus_share. */
+int ash_ranks_choose_gpu(struct ash_ranks *ranks, struct ash_backend_choice *choice, struct ash_err *err);
+/* All ranks, then: they compute with exec (borrowed until ash_ranks_close), each in memory of its own where the host
+ * cannot touch that. */
+void ash_ranks_compute_with(struct ash_ranks *ranks, const struct ash_exec *exec);
+/* All ranks: rooms [ranks], of which each brings the first as its own; afterwards they are in order. */
+int ash_ranks_gather_rooms(struct ash_ranks *ranks, struct ash_gpu_room *rooms, struct ash_err *err);
 /* The first rank tells the others to end. After all that borrowed an axis of it was closed. NULL is a no-op. */
 void ash_ranks_close(struct ash_ranks *ranks);
 
@@ -44,6 +54,8 @@ void ash_ranks_fail(struct ash_ranks *ranks, const struct ash_err *why);
 /* ---- the first rank ----------------------------------------------------------------------------------------------
  * Each is followed by the same call here. Of NULL they are no-ops. They return 0 or the group's error. */
 
+/* The others measure what they take of their GPUs with a pass of max_rows; ash_ranks_gather_rooms follows. */
+int ash_ranks_send_measure(struct ash_ranks *ranks, size_t max_rows, struct ash_err *err);
 /* Open a pass of max_rows and a cache of page_count pages. */
 int ash_ranks_send_open(struct ash_ranks *ranks, size_t max_rows, size_t page_count, struct ash_err *err);
 /* ash_model_pack; the second time a no-op. */

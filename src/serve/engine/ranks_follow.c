@@ -44,6 +44,18 @@ static void close_pass(struct follower *f)
     f->rows = NULL;
 }
 
+static int measure(const struct follower *f, size_t max_rows, struct ash_err *err)
+{
+    struct ash_pass_opts opts = {.max_rows = max_rows, .outs = ash_ranks_axis(f->ranks)};
+    struct ash_gpu_room *rooms = calloc(ash_ranks_size(f->ranks), sizeof(*rooms));
+    int rc = rooms != NULL ? ash_gpu_room_measure(f->model, f->exec, &opts, rooms, err)
+                           : ash_err_set(err, -ENOMEM, "out of memory for what ranks take");
+
+    if (rc == 0) rc = ash_ranks_gather_rooms(f->ranks, rooms, err);
+    free(rooms);
+    return rc;
+}
+
 /* A pass and a cache, whose pages are all taken: which of them are in use is for the first rank to know. */
 static int open_parts(const struct follower *f, struct ash_model *model, size_t pages, struct ash_pass **pass_out,
                       struct ash_cache **cache_out, struct ash_err *err)
@@ -182,6 +194,8 @@ static int obey(struct follower *f, struct ash_err *err)
     const int32_t *words = f->ranks->words + 2;
 
     switch ((enum ash_ranks_message)f->ranks->words[0]) {
+    case ASH_RANKS_MEASURE:
+        return measure(f, (size_t)words[0], err);
     case ASH_RANKS_OPEN:
         return open_pass(f, words, err);
     case ASH_RANKS_CLOSE:

@@ -21,7 +21,7 @@ int ash_ranks_open_page(struct ash_ranks *ranks, const struct ash_cache *cache, 
 
     ash_assert(page_data(ranks) == NULL);
     ranks->page_bytes = ash_cache_page_bytes(cache);
-    if (ash_group_shares_memory(ranks->group))
+    if (ash_group_is_on_one_node(ranks->group))
         return axis.ops->shared_open(axis.ctx, ash_div_up(ranks->page_bytes, sizeof(float)), &ranks->page, err);
     ranks->sent_page = malloc(ranks->page_bytes);
     return ranks->sent_page != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a page of the cache");

@@ -13,6 +13,7 @@
 
 enum ash_ranks_message {
     ASH_RANKS_END,
+    ASH_RANKS_MEASURE,
     ASH_RANKS_OPEN,
     ASH_RANKS_CLOSE,
     ASH_RANKS_PACK,
@@ -48,6 +49,8 @@ struct ash_ranks {
     struct ash_slice_parts parts;
     struct ash_group *stage; /* the ranks of this one's stage; NULL: all */
     struct ash_axis_link link, stage_link;
+    size_t per_gpu;                      /* ranks of a host that may share a GPU */
+    const struct ash_memory_ops *memory; /* of what a rank computes */
     struct ash_meter meter;
     int32_t *words; /* [capacity] the current message: kind, count of all words, then its own */
     size_t count, capacity;

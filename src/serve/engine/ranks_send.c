@@ -4,6 +4,15 @@
 #include "model/pass/cache.h"
 #include "serve/engine/ranks_priv.h"
 
+int ash_ranks_send_measure(struct ash_ranks *ranks, size_t max_rows, struct ash_err *err)
+{
+    int rc = ranks != NULL ? ash_ranks_begin(ranks, ASH_RANKS_MEASURE, 1, err) : 0;
+
+    if (rc < 0 || ranks == NULL) return rc;
+    ash_ranks_add(ranks, max_rows);
+    return ash_ranks_send(ranks, err);
+}
+
 int ash_ranks_send_open(struct ash_ranks *ranks, size_t max_rows, size_t page_count, struct ash_err *err)
 {
     int rc = ranks != NULL ? ash_ranks_begin(ranks, ASH_RANKS_OPEN, 2, err) : 0;

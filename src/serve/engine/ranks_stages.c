@@ -35,7 +35,7 @@ int ash_ranks_open_stages(struct ash_ranks *ranks, const struct ash_model *model
     ranks->vocab = config->vocab;
     ranks->stream_floats = max_rows * config->hidden;
     ranks->rows_floats = ash_max(ROWS_FLOATS, config->vocab);
-    if (!ash_group_shares_memory(ranks->group)) {
+    if (!ash_group_is_on_one_node(ranks->group)) {
         ranks->sent_rows = malloc(ranks->rows_floats * sizeof(*ranks->sent_rows));
         return ranks->sent_rows != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for rows of the last stage");
     }
@@ -59,15 +59,16 @@ static int run_stage(struct ash_ranks *ranks, struct ash_pass *pass, const struc
                      struct ash_cache *cache, struct ash_err *err)
 {
     size_t bytes = batch->rows * ranks->hidden * sizeof(float);
-    int rc;
+    int rc = 0;
 
     ash_assert(batch->rows * ranks->hidden <= ranks->stream_floats);
-    if (stage_of(ranks) > 0) memcpy(ash_pass_input(pass), ranks->stream.data, bytes);
+    if (stage_of(ranks) > 0) rc = ranks->memory->copy(ash_pass_input(pass), ranks->stream.data, bytes);
+    if (rc < 0) return ash_err_set(err, rc, "the stream cannot be copied to where this stage computes");
     rc = ash_pass_infer_layers(pass, batch, cache, err);
     if (rc < 0) return rc;
     /* the other ranks of the stage have read it: they were at the barriers of its layers */
-    if (is_first_of_stage(ranks)) memcpy(ranks->stream.data, ash_pass_output(pass), bytes);
-    return 0;
+    if (is_first_of_stage(ranks)) rc = ranks->memory->copy(ranks->stream.data, ash_pass_output(pass), bytes);
+    return rc < 0 ? ash_err_set(err, rc, "the stream cannot be copied to the next stage") : 0;
 }
 
 /* The same between nodes. Every rank of a stage has the whole stream. */
@@ -91,7 +92,7 @@ int ash_ranks_run_layers(struct ash_ranks *ranks, struct ash_pass *pass, const s
     int rc = 0;
 
     if (ranks->parts.stages == 1) return ash_pass_infer_layers(pass, batch, cache, err);
-    if (!ash_group_shares_memory(ranks->group)) return run_sent_stage(ranks, pass, batch, cache, err);
+    if (!ash_group_is_on_one_node(ranks->group)) return run_sent_stage(ranks, pass, batch, cache, err);
     for (size_t stage = 0; stage < ranks->parts.stages && rc == 0; stage++) {
         if (stage == stage_of(ranks)) rc = run_stage(ranks, pass, batch, cache, err);
         if (rc == 0) rc = ash_group_barrier(ranks->group, err);
@@ -161,8 +162,8 @@ int ash_ranks_run_rows(struct ash_ranks *ranks, struct ash_pass *pass, const str
                                       wanted->out != NULL ? wanted->out + first * width : NULL};
 
         some = part.count;
-        rc = ash_group_shares_memory(ranks->group) ? run_shared_rows(ranks, pass, &part, width, err)
-                                                   : run_sent_rows(ranks, pass, &part, width, err);
+        rc = ash_group_is_on_one_node(ranks->group) ? run_shared_rows(ranks, pass, &part, width, err)
+                                                    : run_sent_rows(ranks, pass, &part, width, err);
     }
     return rc;
 }

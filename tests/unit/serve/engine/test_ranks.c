@@ -1,6 +1,7 @@
 /* One model over several processes: tokens and log-probabilities of drawn requests, run together on two to four ranks
  * with drawn settings of the loop, are those of one process with one request at a time, to the bit, for drawn shapes and
- * weight types. A rank that is killed or stopped ends all requests with its name. */
+ * weight types, where ranks share the host's memory and where each has a device. A rank that is
+ * killed or stopped ends all requests with its name. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +53,8 @@ struct subject {
     size_t vocab, size;           /* ids; ranks */
     char adapters[ADAPTERS][128]; /* PEFT folders over it */
     size_t adapter_count;
-    bool bf16; /* operands are rounded */
+    bool bf16;           /* operands are rounded */
+    const char *backend; /* NULL: the CPU's best; "apart": a device, whose memory the host cannot touch */
     struct ash_slice_parts parts;
     uint64_t seed;
     int port;
@@ -396,9 +398,10 @@ static int run_rank(const struct subject *s, size_t rank,
     struct ash_exec exec = {0};
     struct ash_err err = {0};
     bool is_own;
-    int rc = ash_exec_init(&exec, NULL, 1, &err);
+    int rc = ash_exec_init(&exec, s->backend, 1, &err);
 
-    if (rc == 0) rc = ash_ranks_open(&env, &s->parts, &ranks, &err);
+    if (rc == 0) rc = ash_ranks_open(&env, &s->parts, 1, &ranks, &err);
+    if (rc == 0) ash_ranks_compute_with(ranks, &exec);
     if (rc == 0) rc = open_part(s, rank, s->size, &model, &err);
     if (rc == 0) rc = ash_model_prefetch(model, &exec, &err);
     if (rc == 0)
@@ -421,7 +424,7 @@ static void answers_are_those_of_one_process(void **state)
     met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(met != MAP_FAILED);
     for (size_t i = 0; i < MODELS; i++) {
-        struct subject s = {.seed = 40 + i};
+        struct subject s = {.seed = 40 + i, .backend = i == 1 || i == 3 || i == 8 ? "apart" : NULL};
         int reserved;
 
         seed_now = s.seed;
@@ -484,7 +487,7 @@ static int fault_rank(void *ctx, size_t rank)
 static void a_lost_rank_is_named(void **state)
 {
     static const int signals[] = {SIGKILL, SIGSTOP};
-    struct subject s = {.seed = 3};
+    struct subject s = {.seed = 3, .backend = "apart"};
 
     (void)state;
     seed_now = s.seed;
