@@ -93,7 +93,9 @@ struct ash_model_config {
     struct ash_model_form form;
     enum ash_attn_kind attn;
     double norm_eps;
-    bool tied;     /* the output matrix is the embedding */
+    bool tied; /* the output matrix is the embedding */
+    /* It is a head for drafts (model/files/open.h): rows fuse a token's embedding and the state of the token before. */
+    bool fuses_states;
     size_t labels; /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
     struct ash_rope_config rope, local_rope; /* see rope_at */
     struct ash_expert_config expert;

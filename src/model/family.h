@@ -20,6 +20,9 @@ enum ash_role {
     ASH_ROLE_HEAD,
     ASH_ROLE_HEAD_BIAS,
 
+    ASH_ROLE_FUSE, /* of a head for drafts: of token and state, each after its norm, side by side */
+    ASH_ROLE_FUSE_TOKEN,
+    ASH_ROLE_FUSE_STATE,
     ASH_ROLE_NORM1,
     ASH_ROLE_NORM1_BIAS,
     ASH_ROLE_QKV,

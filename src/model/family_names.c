@@ -43,6 +43,9 @@ const char *const ash_names_llama[ASH_ROLE_COUNT] = {
     [ASH_ROLE_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
     [ASH_ROLE_KV_DOWN_NORM] = "self_attn.kv_a_layernorm.weight",
     [ASH_ROLE_KV_UP] = "self_attn.kv_b_proj.weight",
+    [ASH_ROLE_FUSE] = "eh_proj.weight",
+    [ASH_ROLE_FUSE_TOKEN] = "enorm.weight",
+    [ASH_ROLE_FUSE_STATE] = "hnorm.weight",
 };
 
 const char *const ash_names_mixtral[ASH_ROLE_COUNT] = {

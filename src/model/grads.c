@@ -10,6 +10,18 @@ static size_t tied_count(const struct ash_model *model)
     return both ? model->vocab.count * model->config.hidden : 0;
 }
 
+/* Experts come after all other parameters of the flat buffers: what ranks with other experts share is the same for
+ * all. */
+void ash_model_place_experts(struct ash_model *model)
+{
+    for (size_t i = 0; i < model->param_count; i++)
+        if (model->params[i].is_expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
+    model->size = model->dense_size + model->expert_size;
+    for (size_t i = 0; i < model->param_count; i++)
+        model->params[i].grad_offset = model->params[i].offset;
+    model->tied_grad_offset = model->size;
+}
+
 void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset)
 {
     ash_assert(index < model->param_count);

@@ -108,6 +108,8 @@ int ash_model_pack_base(struct ash_model *model, struct ash_exec *exec, struct a
 /* Forget the packed weights, and what still packs them. */
 void ash_model_unpack(struct ash_model *model);
 
+/* grads.c: where parameters are in flat buffers, once all are listed. */
+void ash_model_place_experts(struct ash_model *model);
 /* grads.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
 bool ash_param_overwrites(const struct ash_param *param);
 
@@ -122,6 +124,8 @@ int ash_model_alloc(const struct ash_model_config *config, const struct ash_slic
  * it, with its number behind. */
 void ash_param_format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
                            size_t buf_bytes);
+/* A head for drafts has the norm before the output matrix, which it shares with its model, in its layer. */
+void ash_param_name_shared_norm(struct ash_model *model);
 /* params.c: fill model's parameter list from its config. Returns 0 or -ENOMEM. */
 int ash_model_list_params(struct ash_model *model, struct ash_err *err);
 

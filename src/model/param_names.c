@@ -34,3 +34,13 @@ void ash_param_format_name(const struct ash_family *family, enum ash_role role, 
     else
         snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
 }
+
+void ash_param_name_shared_norm(struct ash_model *model)
+{
+    const struct ash_family *family = model->config.family;
+    struct ash_param *norm = &model->params[model->top.param[ASH_ROLE_FINAL_NORM]];
+
+    ash_assert(model->config.fuses_states && model->config.layers == 1);
+    snprintf(norm->name, sizeof(norm->name), "%s%s%u.shared_head.norm.weight", family->base_prefix,
+             family->layer_prefix, model->layer_ids[0]);
+}

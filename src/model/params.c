@@ -325,11 +325,22 @@ static void add_attention(struct ash_model *model, int layer)
     add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->form.out_bias, in);
 }
 
+/* What a head for drafts has before its layer. */
+static void add_fuse(struct ash_model *model, int layer)
+{
+    size_t hidden = model->config.hidden;
+
+    add_norm_weight(model, ASH_ROLE_FUSE_TOKEN, layer, hidden);
+    add_norm_weight(model, ASH_ROLE_FUSE_STATE, layer, hidden);
+    add_linear(model, ASH_ROLE_FUSE, layer, hidden, 2 * hidden, false, WHOLE);
+}
+
 static void add_layer(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->config; /* of the slice: layer is its own */
 
     ash_assert(layer >= 0 && (size_t)layer < c->layers);
+    if (c->fuses_states) add_fuse(model, layer);
     if (!c->form.bare_first || model->layer_ids[layer] > 0) add_norm(model, ASH_ROLE_NORM1, layer);
     if (ash_config_has_state(c, (size_t)layer)) add_state(model, layer);
     if (ash_config_attends(c, (size_t)layer)) add_attention(model, layer);
@@ -366,6 +377,7 @@ static void add_head(struct ash_model *model)
     struct ash_param *head;
 
     add_norm(model, ASH_ROLE_FINAL_NORM, -1);
+    if (c->fuses_states) ash_param_name_shared_norm(model);
     if (c->labels > 0 && c->form.both_ways) {
         add_classifier(model);
         return;
@@ -402,18 +414,6 @@ static void add_all(struct ash_model *model)
     if (model->slice.head) add_head(model);
 }
 
-/* Experts come after all other parameters of the flat buffers: what ranks with other experts share is the same for
- * all. */
-static void place_experts(struct ash_model *model)
-{
-    for (size_t i = 0; i < model->param_count; i++)
-        if (model->params[i].is_expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
-    model->size = model->dense_size + model->expert_size;
-    for (size_t i = 0; i < model->param_count; i++)
-        model->params[i].grad_offset = model->params[i].offset;
-    model->tied_grad_offset = model->size;
-}
-
 /* Give back what the list did not need. */
 static void trim(struct ash_model *model)
 {
@@ -436,7 +436,7 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
     memset(&model->top, 0xff, sizeof(model->top));
     memset(model->layers, 0xff, layers * sizeof(*model->layers));
     add_all(model);
-    place_experts(model);
+    ash_model_place_experts(model);
     trim(model);
     return 0;
 }

@@ -38,6 +38,12 @@ int ash_model_blank_slice(const struct ash_model_config *config, const struct as
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
+/* The head for drafts (multi-token prediction) that a Hugging Face folder has after the layers of its model
+ * (num_nextn_predict_layers; the first one): one layer whose rows fuse tokens and states (ash_batch.states), with the
+ * model's embedding and output matrix. Its weights are mapped, without remote matrices: ash_model_prefetch must follow.
+ * Returns 0, -ENOENT (the folder has none) or another negative errno; the caller closes *head_out. */
+int ash_model_open_head(const char *path, struct ash_model **head_out, struct ash_err *err);
+
 struct ash_quantised;
 /* The weights of its folder that are quantised as others publish them (model/quantised/quantised.h), or NULL. Borrowed;
  * gone when the weights are owned. */

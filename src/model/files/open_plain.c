@@ -8,7 +8,7 @@
 #include "model/files/part.h"
 
 /* Small tensors lie between large ones: asked for at once, they are read at once. Remote ones are there after it. */
-static int want_vectors(const struct ash_model *model, struct ash_err *err)
+int ash_open_want_vectors(const struct ash_model *model, struct ash_err *err)
 {
     int rc = ash_model_bring_vectors(model, err);
 
@@ -36,7 +36,7 @@ int ash_open_gguf(const char *path, const struct ash_slice *slice, struct ash_mo
     }
     rc = ash_gguf_model_map(model, file, err);
     if (rc == 0 && slice != NULL) rc = ash_part_bind_all(model, err);
-    if (rc == 0) rc = want_vectors(model, err);
+    if (rc == 0) rc = ash_open_want_vectors(model, err);
     if (rc < 0) {
         ash_model_close(model);
         return ash_err_prefix(err, rc, "%s", path);
@@ -68,7 +68,7 @@ int ash_open_folder(const char *path, const struct ash_slice *slice, bool scores
         rc = ash_model_own(model, err);
     } else {
         if (slice != NULL) rc = ash_part_bind_all(model, err);
-        if (rc == 0) rc = want_vectors(model, err);
+        if (rc == 0) rc = ash_open_want_vectors(model, err);
     }
     if (rc < 0) goto fail;
     ash_model_refresh(model);

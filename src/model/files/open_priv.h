@@ -4,6 +4,8 @@
 
 #include "model/model_priv.h"
 
+/* Ask for the small tensors between large ones, which are there after it if they are remote. Returns 0 or why not. */
+int ash_open_want_vectors(const struct ash_model *model, struct ash_err *err);
 /* A slice (NULL: all, mapped) of the model in a Hugging Face folder; scores: as a reward model. Returns 0 or a negative
  * errno; the caller closes *model_out. */
 int ash_open_folder(const char *path, const struct ash_slice *slice, bool scores, struct ash_model **model_out,

@@ -128,6 +128,7 @@ struct ash_scratch {
                                           norm is next */
     bool dnorm_is_bf16;                /* dnorm holds bf16 values, until a norm has read them */
     float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
+    float *fused;                      /* [rows, 2 C]: of a head for drafts */
     float *tile;                       /* partial sums that go from rank to rank */
     struct ash_qk_rows qk;
     struct ash_attn_rows dattn;     /* gradients of attn.rows; */
@@ -166,6 +167,7 @@ struct ash_scratch {
 struct ash_batch_block {
     int32_t *ids, *targets, *positions; /* [rows] */
     int32_t *segments;                  /* [rows]: 0 or 1 (struct ash_doc); where the model tells them apart */
+    float *states;                      /* [rows, C]: of the tokens before; of a head for drafts (fuse.h) */
     uint64_t *sequences;                /* [sequences]: their numbers; with dropout of adapters only */
     float *scales, *entropy_scales;     /* [rows]: of an objective; read by the head's backward pass */
     /* where few rows have a target, those of the rows that the head computes: [rows] */

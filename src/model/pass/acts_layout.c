@@ -303,6 +303,11 @@ static void lay_batch(struct ash_acts_layout *l)
     block->targets = ash_acts_layout_keep_ints(l, l->rows);
     block->positions = ash_acts_layout_keep_ints(l, l->rows);
     if (l->model->config.segments > 0) block->segments = ash_acts_layout_keep_ints(l, l->rows);
+    if (l->model->config.fuses_states) {
+        block->states = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * l->model->config.hidden);
+        l->acts->scratch.fused =
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * l->model->config.hidden);
+    }
     l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     l->acts->entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     block->few_targets = ash_acts_layout_keep_ints(l, l->rows);

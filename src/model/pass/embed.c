@@ -9,6 +9,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "model/load.h"
+#include "model/pass/fuse.h"
 #include "model/pass/norm.h"
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
@@ -111,6 +112,7 @@ int ash_embed_begin(const struct ash_pass_step *step, const int32_t *ids, struct
 {
     int rc;
 
+    if (step->model->config.fuses_states) return ash_fuse_begin(step, err);
     if (step->axes->tp.size == 1 || !ash_split_has_embed(step->model)) return 0;
     ash_assert(ids != NULL && step->rows <= step->opts->max_rows);
     list_held(step, ids);
@@ -211,6 +213,7 @@ void ash_embed_forward(const struct ash_pass_step *step, float *x)
     add_rows(step, ASH_ROLE_POSITION, step->acts->block.positions + step->own.first, x);
     add_rows(step, ASH_ROLE_SEGMENT, step->acts->block.segments, x);
     norm_rows(step, x);
+    if (model->config.fuses_states) ash_fuse_forward(step, x);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */

@@ -68,7 +68,9 @@ struct ash_batch {
     size_t rows;
     const int32_t *ids;  /* [rows], each in [0, vocab) */
     bool follows_choice; /* instead of ids: row for row what ash_pass_choose chose last, which the host may not know */
-    const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
+    const int32_t *targets; /* [rows], the id that should follow, or -1 for none; training and evaluation only */
+    const float *states;    /* [rows, hidden], host memory: of a head for drafts, the state (after the final norm) of
+                                   the token before each row's; else NULL */
     const struct ash_doc *docs; /* they cover all rows, in order */
     size_t doc_count;
     size_t seq_rows; /* rows of one sequence: the batch is whole ones, one after the other; 0: it is one sequence.

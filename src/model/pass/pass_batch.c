@@ -37,6 +37,8 @@ static int check_rows(const struct ash_pass *pass, const struct ash_batch *batch
 {
     int32_t vocab = (int32_t)pass->model->whole.vocab;
 
+    if ((batch->states != NULL) != pass->model->config.fuses_states)
+        return ash_err_set(err, -EINVAL, "states of the tokens before go with a head for drafts, and only with it");
     if (batch->rows == 0 || batch->rows > pass->opts.max_rows)
         return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows,
                            pass->opts.max_rows);

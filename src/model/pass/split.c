@@ -72,7 +72,7 @@ size_t ash_split_max_own_rows(const struct ash_pass_opts *opts, const struct ash
 
 bool ash_split_has_embed(const struct ash_model *model)
 {
-    return model->slice.embed && model->layer_ids[0] == 0;
+    return model->slice.embed && (model->layer_ids[0] == 0 || model->config.fuses_states);
 }
 
 bool ash_split_has_head(const struct ash_model *model)
