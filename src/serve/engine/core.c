@@ -116,12 +116,13 @@ static int open_tables(struct ash_core *core, struct ash_err *err)
     return 0;
 }
 
-static int open_draft(struct ash_core *core, struct ash_err *err)
+int ash_core_open_draft(struct ash_core *core, struct ash_err *err)
 {
     struct ash_draft_opts opts = {.max_rows = ash_max(core->opts.max_batch_rows, ASH_DRAFT_TEXTS),
                                   .max_tokens = core->opts.max_tokens + ASH_DRAFT_MOST,
                                   .pages = ash_cache_page_count(core->cache),
                                   .vocab = core->opts.vocab,
+                                  .hidden = core->hidden,
                                   .most = ash_min(core->opts.speculate, ASH_DRAFT_MOST)};
 
     if (core->opts.draft == NULL) return 0;
@@ -153,7 +154,7 @@ static int open_rest(struct ash_core *core, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_core_open_ahead(core, err);
     if (rc < 0) return rc;
-    rc = open_draft(core, err);
+    rc = ash_core_open_draft(core, err);
     if (rc < 0) return rc;
     if (core->opts.has_no_prefix_cache) return 0;
     rc = ash_prefix_open(core->cache, &core->prefix, err);

@@ -41,8 +41,8 @@ struct ash_core_opts {
     bool has_no_prefix_cache; /* forget a sequence's pages when it ends */
     double step_seconds;      /* a step with prefill in it should take no longer; 0: no limit */
     size_t speculate;         /* tokens drafted by prompt lookup at most; 0: none */
-    /* A small model of the same vocabulary that drafts up to speculate (0: 4) tokens, instead of prompt lookup;
-     * borrowed; NULL: none. */
+    /* A small model of the same vocabulary, or the model's own head (ash_model_open_head), that drafts up to speculate
+     * (0: 4) tokens, instead of prompt lookup; borrowed; NULL: none. */
     struct ash_model *draft;
     size_t vocab;            /* ids that may be chosen: below this; 0: all of the model's */
     float logprob_sharpness; /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
@@ -203,6 +203,9 @@ void ash_core_hold(struct ash_core *core, bool holds);
  * path: where they are, for other ranks. Returns 0, -EBUSY (something runs), -EINVAL (another shape), -ENOTSUP, -ENOMEM
  * or the error of a rank: then nothing has changed, or all ranks end. */
 int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *path, struct ash_err *err);
+/* Another head drafts from now on, between steps while nothing runs. Borrows head, and the one before no more. Returns
+ * 0, or a negative errno: then the one before stays. */
+int ash_core_swap_head(struct ash_core *core, struct ash_model *head, struct ash_err *err);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);

@@ -239,6 +239,9 @@ int ash_core_pack_weights(struct ash_core *core, struct ash_err *err);
 int ash_core_choose(struct ash_core *core, struct ash_err *err);
 /* States of the prompts' rows, where they are wanted. */
 int ash_core_pool_states(struct ash_core *core, struct ash_err *err);
+/* states.c: once tokens are chosen: a head for drafts gets the states of the rows that hold. Returns 0 or the error of
+ * the pass. */
+int ash_core_feed_states(struct ash_core *core, struct ash_err *err);
 
 /* step.c: the sequence is over and runs or waits nowhere: pages back, done(), memory. */
 void ash_core_end(struct ash_core *core, struct ash_seq *seq);
@@ -262,6 +265,8 @@ static inline bool ash_core_is_encoder(const struct ash_model *model)
     return model != NULL && ash_model_get_config(model)->form.both_ways;
 }
 
+/* core.c: the draft model or head of the options, if there is one. Returns 0 or a negative errno. */
+int ash_core_open_draft(struct ash_core *core, struct ash_err *err);
 /* core.c: the pool of a model; an encoder's pages hold nothing. */
 int ash_core_open_cache(const struct ash_model *model, size_t pages, struct ash_cache **cache_out, struct ash_err *err);
 

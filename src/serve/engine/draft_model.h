@@ -1,8 +1,8 @@
-/* draft_model - a small model that guesses what a large one will say. Each step it writes a few tokens after each text,
- * drawn as the large one draws them (same settings, same random numbers); the large one computes them all in one pass
- * and keeps those that it chooses itself. How many pay is measured: what its own passes take, what rows of drafts cost
- * the large one, how often they hold. Where they do not pay it rests, and tries again now and then. The
- * core's thread. */
+/* draft_model - a small model, or a head of the large one, that guesses tokens of the large one. Each step it writes a
+ * few tokens after each text, drawn as the large one draws them (same settings, same random numbers); the large one
+ * computes them all in one pass and keeps those that it chooses itself. How many pay is measured: what its own passes
+ * take, what rows of drafts cost the large one, how often they hold. Where they do not pay it rests, and tries again
+ * now and then. The core's thread. */
 #ifndef ASH_SERVE_ENGINE_DRAFT_MODEL_H
 #define ASH_SERVE_ENGINE_DRAFT_MODEL_H
 
@@ -18,7 +18,13 @@ struct ash_draft_model;
 /* One text's place in the draft's cache. Zero-initialise. */
 struct ash_draft_state {
     struct ash_block_table table;
-    size_t computed; /* tokens whose keys and values it has */
+    size_t computed; /* tokens whose keys and values it has, from `first` on */
+    /* Of a head, whose row of a token takes the large model's state of the token before it: */
+    size_t first; /* the first token with a row: the large model's state of the one before was known. 0: none was */
+    size_t known; /* tokens whose states it was given */
+    float
+        *states; /* [states_room, hidden]: those that no row has taken yet, of tokens from computed - 1 to known - 1 */
+    size_t states_room;
 };
 
 /* A text that it shall continue. */
@@ -33,6 +39,7 @@ struct ash_draft_opts {
     size_t max_rows, max_tokens; /* of a pass; of a text with its drafts */
     size_t pages;                /* of its cache, at most */
     size_t vocab;                /* ids below this */
+    size_t hidden;               /* of the large model's states */
     size_t most;                 /* tokens drafted at most */
 };
 
@@ -48,6 +55,14 @@ size_t ash_draft_model_depth(struct ash_draft_model *draft);
 bool ash_draft_model_rests(const struct ash_draft_model *draft);
 /* Continue texts [count], at most ASH_DRAFT_TEXTS. A long text may take several calls before it has drafts. */
 void ash_draft_model_run(struct ash_draft_model *draft, struct ash_draft_text *texts, size_t count);
+/* Does it take states? */
+bool ash_draft_model_is_head(const struct ash_draft_model *draft);
+/* Room for the large model's states (after the final norm) of `rows` tokens of a text from token `at` on. The caller
+ * writes [rows, hidden] there and calls ash_draft_model_fed. After a gap the text starts there. NULL: it
+ * cannot. */
+float *ash_draft_model_feed(struct ash_draft_model *draft, struct ash_draft_state *state, size_t at, size_t rows);
+/* They are there. Of many, rows are computed at once. text: its tokens up to the one after them at least. */
+void ash_draft_model_fed(struct ash_draft_model *draft, struct ash_draft_text *text, size_t rows);
 /* Of `drafted` (> 0) tokens the first `accepted` held. */
 void ash_draft_model_learn(struct ash_draft_model *draft, size_t drafted, size_t accepted);
 /* A pass of the large model without parts of prompts took this long with `drafts` in its longest answer. */

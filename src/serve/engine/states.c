@@ -1,5 +1,5 @@
-/* States of the prompts' rows after the last layer, where requests want them: all, the first, the last, or their mean;
- * and the score that a classifier makes of one. */
+/* States of rows after the last layer. Of prompts, where requests want them: all, the first, the last, or their mean;
+ * and the score that a classifier makes of one. Of all rows, where a head drafts. */
 #include "base/math.h"
 #include "model/pass/pass.h"
 #include "serve/engine/core_priv.h"
@@ -50,4 +50,42 @@ int ash_core_pool_states(struct ash_core *core, struct ash_err *err)
         if (rc < 0) return rc;
     }
     return 0;
+}
+
+/* ---- for a head -------------------------------------------------------------------------------------------------- */
+
+static int feed_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+{
+    size_t rows = seq->rows - seq->drafts + seq->accepted;
+    struct ash_draft_text text = {.tokens = seq->tokens, .count = seq->count, .state = &seq->draft};
+    float *out = ash_draft_model_feed(core->draft, &seq->draft, seq->computed, rows);
+
+    for (size_t first = 0, count; first < rows && out != NULL; first += count) {
+        int rc;
+
+        count = ash_min(rows - first, core->piece_rows);
+        for (size_t i = 0; i < count; i++)
+            core->piece[i] = seq->first_row + first + i;
+        rc = ash_ranks_infer_states(core->opts.ranks, core->pass, core->piece, count, out + first * core->hidden, err);
+        if (rc < 0) return rc;
+    }
+    if (out != NULL) ash_draft_model_fed(core->draft, &text, rows);
+    return 0;
+}
+
+/* Will tokens be drafted for it? */
+static bool may_draft(const struct ash_seq *seq)
+{
+    return seq->answer_limit > 1 && seq->finish == ASH_FINISH_NOT_YET;
+}
+
+int ash_core_feed_states(struct ash_core *core, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (core->draft == NULL || !ash_draft_model_is_head(core->draft)) return 0;
+    if (core->is_ahead || core->ahead.count > 0) return 0; /* the rows are those of another step: a gap */
+    for (size_t d = 0; d < core->doc_count && rc == 0; d++)
+        if (may_draft(core->doc_seqs[d])) rc = feed_seq(core, core->doc_seqs[d], err);
+    return rc;
 }

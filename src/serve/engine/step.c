@@ -241,10 +241,10 @@ static int run_pass(struct ash_core *core, struct ash_err *err)
     return ash_core_choose(core, err);
 }
 
-/* The pass, on all ranks. They are no longer alike where it fails here: then all of them end. */
-static int run_ranks(struct ash_core *core, struct ash_err *err)
+/* Part of a step, on all ranks. They are no longer alike if it fails here: then all of them end. */
+static int run_ranks(struct ash_core *core, int (*run)(struct ash_core *core, struct ash_err *err), struct ash_err *err)
 {
-    int rc = ash_backend_outcome(core->exec, run_pass(core, err), err);
+    int rc = ash_backend_outcome(core->exec, run(core, err), err);
 
     if (rc < 0 && core->opts.ranks != NULL) ash_ranks_fail(core->opts.ranks, err);
     return rc;
@@ -325,8 +325,9 @@ static void run_step(struct ash_core *core)
         seq->has_missed = false;
     }
     pass_ns = core->is_ahead ? core->end_ns : ash_clock_ns(); /* the device did not wait for us */
-    rc = run_ranks(core, &err);
+    rc = run_ranks(core, run_pass, &err);
     end_ns = core->end_ns = ash_clock_ns();
+    if (rc == 0) rc = run_ranks(core, ash_core_feed_states, &err);
     learn_costs(core, seconds(pass_ns, end_ns));
     record_pieces(core, pass_ns, end_ns);
     for (size_t d = 0; d < core->doc_count; d++) {

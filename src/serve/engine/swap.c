@@ -68,3 +68,19 @@ int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *pa
     ash_core_resume_tiers(core);
     return 0;
 }
+
+int ash_core_swap_head(struct ash_core *core, struct ash_model *head, struct ash_err *err)
+{
+    struct ash_draft_model *before = core->draft;
+    int rc;
+
+    ash_assert(!core->is_in_step && core->running_count == 0);
+    core->opts.draft = head;
+    core->draft = NULL;
+    rc = ash_core_open_draft(core, err);
+    if (rc < 0)
+        core->draft = before;
+    else
+        ash_draft_model_close(before);
+    return rc;
+}

@@ -34,20 +34,42 @@ static struct ash_exec device;   /* whose memory is not the host's */
 static struct ash_vocab_trie *trie;
 static struct ash_grammar *grammars[2];
 
-static inline struct ash_model *make_seeded(uint64_t seed, bool bf16, bool kv_bf16)
+static inline struct ash_model_config make_config(void)
 {
     static const char text[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 24, \"hidden_size\": 32, \"intermediate_size\": 48,"
         " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
         " \"max_position_embeddings\": 400, \"initializer_range\": 0.6}";
     struct ash_model_config config;
-    struct ash_model *model = NULL;
     struct ash_err err = {0};
     json_t *json = NULL;
 
     assert_int_equal(ash_json_parse(text, strlen(text), "model", &json, &err), 0);
     assert_int_equal(ash_model_config_parse(json, &config, &err), 0);
     json_decref(json);
+    return config;
+}
+
+/* A head for drafts of such a model. */
+static inline struct ash_model *make_head(uint64_t seed)
+{
+    struct ash_model_config config = make_config();
+    struct ash_slice slice = ash_slice_whole(&config);
+    struct ash_model *head = NULL;
+    struct ash_err err = {0};
+
+    config.fuses_states = true;
+    slice.layers[0] = 0;
+    if (ash_model_create_slice(&config, &slice, seed, NULL, &head, &err) < 0) fail_msg("%s", err.text);
+    return head;
+}
+
+static inline struct ash_model *make_seeded(uint64_t seed, bool bf16, bool kv_bf16)
+{
+    struct ash_model_config config = make_config();
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+
     assert_int_equal(ash_model_create(&config, seed, &model, &err), 0);
     ash_model_round_bf16(model, bf16);
     if (kv_bf16) ash_model_use_kv_dtype(model, ASH_BF16);

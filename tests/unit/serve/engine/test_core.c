@@ -246,30 +246,32 @@ static void tiers_change_no_answer(void **state)
         ash_model_close(models[i]);
 }
 
-/* A draft model of the same weights, whose drafts hold, and one of others, whose drafts rarely do. */
+/* A draft model of the same weights, whose drafts hold, one of others, whose drafts rarely do, and a head. */
 static void a_draft_model_changes_no_answer(void **state)
 {
     struct ash_model *model = make_model(false, false);
-    struct ash_model *drafts[2] = {make_model(false, false), make_seeded(6, false, false)};
+    struct ash_model *drafts[3] = {make_model(false, false), make_seeded(6, false, false), make_head(7)};
     struct work *works = make_work(model, 400, false);
-    uint64_t drafted[2] = {0}, accepted[2] = {0};
+    uint64_t drafted[3] = {0}, accepted[3] = {0};
 
     (void)state;
-    for (uint64_t i = 0; i < case_count() / 2; i++) {
+    for (uint64_t i = 0; i < 3 * case_count() / 4; i++) {
         struct ash_core_stats stats;
 
-        draft_now = drafts[i % 2];
+        draft_now = drafts[i % 3];
         stats = run_case(model, NULL, works, 7000 + i);
-        drafted[i % 2] += stats.drafted;
-        accepted[i % 2] += stats.accepted;
+        drafted[i % 3] += stats.drafted;
+        accepted[i % 3] += stats.accepted;
     }
     draft_now = NULL;
-    print_message("same weights: %llu of %llu drafts accepted; others: %llu of %llu\n", (unsigned long long)accepted[0],
-                  (unsigned long long)drafted[0], (unsigned long long)accepted[1], (unsigned long long)drafted[1]);
+    print_message("same weights: %llu of %llu drafts accepted; others: %llu of %llu; a head: %llu of %llu\n",
+                  (unsigned long long)accepted[0], (unsigned long long)drafted[0], (unsigned long long)accepted[1],
+                  (unsigned long long)drafted[1], (unsigned long long)accepted[2], (unsigned long long)drafted[2]);
     assert_true(drafted[0] > 0 && drafted[1] > 0 && accepted[0] * drafted[1] > accepted[1] * drafted[0]);
+    assert_true(drafted[2] > 0);
     free(works);
-    ash_model_close(drafts[0]);
-    ash_model_close(drafts[1]);
+    for (size_t i = 0; i < 3; i++)
+        ash_model_close(drafts[i]);
     ash_model_close(model);
 }
 
