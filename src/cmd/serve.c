@@ -54,7 +54,13 @@ static const struct ash_opt serve_opts[] = {
     {"step_ms", ASH_OPT_DOUBLE, FIELD(step_ms), "200",
      "a step with parts of new prompts takes about this long at most; 0: no limit", 0, 60000, NULL},
     {"num_speculative_tokens", ASH_OPT_INT, FIELD(num_speculative_tokens), "0",
-     "tokens guessed from the text so far; changes the speed, never an answer", 0, 64, NULL},
+     "tokens that are drafted at most; 0: 4 by a model or a head, none from the text. Changes the speed, never an "
+     "answer",
+     0, 64, NULL},
+    {"draft", ASH_OPT_CHOICE, FIELD(draft), "auto",
+     "who drafts tokens: mtp (the folder's head of multi-token prediction), ngram (earlier runs of the same words), "
+     "none; auto: the head if there is one, else ngram with --num-speculative-tokens",
+     0, 0, ash_serve_drafts},
     {"draft_model", ASH_OPT_STRING, FIELD(draft_model), NULL,
      "a small model of the same vocabulary; it drafts up to --num-speculative-tokens (0: 4), and changes the speed, "
      "never an answer",

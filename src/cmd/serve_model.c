@@ -123,30 +123,6 @@ static int open_adapters(struct ash_serve_model *model, struct ash_err *err)
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-/* The model of --draft-model: it must have the vocabulary of this model. */
-static int open_draft(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
-                      struct ash_err *err)
-{
-    struct ash_engine_flags computing = flags->computing;
-    char backend[ASH_BACKEND_NAME_BYTES];
-    int rc;
-
-    if (flags->draft_model == NULL) return 0;
-    if (model->ranks != NULL) /* it is whole on the first rank, and computes where that does */
-        computing.backend = ash_backend_name(ash_engine_exec(model->engine), backend);
-    computing.env.size = 0;
-    rc = ash_cmd_engine_open(&computing, flags->draft_model, &model->draft, err);
-    if (rc < 0) return ash_err_prefix(err, rc, "--draft-model");
-    opts->draft = ash_engine_model(model->draft);
-    if (ash_tokenizer_hash(ash_engine_tokenizer(model->draft)) ==
-        ash_tokenizer_hash(ash_engine_tokenizer(model->engine)))
-        return 0;
-    return ash_err_set(err, -EINVAL,
-                       "--draft-model: '%.200s' has another vocabulary than the model: take one of its "
-                       "family",
-                       flags->draft_model);
-}
-
 /* Facts of the model that the API needs. */
 static void set_model_facts(struct ash_serve_model *model, const struct ash_model_config *config, size_t vocab)
 {
@@ -192,7 +168,7 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     rc = ash_serve_kv_open(flags, &model->tiers, err);
     if (rc < 0) return rc;
     if (rc > 0) opts.kv = &model->tiers.opts;
-    rc = open_draft(flags, model, &opts, err);
+    rc = ash_serve_draft_open(flags, model, &opts, err);
     if (rc < 0) return rc;
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
@@ -328,6 +304,7 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_core_close(model->core);
     ash_serve_kv_close(&model->tiers);
     ash_engine_close(model->draft);
+    ash_model_close(model->head);
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);

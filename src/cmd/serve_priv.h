@@ -42,7 +42,7 @@ struct ash_serve_flags {
     struct ash_opt_list served_model_name, lora_modules, verifier;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens, think_min,
         think_max, max_queued_requests, max_choices, responses_memory;
-    int kv_dtype;
+    int kv_dtype, draft;
     bool enable_prefix_caching, strict, clamp_max_tokens;
     double step_ms, health_seconds;
     struct ash_serve_replicas replicas;
@@ -79,6 +79,7 @@ struct ash_serve_model {
     struct ash_pooled pooled; /* how embeddings and scores are made */
     struct ash_core *core;    /* NULL once the runner has it */
     struct ash_engine *draft; /* of --draft-model, or NULL */
+    struct ash_model *head;   /* that drafts, or NULL */
     struct ash_serve_kv tiers;
     struct ash_kv *kv;             /* the core's; NULL: none */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
@@ -105,6 +106,15 @@ extern const struct ash_opt_table ash_serve_models_table;
 bool ash_serve_models_wanted(const struct ash_serve_flags *flags);
 /* With several models: route to servers of them until a signal. Returns as ash_serve_replicas_run. */
 int ash_serve_models_run(const struct ash_serve_flags *flags, int argc, char **argv);
+
+/* serve_draft.c: values of --draft. */
+extern const char *const ash_serve_drafts[];
+/* serve_draft.c: what drafts by the flags, into opts; the model owns it. Returns 0 or a negative errno. */
+int ash_serve_draft_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
+                         struct ash_err *err);
+/* serve_draft.c: the head in path, which computes as the model does. Returns as ash_model_open_head. */
+int ash_serve_head_open(const struct ash_serve_model *model, const char *path, struct ash_model **head_out,
+                        struct ash_err *err);
 
 /* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
