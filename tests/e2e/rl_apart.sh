@@ -2,7 +2,7 @@
 # Samplers in processes of their own: the bits of one process that samples and trains, in layouts of both sides that are drawn from a seed, with a
 # process of either side killed or stopped. APART_SEED=8 APART_JOBS=60 tests/e2e/rl_apart.sh looks further.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-jobs=${APART_JOBS:-2}
+jobs=${APART_JOBS:-3}
 RANDOM=${APART_SEED:-74} # of lag 3 with the first rank killed, then of lag 1 with the only sampler killed
 train base train.steps=30 train.valid_every=0
 expect 0 "a model that samples"
@@ -33,6 +33,10 @@ for i in $(seq "$jobs"); do
     draw mesh "mesh.dp=2" "mesh.pp=2" "mesh.fsdp=2" "mesh.dp=1"
     draw samplers 2 1
     draw more "lora.rank=2" "rl.epochs=2 rollout.top_k=9" "rl.sampling_rounds=2 train.precision=bf16"
+    draw chunk 1 2 0
+    if [ "$lag" -ge 2 ] && [ "$chunk" -gt 0 ]; then # tokens of an answer from several versions of the weights
+        more="${more/rl.sampling_rounds=2/rl.minibatches=2} rollout.chunk=$chunk"
+    fi
     trainers=2
     [ "$mesh" != mesh.dp=1 ] || trainers=1
     procs=$((trainers + samplers))
@@ -60,6 +64,14 @@ for i in $(seq "$jobs"); do
     expect 0 "$what: apart"
     same "$what" "$(bits_of one | sort -u | md5sum)" "$(bits_of many | sort -u | md5sum)"
 done
+# where the weights stay what they are, chunks change nothing but the versions of tokens
+answers_of() { cat "$SCRATCH/$1"/rollouts/step-?.jsonl | grep -o '"ended":.*"logprob_bits":[^]]*' | sed 's/"versions.*//' | md5sum; }
+for chunk in 0 2; do
+    try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/still-$chunk" rollout.lag=3 rollout.chunk=$chunk optimizer.lr=0 train.steps=9
+    expect 0 "chunks of $chunk tokens, and nothing is learned"
+done
+same "answers in one piece and in several" "$(answers_of still-0)" "$(answers_of still-2)"
+grep -q '"versions":\[[^]]*1,1,2' "$SCRATCH/still-2/rollouts/step-4.jsonl" || fail "no answer has tokens of several versions"
 # one command starts all of it; what is saved continues together
 rm -rf "$SCRATCH/many"
 try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/many" rollout.mode=apart rollout.procs=1 rollout.lag="$lag" $more train.steps=16
@@ -81,5 +93,9 @@ try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" --sampler
 expect_error 2 "a sampler of a run together" "rollout.mode=apart"
 try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" rollout.mode=apart rollout.lag=1 rl.algorithm=ppo
 expect_error 2 "a critic apart" "rollout.lag=0"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" rollout.lag=1 rollout.chunk=4
+expect_error 2 "chunks of one version" "rollout.lag"
+try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/wrong" rollout.lag=2 rollout.chunk=4 rl.sampling_rounds=2
+expect_error 2 "chunks of groups that are replaced" "rl.sampling_rounds"
 echo "$jobs jobs with samplers apart had the bits of one process; $killed processes were killed or stopped"
 finish

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,11 +24,7 @@ int ash_apart_open(const struct ash_policy_run *rl, struct ash_apart **apart_out
 
     if (rl->job->rollout.mode != ASH_ROLLOUT_APART) return 0;
     apart = calloc(1, sizeof(*apart));
-    if (apart != NULL) apart->orders = calloc(ASH_APART_ORDERS_MAX, sizeof(*apart->orders));
-    if (apart == NULL || apart->orders == NULL) {
-        ash_apart_close(apart);
-        return ash_err_set(err, -ENOMEM, "out of memory for samplers");
-    }
+    if (apart == NULL) return ash_err_set(err, -ENOMEM, "out of memory for samplers");
     *apart_out = apart;
     return 0;
 }
@@ -122,7 +119,16 @@ int ash_apart_publish(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
 
 /* ---- orders ------------------------------------------------------------------------------------------------------ */
 
-/* Tasks of the open groups: those that begin, or go on after a turn. */
+/* Those that begin, go on after a turn, or have got all that the weights before had to draw. */
+static bool is_wanted(const struct ash_policy_run *rl, const struct ash_answer_row *row,
+                      const struct ash_apart_turn *turn)
+{
+    if (turn->is_open != NULL && !turn->is_open[row->prompt]) return false;
+    if (rl->job->rollout.chunk > 0) return !row->has_ended && row->count < turn->reach;
+    return row->count == 0 || ash_rl_goes_on(row);
+}
+
+/* Tasks of the wanted answers. */
 static int write_tasks(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
                        const struct ash_apart_turn *turn, uint64_t order, struct ash_str *tasks)
 {
@@ -134,7 +140,7 @@ static int write_tasks(const struct ash_policy_run *rl, const struct ash_rollout
         const struct ash_answer_row *row = &rollout->answers[a];
         const struct ash_ids *prompt = &rollout->prompts[a / samples].ids;
 
-        if (!turn->is_open[a / samples] || (row->count > 0 && !ash_rl_goes_on(row))) continue;
+        if (!is_wanted(rl, row, turn)) continue;
         ash_str_clear(&ids);
         rc = ash_str_add(&ids, prompt->data, prompt->count * sizeof(int32_t));
         if (rc == 0 && row->count > 0) rc = ash_str_add(&ids, row->ids, row->count * sizeof(int32_t));
@@ -144,7 +150,7 @@ static int write_tasks(const struct ash_policy_run *rl, const struct ash_rollout
                                                            .seed = ash_rl_sampler_of(rl, rollout, turn->round, a).seed,
                                                            .group = (uint32_t)(a / samples),
                                                            .answer = (uint32_t)a,
-                                                           .more = (uint32_t)(rl->shape.max_tokens - row->count),
+                                                           .more = (uint32_t)(turn->reach - row->count),
                                                            .count = (uint32_t)(prompt->count + row->count),
                                                            .ids = (const int32_t *)(const void *)ids.data});
     }
@@ -152,43 +158,67 @@ static int write_tasks(const struct ash_policy_run *rl, const struct ash_rollout
     return rc;
 }
 
+/* The order of a turn, or NULL. */
+static const struct ash_apart_order *find_order(const struct ash_apart *apart, uint64_t number,
+                                                const struct ash_apart_turn *turn)
+{
+    for (size_t i = 0; i < apart->order_count; i++) {
+        const struct ash_apart_order *order = &apart->orders[i];
+
+        if (order->number == number && order->version == turn->version && order->round == turn->round &&
+            order->turn == turn->number)
+            return order;
+    }
+    return NULL;
+}
+
+/* Hand it out as the next order. Returns 1, or 0 if there is nothing to draw. */
+static int hand_out(struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_apart_turn *turn,
+                    struct ash_err *err)
+{
+    struct ash_apart *apart = rl->apart;
+    size_t slot = ash_apart_slot(rl, turn->version);
+    struct ash_wire_work work = {.serial = apart->publisher.serials[slot], .slot = (uint32_t)slot};
+    struct ash_str tasks = {0};
+    int rc;
+
+    if (turn->follows > 0) {
+        rc = ash_desk_follow(apart->desk, apart->last_order + 1, &work,
+                             &(struct ash_desk_continued){turn->follows, (uint32_t)turn->more}, err);
+        return rc < 0 ? rc : 1;
+    }
+    rc = write_tasks(rl, rollout, turn, apart->last_order + 1, &tasks);
+    if (rc < 0) ash_err_set(err, rc, "out of memory for the tasks of samplers");
+    if (rc == 0 && tasks.size_bytes > 0) rc = ash_desk_submit(apart->desk, apart->last_order + 1, &work, &tasks, err);
+    if (rc == 0) rc = tasks.size_bytes > 0;
+    ash_str_fini(&tasks);
+    return rc;
+}
+
 int ash_apart_begin(struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_apart_turn *turn,
                     uint64_t *order_out, struct ash_err *err)
 {
     struct ash_apart *apart = rl->apart;
-    struct ash_str tasks = {0};
-    size_t slot = ash_apart_slot(rl, rollout->version);
+    const struct ash_apart_order *order = find_order(apart, rollout->number, turn);
     int rc;
 
-    *order_out = 0;
-    for (size_t i = 0; i < apart->order_count; i++) {
-        const struct ash_apart_order *order = &apart->orders[i];
-
-        if (order->number != rollout->number || order->version != rollout->version || order->round != turn->round ||
-            order->turn != turn->number)
-            continue;
-        *order_out = order->id;
-        return 0;
-    }
-    if (apart->desk == NULL || apart->has_failed || !ash_publisher_has(&apart->publisher, slot, rollout->version))
+    *order_out = order != NULL ? order->id : 0;
+    if (order != NULL) return 0;
+    if (apart->desk == NULL || apart->has_failed ||
+        !ash_publisher_has(&apart->publisher, ash_apart_slot(rl, turn->version), turn->version))
         return ash_err_set(err, -ENODATA, "the weights after step %" PRIu64 " are lost, which answers are drawn with",
-                           rollout->version);
-    rc = write_tasks(rl, rollout, turn, apart->last_order + 1, &tasks);
-    if (rc == 0 && tasks.size_bytes > 0) {
-        struct ash_wire_work work = {.serial = apart->publisher.serials[slot], .slot = (uint32_t)slot};
-
-        ash_assert(apart->order_count < ASH_APART_ORDERS_MAX);
-        rc = ash_desk_submit(apart->desk, ++apart->last_order, &work, &tasks, err);
-        if (rc == 0)
-            apart->orders[apart->order_count++] = (struct ash_apart_order){.number = rollout->number,
-                                                                           .version = rollout->version,
-                                                                           .id = apart->last_order,
-                                                                           .round = turn->round,
-                                                                           .turn = turn->number};
-        *order_out = rc == 0 ? apart->last_order : 0;
-    }
-    ash_str_fini(&tasks);
-    return rc;
+                           turn->version);
+    if (ash_array_reserve(&apart->orders, &apart->order_room, apart->order_count + 1, sizeof(*apart->orders)) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for samplers");
+    rc = hand_out(rl, rollout, turn, err);
+    if (rc <= 0) return rc;
+    *order_out = ++apart->last_order;
+    apart->orders[apart->order_count++] = (struct ash_apart_order){.number = rollout->number,
+                                                                   .version = turn->version,
+                                                                   .id = apart->last_order,
+                                                                   .round = turn->round,
+                                                                   .turn = turn->number};
+    return 0;
 }
 
 /* Where drawn answers go. */
@@ -221,32 +251,37 @@ static int take_answer(void *ctx, const struct ash_wire_answer *answer)
     return rc;
 }
 
-/* First rank: the answers of a turn. */
-static int draw(struct ash_policy_run *rl, struct ash_rollout *rollout, const struct ash_apart_turn *turn,
-                struct ash_err *err)
+int ash_apart_take(struct ash_policy_run *rl, struct ash_rollout *rollout, uint64_t order, struct ash_err *err)
 {
     struct ash_apart *apart = rl->apart;
     struct drawn drawn = {rl, rollout};
-    uint64_t order = 0;
-    int rc = ash_apart_begin(rl, rollout, turn, &order, err);
+    int rc = ash_desk_wait(apart->desk, order, take_answer, &drawn, err);
 
-    if (rc < 0 || order == 0) return rc;
-    rc = ash_desk_wait(apart->desk, order, take_answer, &drawn, err);
     for (size_t i = 0; i < apart->order_count; i++)
         if (apart->orders[i].id == order) apart->orders[i--] = apart->orders[--apart->order_count];
     if (rc == -ETIMEDOUT) apart->has_failed = true;
     return rc;
 }
 
-int ash_apart_sample(struct ash_policy_run *rl, struct ash_rollout *rollout, const struct ash_apart_turn *turn,
-                     struct ash_err *err)
+int ash_apart_agree(struct ash_policy_run *rl, int own, struct ash_err *err)
 {
-    int32_t code = 0;
-    int own = 0, rc;
+    int32_t code = ash_group_rank(rl->group) == 0 ? own : 0;
+    int rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
 
-    if (ash_group_rank(rl->group) == 0) code = own = draw(rl, rollout, turn, err);
-    rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
     if (rc < 0 || code == 0) return rc;
     if (own == 0) ash_err_set(err, code, "the first rank has no answers of samplers");
     return code == -ENODATA ? -ENOTRECOVERABLE : code; /* the newest checkpoint has all that it needs */
+}
+
+int ash_apart_sample(struct ash_policy_run *rl, struct ash_rollout *rollout, const struct ash_apart_turn *turn,
+                     struct ash_err *err)
+{
+    uint64_t order = 0;
+    int own = 0;
+
+    if (ash_group_rank(rl->group) == 0) {
+        own = ash_apart_begin(rl, rollout, turn, &order, err);
+        if (own == 0 && order > 0) own = ash_apart_take(rl, rollout, order, err);
+    }
+    return ash_apart_agree(rl, own, err);
 }

@@ -17,19 +17,22 @@ struct ash_apart_order {
     size_t round, turn;
 };
 
-/* What is drawn at once: a turn of the groups that are open in a round of dynamic sampling. */
+/* What is drawn at once: a turn of the groups that are open in a round of dynamic sampling, or what one version of the
+ * weights draws (rollout.chunk). */
 struct ash_apart_turn {
     size_t round, number;
-    const bool *is_open; /* [prompts] */
+    const bool *is_open; /* [prompts]; NULL: all */
+    uint64_t version;    /* steps that the weights had done */
+    size_t reach;        /* tokens of an answer, at most, after it */
+    uint64_t follows;    /* the order whose answers are continued; 0: those that are here */
+    size_t more;         /* with follows: tokens at most */
 };
-
-#define ASH_APART_ORDERS_MAX 1001 /* rollouts on their way: rollout.lag and one more */
 
 struct ash_apart {
     struct ash_publisher publisher; /* the first two ranks: if one is lost, the other has the weights */
     struct ash_desk *desk;          /* the first rank */
-    struct ash_apart_order *orders; /* [ASH_APART_ORDERS_MAX] */
-    size_t order_count;
+    struct ash_apart_order *orders; /* [order_count] */
+    size_t order_count, order_room;
     uint64_t last_order, next_step;
     bool has_failed;   /* no sampler is left */
     uint64_t start_ns; /* of the first step here */
@@ -65,6 +68,23 @@ int ash_apart_facts(const struct ash_policy_run *rl, const char *arithmetic, siz
 
 /* apart_shares.c: on the first rank, since this process has begun to train; zeros on others. */
 struct ash_apart_shares ash_apart_get_shares(const struct ash_policy_run *rl);
+
+/* Broadcast the first rank's result. All ranks call it. Returns 0, or its error on all; -ENOTRECOVERABLE: the
+ * weights are lost. */
+int ash_apart_agree(struct ash_policy_run *rl, int own, struct ash_err *err);
+/* First rank: wait for an order, and append its answers. */
+int ash_apart_take(struct ash_policy_run *rl, struct ash_rollout *rollout, uint64_t order, struct ash_err *err);
+
+/* ---- apart_chunks.c: with rollout.chunk -------------------------------------------------------------------------- */
+
+/* First rank: can versions below `end` of a rollout be drawn here? Its tokens so far are read if need be. */
+bool ash_apart_can_draw(struct ash_policy_run *rl, uint64_t number, uint64_t end);
+/* First rank: hand out what versions below `end` draw of a rollout, one after the other. */
+int ash_apart_begin_chunks(struct ash_policy_run *rl, uint64_t number, uint64_t end, struct ash_err *err);
+/* Have what versions below `end` draw of a rollout on all ranks. All ranks call it. */
+int ash_apart_draw_chunks(struct ash_policy_run *rl, uint64_t number, uint64_t end, struct ash_err *err);
+/* The same, unless all ranks have it; and record it. All ranks call it. */
+int ash_apart_have_part(struct ash_policy_run *rl, uint64_t number, uint64_t end, struct ash_err *err);
 
 /* ---- apart_steps.c ----------------------------------------------------------------------------------------------- */
 

@@ -8,31 +8,25 @@
 
 static uint64_t version_of(const struct ash_policy_run *rl, uint64_t number)
 {
-    uint64_t lag = (uint64_t)rl->job->rollout.lag;
-
-    return number > lag ? (number - lag) * ash_rl_steps_per_rollout(&rl->shape) : 0;
+    return ash_chunks_first(rl->job, number) * ash_rl_steps_per_rollout(&rl->shape);
 }
 
 /* Have samplers draw a rollout while steps run. */
-static int begin(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
+static int begin(struct ash_policy_run *rl, uint64_t number, uint64_t step, struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    bool *is_open;
     uint64_t order;
     int rc;
 
     if (ash_group_rank(rl->group) != 0) return 0;
-    is_open = calloc(rl->shape.prompts, sizeof(*is_open));
-    if (is_open == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a rollout");
-    memset(is_open, true, rl->shape.prompts);
-    for (size_t a = 0; a < rl->shape.answers; a++)
-        ash_rl_clear(&rollout->answers[a]);
-    rollout->number = number;
-    rollout->version = version_of(rl, number);
-    rc = ash_rl_get_prompts(rl, rollout, 0, is_open, err);
-    if (rc == 0) rc = ash_apart_begin(rl, rollout, &(struct ash_apart_turn){.is_open = is_open}, &order, err);
+    if (rl->job->rollout.chunk > 0)
+        return ash_apart_begin_chunks(rl, number, ash_chunks_due(rl, number, step + 1), err);
+    rc = ash_chunks_begin(rl, number, err);
+    if (rc == 0)
+        rc = ash_apart_begin(rl, rollout,
+                             &(struct ash_apart_turn){.version = rollout->version, .reach = rl->shape.max_tokens},
+                             &order, err);
     rollout->number = UINT64_MAX; /* it has no answers yet */
-    free(is_open);
     return rc;
 }
 
@@ -41,22 +35,37 @@ static int begin(struct ash_policy_run *rl, uint64_t number, struct ash_err *err
 /* Who has a rollout, of all ranks? The first one says whether it can be drawn. */
 enum { SOME_LACK, SOME_HAVE, CAN_DRAW, FLAGS };
 
+static bool can_draw(struct ash_policy_run *rl, uint64_t number)
+{
+    uint64_t version = version_of(rl, number);
+
+    if (rl->apart->desk == NULL) return false;
+    if (rl->job->rollout.chunk > 0) return ash_apart_can_draw(rl, number, ash_chunks_last(rl->job, number) + 1);
+    return ash_publisher_has(&rl->apart->publisher, ash_apart_slot(rl, version), version);
+}
+
+static int draw_whole(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (rl->job->rollout.chunk > 0) rc = ash_apart_draw_chunks(rl, number, ash_chunks_last(rl->job, number) + 1, err);
+    return rc < 0 ? rc : ash_rl_make_rollout(rl, NULL, number, version_of(rl, number), err);
+}
+
 int ash_apart_have(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    bool is_here = rollout->number == number, is_first = ash_group_rank(rl->group) == 0;
-    uint64_t version = version_of(rl, number);
+    bool is_here = rollout->number == number && ash_chunks_is_whole(rl, rollout);
     int32_t flags[FLAGS] = {!is_here, is_here};
     int rc = ash_apart_settle_desk(rl, err); /* the first rank may have been lost since the step */
 
     if (rc < 0) return rc;
-    flags[CAN_DRAW] = is_first && rl->apart->desk != NULL &&
-                      ash_publisher_has(&rl->apart->publisher, ash_apart_slot(rl, version), version);
+    flags[CAN_DRAW] = !is_here && ash_group_rank(rl->group) == 0 && can_draw(rl, number);
     rc = ash_group_all_reduce(rl->group, flags, flags, FLAGS, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     if (rc < 0 || flags[SOME_LACK] == 0) return rc;
-    rc = flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0 ? ash_rl_make_rollout(rl, NULL, number, version, err)
-                                                       : ash_rl_find_rollout(rl, number, err);
+    rc = flags[SOME_HAVE] == 0 && flags[CAN_DRAW] != 0 ? draw_whole(rl, number, err)
+                                                       : ash_rl_find_rollout(rl, number, UINT64_MAX, err);
     if (rc < 0) rollout->number = UINT64_MAX; /* a rank was lost: the answers are not all here */
     return rc == -ENOENT ? -ENOTRECOVERABLE : rc;
 }
@@ -83,6 +92,6 @@ int ash_apart_prepare(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     rc = ash_apart_publish(rl, trainer, step, err);
     if (rc == 0 && lag == 0) return ash_rl_make_rollout(rl, NULL, number, step, err);
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
-        rc = begin(rl, n, err);
+        rc = begin(rl, n, step, err);
     return rc == 0 && step == 0 ? ash_apart_have(rl, 0, err) : rc;
 }

@@ -234,7 +234,8 @@ static int catch_up(struct ash_policy_run *rl, uint64_t step, struct ash_err *er
         uint64_t number = ash_trainer_state(rl->critic.trainer)->step / ash_rl_steps_per_rollout(&rl->shape);
         struct ash_step done;
 
-        if (rl->rollouts[number % rl->rollout_count].number != number) rc = ash_rl_find_rollout(rl, number, err);
+        if (rl->rollouts[number % rl->rollout_count].number != number)
+            rc = ash_rl_find_rollout(rl, number, UINT64_MAX, err);
         if (rc == 0) rc = ash_trainer_step(rl->critic.trainer, &done, err);
     }
     return rc;

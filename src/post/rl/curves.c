@@ -99,9 +99,9 @@ static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
 
     if (rollout->number != (step - 1) / ash_rl_steps_per_rollout(&rl->shape)) return; /* this rank has not seen it */
-    add_fields(json,
-               json_pack("{s:f, s:f, s:f, s:f, s:f}", "reward", rollout->mean_reward, "length", rollout->mean_length,
-                         "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl));
+    add_fields(json, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "reward", rollout->mean_reward, "length",
+                               rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl",
+                               rollout->kl, "age", rollout->age, "oldest", rollout->oldest));
 }
 
 /* Who waited for whom, since the process began. */

@@ -182,10 +182,22 @@ static int list_groups(struct ash_desk_order *order)
     return rc;
 }
 
+/* The last one of all. */
+static void append(struct ash_desk *desk, struct ash_desk_order *order)
+{
+    struct ash_desk_order **end = &desk->orders;
+
+    while (*end != NULL) {
+        ash_assert((*end)->id < order->id);
+        end = &(*end)->next;
+    }
+    *end = order;
+}
+
 int ash_desk_submit(struct ash_desk *desk, uint64_t id, const struct ash_wire_work *work, const struct ash_str *tasks,
                     struct ash_err *err)
 {
-    struct ash_desk_order *order = calloc(1, sizeof(*order)), **end = &desk->orders;
+    struct ash_desk_order *order = calloc(1, sizeof(*order));
     int rc = order == NULL ? -ENOMEM : ash_str_add(&order->tasks, tasks->data, tasks->size_bytes);
 
     if (rc == 0) rc = list_groups(order);
@@ -196,12 +208,44 @@ int ash_desk_submit(struct ash_desk *desk, uint64_t id, const struct ash_wire_wo
     order->id = id;
     order->work = *work;
     pthread_mutex_lock(&desk->lock);
-    while (*end != NULL) {
-        ash_assert((*end)->id < id);
-        end = &(*end)->next;
-    }
-    *end = order;
+    append(desk, order);
     pthread_mutex_unlock(&desk->lock);
+    wake(desk);
+    return 0;
+}
+
+/* Under the lock: the same groups, without tasks. */
+static int copy_groups(const struct ash_desk_order *before, struct ash_desk_order *order)
+{
+    ash_assert(before != NULL);
+    if (ash_array_reserve(&order->groups, &order->room, before->count, sizeof(*order->groups)) < 0) return -ENOMEM;
+    for (size_t g = 0; g < before->count; g++)
+        order->groups[g] = (struct ash_desk_group){.number = before->groups[g].number, .state = ASH_DESK_BLOCKED};
+    order->count = before->count;
+    return 0;
+}
+
+int ash_desk_follow(struct ash_desk *desk, uint64_t id, const struct ash_wire_work *work,
+                    const struct ash_desk_continued *continued, struct ash_err *err)
+{
+    struct ash_desk_order *order = calloc(1, sizeof(*order)), *before;
+    int rc = order == NULL ? -ENOMEM : 0;
+
+    pthread_mutex_lock(&desk->lock);
+    before = desk->orders;
+    while (before != NULL && before->id != continued->order)
+        before = before->next;
+    if (rc == 0) rc = copy_groups(before, order);
+    if (rc == 0) {
+        order->id = id;
+        order->work = *work;
+        order->continued = *continued;
+        append(desk, order);
+    } else {
+        ash_desk_free_order(order);
+    }
+    pthread_mutex_unlock(&desk->lock);
+    if (rc < 0) return ash_err_set(err, rc, "answers cannot be handed out: %s", strerror(-rc));
     wake(desk);
     return 0;
 }
@@ -252,6 +296,7 @@ int ash_desk_wait(struct ash_desk *desk, uint64_t id, int (*take)(void *ctx, con
     order = *at;
     rc = order == NULL ? ash_err_set(err, -EINVAL, "there is no order %llu", (unsigned long long)id)
                        : await_done(desk, order, err);
+    if (rc == 0) rc = ash_desk_unblock(desk); /* what continues these answers needs them */
     if (rc == 0) {
         *at = order->next;
         rc = take_all(order, take, ctx);

@@ -38,6 +38,15 @@ void ash_desk_release(struct ash_desk *desk);
  * these weights. order is larger than all before. Returns 0, -EBADMSG or -ENOMEM. */
 int ash_desk_submit(struct ash_desk *desk, uint64_t order, const struct ash_wire_work *work,
                     const struct ash_str *tasks, struct ash_err *err);
+/* What continues the answers of an order. */
+struct ash_desk_continued {
+    uint64_t order;
+    uint32_t more; /* tokens at most, of each that has no end */
+};
+/* Hand out with these weights what continues another order's answers, group by group as they come. Answers that have
+ * ended get no task. The other order is here, and is waited for first. Returns 0 or -ENOMEM. */
+int ash_desk_follow(struct ash_desk *desk, uint64_t order, const struct ash_wire_work *work,
+                    const struct ash_desk_continued *continued, struct ash_err *err);
 /* Wait until all answers of an order are there, and have `take` called with each, in the order of tasks; then the order
  * is forgotten. Returns 0, take's error, -EINVAL (no such order), -ENOMEM or -ETIMEDOUT (no sampler for patience_s). */
 int ash_desk_wait(struct ash_desk *desk, uint64_t order, int (*take)(void *ctx, const struct ash_wire_answer *answer),

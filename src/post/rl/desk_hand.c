@@ -38,13 +38,13 @@ static size_t count_waiting(const struct ash_desk_order *order)
     return count;
 }
 
-/* A message with some of an order's groups. */
-static int give(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct ash_desk_order *order, size_t count)
+/* Some groups of an order that wait, into a message. */
+static int give_groups(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct ash_desk_order *order,
+                       size_t *count)
 {
-    ssize_t start = ash_wire_begin(&sampler->out, ASH_WIRE_WORK);
-    int rc = start < 0 ? (int)start : ash_str_add(&sampler->out, &order->work, sizeof(order->work));
+    int rc = 0;
 
-    for (size_t g = 0; rc == 0 && g < order->count && count > 0; g++) {
+    for (size_t g = 0; rc == 0 && g<order->count && * count> 0; g++) {
         struct ash_desk_group *group = &order->groups[g];
 
         if (group->state != ASH_DESK_WAITING) continue;
@@ -53,8 +53,20 @@ static int give(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct 
         group->state = ASH_DESK_OUT;
         group->was_out = true;
         group->holder = sampler->id;
-        count--;
+        --*count;
     }
+    return rc;
+}
+
+/* A message with groups of an order, and of later ones with the same weights. */
+static int give(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct ash_desk_order *order, size_t count)
+{
+    struct ash_wire_work work = order->work;
+    ssize_t start = ash_wire_begin(&sampler->out, ASH_WIRE_WORK);
+    int rc = start < 0 ? (int)start : ash_str_add(&sampler->out, &work, sizeof(work));
+
+    for (; rc == 0 && order != NULL && count > 0; order = order->next)
+        if (order->work.serial == work.serial) rc = give_groups(desk, sampler, order, &count);
     if (rc < 0) return rc;
     ash_wire_end(&sampler->out, (size_t)start);
     sampler->is_busy = true;
@@ -62,8 +74,19 @@ static int give(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct 
     return 0;
 }
 
+/* Groups that wait for these weights. */
+static size_t count_for(const struct ash_desk *desk, const struct ash_wire_work *work)
+{
+    size_t count = 0;
+
+    for (const struct ash_desk_order *order = desk->orders; order != NULL; order = order->next)
+        if (order->work.serial == work->serial) count += count_waiting(order);
+    return count;
+}
+
 void ash_desk_hand_out(struct ash_desk *desk)
 {
+    (void)ash_desk_unblock(desk); /* without memory some wait for the next time */
     for (size_t i = 0; i < desk->sampler_count; i++) {
         struct ash_desk_sampler *sampler = &desk->samplers[i];
         struct ash_desk_order *order = desk->orders;
@@ -73,7 +96,7 @@ void ash_desk_hand_out(struct ash_desk *desk)
         while (order != NULL && count_waiting(order) == 0)
             order = order->next;
         if (order == NULL) return;
-        waiting = count_waiting(order);
+        waiting = count_for(desk, &order->work);
         if (give(desk, sampler, order, samplers == 1 ? waiting : ash_div_up(waiting, 2 * samplers)) < 0)
             sampler->is_leaving = true; /* without memory for the message it is lost */
     }

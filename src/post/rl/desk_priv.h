@@ -5,7 +5,12 @@
 #include <pthread.h>
 #include "post/rl/desk.h"
 
-enum ash_desk_state { ASH_DESK_WAITING, ASH_DESK_OUT, ASH_DESK_DONE };
+enum ash_desk_state {
+    ASH_DESK_WAITING,
+    ASH_DESK_OUT,
+    ASH_DESK_DONE,
+    ASH_DESK_BLOCKED /* by the order that this one continues */
+};
 
 /* Answers to one prompt: one sampler draws all of them. */
 struct ash_desk_group {
@@ -22,6 +27,7 @@ struct ash_desk_group {
 struct ash_desk_order {
     uint64_t id;
     struct ash_wire_work work;
+    struct ash_desk_continued continued; /* order 0: none */
     struct ash_str tasks;
     struct ash_desk_group *groups;
     size_t count, room, done;
@@ -58,6 +64,9 @@ struct ash_desk {
 
 /* desk_hand.c: give work to samplers that have none. */
 void ash_desk_hand_out(struct ash_desk *desk);
+/* desk_follow.c: tasks for those groups of orders that continue others, whose answers are there. Returns 0 or -ENOMEM:
+ * some wait still. */
+int ash_desk_unblock(struct ash_desk *desk);
 /* desk_hand.c: what a sampler has is others' now. */
 void ash_desk_take_back(struct ash_desk *desk, const struct ash_desk_sampler *sampler);
 /* desk_hand.c: answers of a sampler, after its times. Returns 0, -EBADMSG or -ENOMEM. */

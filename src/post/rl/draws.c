@@ -12,7 +12,7 @@ int ash_rl_get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, s
     for (size_t p = 0; p < rl->shape.prompts; p++) {
         int rc;
 
-        if (!is_open[p]) continue;
+        if (is_open != NULL && !is_open[p]) continue;
         rollout->prompt_numbers[p] = (rollout->number * rounds + round) * rl->shape.prompts + p;
         ash_prompt_fini(&rollout->prompts[p]);
         rc = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);

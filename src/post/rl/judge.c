@@ -167,6 +167,27 @@ static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *
     }
 }
 
+/* How old tokens are when their rollout is first learned from. */
+static void measure_age(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    double steps = (double)ash_rl_steps_per_rollout(&rl->shape), count = 0.0;
+
+    rollout->age = rollout->oldest = 0.0;
+    for (size_t a = 0; a < rl->shape.answers; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+
+        for (size_t t = 0; t < row->count; t++) {
+            double age = (double)(rollout->number - ash_chunks_version(rl->job, rollout->number, t)) * steps;
+
+            if (ash_rl_is_given(row, t)) continue;
+            rollout->age += age;
+            rollout->oldest = age > rollout->oldest ? age : rollout->oldest;
+            count += 1.0;
+        }
+    }
+    if (count > 0) rollout->age /= count;
+}
+
 static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     double n = (double)rl->shape.answers;
@@ -184,6 +205,7 @@ static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollo
             rollout->weight_tokens[a / (rl->shape.answers / rl->shape.minibatches)] += (double)ash_rl_own_count(row);
     }
     measure_tokens(rl, rollout);
+    measure_age(rl, rollout);
     for (size_t p = 0; p < rl->shape.prompts; p++)
         rollout->same_groups += ash_rl_is_same_group(&rl->shape, rollout, p);
 }

@@ -12,11 +12,12 @@
 #include "base/log.h"
 #include "post/rl/rl_priv.h"
 
-int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX])
+int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, bool is_part, char path[PATH_MAX])
 {
     char name[64];
 
-    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * ash_rl_steps_per_rollout(&rl->shape) + 1);
+    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 "%s.jsonl", number * ash_rl_steps_per_rollout(&rl->shape) + 1,
+             is_part ? ".part" : "");
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
@@ -32,6 +33,20 @@ static void add_values(json_t *json, const struct ash_answer_row *row)
         json_array_append_new(bits, json_integer(word));
     }
     json_object_set_new(json, "value_bits", bits);
+}
+
+/* Steps that the weights had done that drew each token. */
+static void add_versions(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                         const struct ash_answer_row *row, json_t *json)
+{
+    uint64_t steps = ash_rl_steps_per_rollout(&rl->shape);
+    json_t *versions = json_array();
+
+    for (size_t t = 0; t < row->count; t++)
+        json_array_append_new(versions,
+                              json_integer((json_int_t)(ash_chunks_version(rl->job, rollout->number, t) * steps)));
+    json_object_set_new(json, "versions", versions);
+    if (!ash_chunks_is_whole(rl, rollout)) json_object_set_new(json, "drawn", json_integer((json_int_t)rollout->drawn));
 }
 
 json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
@@ -58,6 +73,7 @@ json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
     if (rl->shape.has_critic && json != NULL) add_values(json, row);
+    if (rl->job->rollout.chunk > 0 && json != NULL) add_versions(rl, rollout, row, json);
     if (row->given != NULL && json != NULL) json_object_set_new(json, "given", ash_rl_given_json(row));
     if (rl->shape.has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
     return json;
@@ -68,7 +84,7 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
     struct ash_str all = {0};
     struct ash_err err = {0};
     char path[PATH_MAX], dir[PATH_MAX];
-    int rc = ash_rl_record_path(rl, rollout->number, path);
+    int rc = ash_rl_record_path(rl, rollout->number, !ash_chunks_is_whole(rl, rollout), path);
 
     if (ash_group_rank(rl->group) != 0) return;
     for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
@@ -101,6 +117,7 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
     row->has_ended = json_is_true(json_object_get(json, "ended"));
     row->reward = json_number_value(json_object_get(json, "reward"));
     rollout->version = (uint64_t)json_integer_value(json_object_get(json, "version"));
+    rollout->drawn = (uint64_t)json_integer_value(json_object_get(json, "drawn"));
     rollout->prompt_numbers[row->prompt] = (uint64_t)json_integer_value(json_object_get(json, "prompt_number"));
     for (size_t t = 0; t < row->count; t++) {
         uint32_t word = (uint32_t)json_integer_value(json_array_get(bits, t));
@@ -138,7 +155,7 @@ bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_
     char path[PATH_MAX];
     size_t a = 0;
     bool is_same = round == 0 && rl->job->rl.sampling_rounds == 1 && !ash_rewards_is_pure(rl->rewards) &&
-                   ash_rl_record_path(rl, rollout->number, path) == 0 && ash_path_exists(path) &&
+                   ash_rl_record_path(rl, rollout->number, false, path) == 0 && ash_path_exists(path) &&
                    ash_map_open(path, &map, NULL) == 0;
 
     for (size_t at = 0; is_same && at < map.size_bytes && a < rl->shape.answers; a++) {
@@ -157,12 +174,13 @@ bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_
     return is_same && a == rl->shape.answers;
 }
 
-int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, bool is_part, struct ash_rollout *rollout,
+                  struct ash_err *err)
 {
     struct ash_map map = {0};
     char path[PATH_MAX];
     size_t a = 0;
-    int rc = ash_rl_record_path(rl, number, path);
+    int rc = ash_rl_record_path(rl, number, is_part, path);
 
     if (rc < 0 || !ash_path_exists(path)) return 0;
     rc = ash_map_open(path, &map, err);

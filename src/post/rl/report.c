@@ -18,6 +18,8 @@ static const struct {
               {"entropy", "Entropy"},
               {"length", "Tokens of an answer"},
               {"kl", "Divergence from the reference"},
+              {"age", "Age of tokens, in steps"},
+              {"oldest", "Age of the oldest token"},
               {"same_groups", "Groups that agree"},
               {"clipped_low", "Share clipped below"},
               {"clipped_high", "Share clipped above"},
@@ -99,7 +101,7 @@ static json_t *answers_json(const struct ash_policy_run *rl, uint64_t step)
     const char *line = NULL;
     char path[PATH_MAX];
 
-    if (ash_rl_record_path(rl, (step - 1) / ash_rl_steps_per_rollout(&rl->shape), path) == 0)
+    if (ash_rl_record_path(rl, (step - 1) / ash_rl_steps_per_rollout(&rl->shape), false, path) == 0)
         (void)ash_map_open(path, &map, NULL);
     for (size_t i = 0; i < samples * ANSWERS_MAX && (size = next_line(&map, &at, &line)) > 0; i++) {
         json_t *json = NULL;

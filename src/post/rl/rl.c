@@ -37,11 +37,14 @@ static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_er
     int32_t is_missing = 0;
     int rc = 0;
 
-    for (uint64_t n = first; n < end; n++)
-        is_missing |= rl->rollouts[n % rl->rollout_count].number != n;
+    for (uint64_t n = first; n < end; n++) {
+        const struct ash_rollout *rollout = &rl->rollouts[n % rl->rollout_count];
+
+        is_missing |= rollout->number != n || rollout->drawn < ash_chunks_due(rl, n, step);
+    }
     rc = ash_group_all_reduce(rl->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     for (uint64_t n = first; rc == 0 && is_missing != 0 && n < end; n++)
-        rc = ash_rl_find_rollout(rl, n, err);
+        rc = ash_rl_find_rollout(rl, n, ash_chunks_due(rl, n, step), err);
     return rc;
 }
 
@@ -66,7 +69,8 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     rc = ash_critic_settle(rl, trainer, step, err);
     if (rc == 0 && rl->apart != NULL) return ash_apart_prepare(rl, trainer, step, err);
     if (rc == 0) rc = find_rollouts(rl, step, err);
-    if (step % steps != 0) return rc;
+    if (rc < 0 || step % steps != 0) return rc;
+    if (rl->job->rollout.chunk > 0) return ash_chunks_draw(rl, trainer, step, err);
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
         rc = ash_rl_make_rollout(rl, trainer, n, step, err);
     return rc;

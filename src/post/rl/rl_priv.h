@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include "post/rl/apart.h"
+#include "post/rl/chunks.h"
 #include "post/rl/prompts.h"
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
@@ -39,7 +40,8 @@ struct ash_answer_row {
 /* What one step (or several, with rl.shape.epochs and rl.shape.minibatches) learns from. */
 struct ash_rollout {
     uint64_t number;                /* 0 is the first; UINT64_MAX: empty */
-    uint64_t version;               /* steps that the weights had done when it was sampled */
+    uint64_t version;               /* steps that the weights had done when it was begun */
+    uint64_t drawn;                 /* versions below this have drawn their tokens of it (chunks.h) */
     struct ash_prompt *prompts;     /* [prompts_per_step] */
     uint64_t *prompt_numbers;       /* [prompts_per_step]: which ones they are (prompts.h) */
     struct ash_answer_row *answers; /* [prompts_per_step * samples], prompt by prompt */
@@ -50,6 +52,7 @@ struct ash_rollout {
     double mean_reward, mean_length, ended_share;
     double entropy;     /* mean of minus log-probabilities of all tokens: an estimate of it */
     double kl;          /* mean divergence of a token from the reference (k3); 0 without one */
+    double age, oldest; /* steps from the weights that drew a token to those that it is first learned with */
     size_t same_groups; /* groups whose rewards are all equal: nothing is learned from them */
     size_t replaced;    /* groups that dynamic sampling replaced */
 };
@@ -152,15 +155,15 @@ struct ash_policy_run {
 };
 
 /* rollout.c: sample the answers of rollout `number` with the trainer's weights, or have other processes sample them
- * (trainer is not needed then), and reward them. */
+ * (trainer is not needed then), and reward them. With rollout.chunk they are drawn already. */
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err);
 /* sampled.c: the model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. All
  * ranks call it. */
 int ash_rl_find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_model **model_out,
                         struct ash_err *err);
-/* draws.c: prompts for the groups that are open. Each rollout has prompts for all of its rounds, whether it needs them
- * or not: which ones they are does not depend on what other rollouts found. */
+/* draws.c: prompts for the groups that are open (NULL: all). Each rollout has prompts for all of its rounds, whether it
+ * needs them or not: which ones they are does not depend on what other rollouts found. */
 int ash_rl_get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
                        struct ash_err *err);
 /* draws.c: the draws of answer a: a function of its indices, and of the position by the sampler itself. */
@@ -197,8 +200,8 @@ bool ash_rl_is_same_group(const struct ash_rl_shape *shape, const struct ash_rol
 /* evaluate.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
-/* record.c: where rollout `number` is recorded. Returns 0 or -ENAMETOOLONG. */
-int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX]);
+/* record.c: where rollout `number` is recorded; is_part: as long as it is not whole. Returns 0 or -ENAMETOOLONG. */
+int ash_rl_record_path(const struct ash_policy_run *rl, uint64_t number, bool is_part, char path[PATH_MAX]);
 /* unused.c: answers that later steps learn from, for ash_trainer_parts. */
 int ash_rl_hash_unused(void *ctx, struct ash_group *group, uint64_t step, uint64_t *hash, struct ash_err *err);
 /* unused.c: likewise. */
@@ -210,10 +213,11 @@ json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollou
                         const struct ash_answer_row *row);
 /* report.c: for ash_trainer_parts. */
 json_t *ash_rl_report(void *ctx);
-/* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
+/* record.c: write rollouts/step-N.jsonl, or step-N.part.jsonl of one that is not whole. A failure is a warning. */
 void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
-/* record.c: load it; returns 1, or 0 if there is none of that number. */
-int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
+/* record.c: load one of both; returns 1, or 0 if there is none of that number. */
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, bool is_part, struct ash_rollout *rollout,
+                  struct ash_err *err);
 /* record.c: take the rewards of a rollout that was rewarded before, by a run that ended before it had trained on it, so
  * that no reward is computed twice. Only if every answer is the same, and nothing was sampled again (round 0 of one).
  * Returns whether it did. */
@@ -282,8 +286,9 @@ int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct 
 size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot);
 /* learn.c: sequence `bin` of a step's training data; no documents if there is none. */
 void ash_rl_read_bin(struct ash_policy_run *rl, uint64_t step, size_t bin, struct ash_sample *sample);
-/* find.c: read a rollout that was recorded, and judge and arrange it again. All ranks call it. */
-int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err);
+/* find.c: read a rollout that was recorded, and judge and arrange it again, if versions below `drawn` are all that draw
+ * of it. All ranks call it. */
+int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, uint64_t drawn, struct ash_err *err);
 
 /* ---- critic.c: all of them do nothing without one ---------------------------------------------------------------- */
 

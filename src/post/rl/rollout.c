@@ -224,7 +224,13 @@ static int sample_turns(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     for (size_t a = 0; a < rl->shape.answers; a++)
         if (is_open[a / samples]) ash_rl_clear(&rollout->answers[a]);
     for (size_t turn = 0; rc == 0 && goes_on; turn++) {
-        rc = rl->apart != NULL ? ash_apart_sample(rl, rollout, &(struct ash_apart_turn){round, turn, is_open}, err)
+        rc = rl->apart != NULL ? ash_apart_sample(rl, rollout,
+                                                  &(struct ash_apart_turn){.round = round,
+                                                                           .number = turn,
+                                                                           .is_open = is_open,
+                                                                           .version = rollout->version,
+                                                                           .reach = rl->shape.max_tokens},
+                                                  err)
                                : sample_own(rl, rollout, round, is_open, is_own, err);
         if (rc == 0) rc = ash_rl_share(rl->group, &rl->shape, rollout, is_own, err);
         goes_on = false;
@@ -286,9 +292,10 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
                      struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns(), sampled_ns;
-    int rc = ash_rl_get_prompts(rl, rollout, round, is_open, err);
+    bool is_drawn = rl->job->rollout.chunk > 0; /* with the weights of several steps (chunks.h) */
+    int rc = is_drawn ? 0 : ash_rl_get_prompts(rl, rollout, round, is_open, err);
 
-    if (rc == 0) rc = sample_turns(rl, rollout, round, is_open, err);
+    if (rc == 0 && !is_drawn) rc = sample_turns(rl, rollout, round, is_open, err);
     sampled_ns = ash_clock_ns();
     if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
     rl->seconds[ASH_RL_SAMPLING] += (double)(sampled_ns - start_ns) * 1e-9;
@@ -301,6 +308,7 @@ static int open_sampling(struct ash_policy_run *rl, struct ash_trainer *trainer,
 {
     size_t tokens = (size_t)(rl->job->rollout.max_prompt_tokens + rl->job->rollout.max_tokens);
 
+    if (rl->apart == NULL && rl->job->rollout.chunk > 0) return 0; /* it has been open for the draws */
     if (rl->apart == NULL) return ash_rl_open_core(rl, trainer, err);
     return ash_rewards_use(rl->rewards, rl->exec, ash_tokenizer_hash(rl->text.tokenizer), tokens, err);
 }
@@ -316,6 +324,7 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
 
     rollout->number = number;
     rollout->version = version;
+    rollout->drawn = ash_chunks_last(rl->job, number) + 1;
     rollout->replaced = 0;
     for (size_t p = 0; rc == 0 && p < rl->shape.prompts; p++)
         is_open[p] = true;

@@ -43,15 +43,19 @@ static uint64_t hash_rollout(const struct ash_policy_run *rl, const struct ash_r
 }
 
 /* Samplers in other processes draw some of them still. */
-static int await_unused(struct ash_policy_run *rl, struct ash_group *group, struct ash_range unused,
+static int await_unused(struct ash_policy_run *rl, struct ash_group *group, struct ash_range unused, uint64_t step,
                         struct ash_err *err)
 {
     int rc = 0;
 
     if (rl->apart == NULL) return 0;
     rl->group = group;
-    for (size_t i = 0; rc == 0 && i < unused.count; i++)
-        rc = ash_apart_have(rl, unused.first + i, err);
+    for (size_t i = 0; rc == 0 && i < unused.count; i++) {
+        uint64_t number = unused.first + i, due = ash_chunks_due(rl, number, step);
+
+        rc = due > ash_chunks_last(rl->job, number) ? ash_apart_have(rl, number, err)
+                                                    : ash_apart_have_part(rl, number, due, err);
+    }
     return rc == -ENOTRECOVERABLE ? -ENODATA : rc; /* nothing is prepared here that could go back */
 }
 
@@ -60,7 +64,7 @@ int ash_rl_hash_unused(void *ctx, struct ash_group *group, uint64_t step, uint64
     struct ash_policy_run *rl = ctx;
     struct ash_range unused = unused_rollouts(rl, step);
     uint64_t hash = *hash_out;
-    int rc = await_unused(rl, group, unused, err);
+    int rc = await_unused(rl, group, unused, step, err);
 
     for (size_t i = 0; rc == 0 && i < unused.count; i++) {
         uint64_t number = unused.first + i;
@@ -68,7 +72,7 @@ int ash_rl_hash_unused(void *ctx, struct ash_group *group, uint64_t step, uint64
         bool is_here = rollout->number == number;
 
         /* a rank that has just come: the record has it; prepare() reads it again, with its prompts */
-        if (!is_here && ash_rl_reread(rl, number, rollout, NULL) <= 0) continue;
+        if (!is_here && ash_chunks_reread(rl, number, ash_chunks_due(rl, number, step), NULL) <= 0) continue;
         hash = hash_rollout(rl, rollout, hash);
         if (!is_here) rollout->number = UINT64_MAX;
     }
@@ -104,7 +108,8 @@ json_t *ash_rl_save_unused(void *ctx, uint64_t step)
     for (size_t i = 0; i < unused.count; i++) {
         const struct ash_rollout *rollout = &rl->rollouts[(unused.first + i) % rl->rollout_count];
 
-        if (rollout->number != unused.first + i) continue; /* it is in its record */
+        if (rollout->number != unused.first + i || rollout->drawn < ash_chunks_due(rl, rollout->number, step))
+            continue; /* it is in its record */
         tokens += count_tokens(rl, rollout);
         if (tokens <= HELD_TOKENS_MAX) json_array_append_new(kept, rollout_json(rl, rollout));
     }
@@ -113,16 +118,17 @@ json_t *ash_rl_save_unused(void *ctx, uint64_t step)
     return kept;
 }
 
-/* Write the record of one, unless it exists: an existing one is at least as new. */
+/* Write the record of one. An existing one of all its answers is at least as new, and has their rewards. */
 static int load_rollout(const struct ash_policy_run *rl, const json_t *json, struct ash_err *err)
 {
     struct ash_str all = {0};
     char path[PATH_MAX], dir[PATH_MAX];
     json_t *answers = json_object_get(json, "answers"), *answer;
+    bool is_part = json_object_get(json_array_get(answers, 0), "drawn") != NULL;
     size_t i;
-    int rc = ash_rl_record_path(rl, (uint64_t)json_integer_value(json_object_get(json, "rollout")), path);
+    int rc = ash_rl_record_path(rl, (uint64_t)json_integer_value(json_object_get(json, "rollout")), is_part, path);
 
-    if (rc < 0 || ash_path_exists(path)) return rc;
+    if (rc < 0 || (!is_part && ash_path_exists(path))) return rc;
     json_array_foreach(answers, i, answer) {
         char *line = json_dumps(answer, JSON_COMPACT);
 

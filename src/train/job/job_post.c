@@ -177,6 +177,10 @@ static const struct ash_opt rollout_opts[] = {
      1e7, NULL},
     {"lag", ASH_OPT_INT, ROLLOUT(lag), "0", "step s learns from what the weights of step s - lag sampled", 0, 1000,
      NULL},
+    {"chunk", ASH_OPT_INT, ROLLOUT(chunk), "0",
+     "rollout.lag=2 and more: an answer gets so many tokens from one version of the weights, and the next ones from "
+     "the next; 0: all from one",
+     0, 1e7, NULL},
     {"eval_every", ASH_OPT_INT, ROLLOUT(eval_every), "0", "steps between greedy evaluations; 0: never", 0, MAX_COUNT,
      NULL},
     {"eval_count", ASH_OPT_INT, ROLLOUT(eval_count), "500", "held-out prompts of an evaluation", 1, 1e9, NULL},

@@ -112,6 +112,7 @@ struct ash_job_rollout {
     int64_t top_k; /* 0: all ids */
     double top_p;  /* 1: all ids */
     int64_t max_tokens, max_prompt_tokens, lag;
+    int64_t chunk; /* tokens of an answer from one version of the weights; 0: all */
     int64_t eval_every, eval_count;
     bool keep_best;
     int mode;        /* enum ash_job_rollout_mode */

@@ -177,6 +177,26 @@ static int check_apart(const struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* Answers that are drawn in pieces are judged when the last one is there. */
+static int check_chunk(const struct ash_job *job, struct ash_err *err)
+{
+    const char *other = job->rl.environment != NULL                    ? "rl.environment"
+                        : job->rl.sampling_rounds > 1                  ? "rl.sampling_rounds"
+                        : job->rl.on_collapse == ASH_JOB_COLLAPSE_BACK ? "rl.on_collapse=back"
+                                                                       : NULL;
+
+    if (job->rollout.chunk == 0) return 0;
+    if (job->rollout.lag < 2)
+        return ash_err_set(err, -EINVAL,
+                           "rollout.chunk=%lld with rollout.lag=%lld: the weights of as many steps draw an answer as "
+                           "rollout.lag says, so give 2 or more",
+                           (long long)job->rollout.chunk, (long long)job->rollout.lag);
+    if (other != NULL)
+        return ash_err_set(err, -EINVAL, "rollout.chunk with %s: this wants whole answers; leave one of them out",
+                           other);
+    return 0;
+}
+
 /* A step of answers fills as many sequences as its prompts and answers need at most. */
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
@@ -199,7 +219,8 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
         return ash_err_set(err, -EINVAL,
                            "rl.samples=1: rl.algorithm=grpo, rloo and raft compare the answers to one prompt: give 2 "
                            "or more");
-    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0 || check_apart(job, err) < 0)
+    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0 || check_apart(job, err) < 0 ||
+        check_chunk(job, err) < 0)
         return -EINVAL;
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,

@@ -24,6 +24,8 @@
 
 #define SAMPLERS 4
 #define ORDERS 3
+#define PIECES 3
+#define PROMPT 3
 #define SECONDS 300.0 /* only for what hangs */
 #define FACTS "weights 12\nprecision 0\n"
 
@@ -44,9 +46,18 @@ static int32_t token_of(uint64_t seed, uint32_t t)
     return (int32_t)(ash_hash_mix(seed + t) >> 40);
 }
 
-static uint32_t length_of(uint64_t seed, uint32_t more)
+/* Of a whole answer. */
+static uint32_t length_of(uint64_t seed)
 {
-    return 1 + (uint32_t)(ash_hash_mix(seed) % more);
+    return 1 + (uint32_t)(ash_hash_mix(seed) % 12);
+}
+
+/* Tokens of an answer after each of the orders that draw it, one after the other. */
+static const uint32_t reach[PIECES + 1] = {0, 5, 8, 12};
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 static bool send_all(int fd, struct ash_str *out)
@@ -61,16 +72,16 @@ static void add_answer(struct ash_str *out, const struct ash_wire_task *task)
 {
     int32_t ids[64];
     float logps[64];
-    uint32_t count = length_of(task->seed, task->more);
+    uint32_t at = task->count - PROMPT, count = least(task->more, length_of(task->seed) - at);
 
     for (uint32_t t = 0; t < count; t++) {
-        ids[t] = token_of(task->seed, t);
+        ids[t] = token_of(task->seed, at + t);
         logps[t] = -(float)t;
     }
     (void)ash_wire_add_answer(out, &(struct ash_wire_answer){.order = task->order,
                                                              .group = task->group,
                                                              .answer = task->answer,
-                                                             .has_ended = count & 1,
+                                                             .has_ended = at + count == length_of(task->seed),
                                                              .count = count,
                                                              .ids = ids,
                                                              .logps = logps});
@@ -134,6 +145,7 @@ static void *sample(void *arg)
 struct expected {
     uint64_t seed, order;
     uint32_t groups, samples, next;
+    uint32_t piece;
 };
 
 static uint64_t seed_of(const struct expected *expected, uint32_t answer)
@@ -141,15 +153,26 @@ static uint64_t seed_of(const struct expected *expected, uint32_t answer)
     return ash_hash_mix(expected->seed ^ (expected->order << 32) ^ answer);
 }
 
+/* Answers that have ended in an earlier piece get no task. */
+static void skip_ended(struct expected *expected)
+{
+    while (expected->next < expected->groups * expected->samples &&
+           length_of(seed_of(expected, expected->next)) <= reach[expected->piece])
+        expected->next++;
+}
+
 static int take(void *ctx, const struct ash_wire_answer *answer)
 {
     struct expected *expected = ctx;
-    uint64_t seed = seed_of(expected, expected->next);
+    uint32_t first = reach[expected->piece];
+    uint64_t seed;
 
+    skip_ended(expected);
+    seed = seed_of(expected, expected->next);
     assert_int_equal(answer->answer, expected->next);
-    assert_int_equal(answer->count, length_of(seed, 5));
+    assert_int_equal(answer->count, least(length_of(seed), reach[expected->piece + 1]) - first);
     for (uint32_t t = 0; t < answer->count; t++)
-        assert_int_equal(answer->ids[t], token_of(seed, t));
+        assert_int_equal(answer->ids[t], token_of(seed, first + t));
     expected->next++;
     return 0;
 }
@@ -158,19 +181,46 @@ static void submit(struct ash_desk *desk, const struct expected *expected)
 {
     struct ash_wire_work work = {.serial = expected->order};
     struct ash_str tasks = {0};
-    int32_t prompt[3] = {7, 8, 9};
+    int32_t prompt[PROMPT] = {7, 8, 9};
 
     for (uint32_t a = 0; a < expected->groups * expected->samples; a++)
         assert_int_equal(ash_wire_add_task(&tasks, &(struct ash_wire_task){.order = expected->order,
                                                                            .seed = seed_of(expected, a),
                                                                            .group = a / expected->samples,
                                                                            .answer = a,
-                                                                           .more = 5,
-                                                                           .count = 3,
+                                                                           .more = reach[1],
+                                                                           .count = PROMPT,
                                                                            .ids = prompt}),
                          0);
     assert_int_equal(ash_desk_submit(desk, expected->order, &work, &tasks, NULL), 0);
     ash_str_fini(&tasks);
+}
+
+/* What continues an order, with other weights. */
+static void follow(struct ash_desk *desk, const struct expected *expected, uint32_t piece)
+{
+    struct ash_wire_work work = {.serial = expected->order + piece * ORDERS};
+    struct ash_desk_continued continued = {expected->order + (piece - 1) * ORDERS, reach[piece + 1] - reach[piece]};
+
+    assert_int_equal(ash_desk_follow(desk, expected->order + piece * ORDERS, &work, &continued, NULL), 0);
+}
+
+/* Wait for an order and what continues it, which is handed out as they come. */
+static void wait_for(struct ash_desk *desk, struct expected *expected, uint32_t pieces)
+{
+    for (uint32_t piece = 0; piece < pieces; piece++) {
+        struct ash_err err = {0};
+        int rc;
+
+        expected->piece = piece;
+        expected->next = 0;
+        rc = ash_desk_wait(desk, expected->order + piece * ORDERS, take, expected, &err);
+        if (rc < 0)
+            fail_msg("seed %llu, order %llu, piece %u: %s", (unsigned long long)expected->seed,
+                     (unsigned long long)expected->order, piece, err.text);
+        skip_ended(expected);
+        assert_int_equal(expected->next, expected->groups * expected->samples);
+    }
 }
 
 static void run_case(const char *dir, uint64_t seed)
@@ -196,13 +246,11 @@ static void run_case(const char *dir, uint64_t seed)
         orders[i].samples = 1 + (uint32_t)ash_rng_below(seed, 0, drawn++, 3);
         submit(desk, &orders[i]);
     }
-    for (size_t i = 0; i < ORDERS; i++) {
-        struct ash_err err = {0};
-        int rc = ash_desk_wait(desk, orders[i].order, take, &orders[i], &err);
-
-        if (rc < 0) fail_msg("seed %llu, order %zu: %s", (unsigned long long)seed, i, err.text);
-        assert_int_equal(orders[i].next, orders[i].groups * orders[i].samples);
-    }
+    for (uint32_t piece = 1; piece < PIECES; piece++)
+        for (size_t i = 0; i < ORDERS; i++)
+            follow(desk, &orders[i], piece);
+    for (size_t i = 0; i < ORDERS; i++)
+        wait_for(desk, &orders[i], PIECES);
     atomic_store(&ends, true);
     ash_desk_close(desk);
     for (size_t i = 0; i < SAMPLERS; i++)
