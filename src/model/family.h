@@ -83,7 +83,9 @@ enum ash_role {
     ASH_ROLE_SHARED_SCALE, /* a factor of them for each token */
 
     ASH_ROLE_EXPERT_GATE,
+    ASH_ROLE_EXPERT_GATE_BIAS,
     ASH_ROLE_EXPERT_UP,
+    ASH_ROLE_EXPERT_UP_BIAS,
     ASH_ROLE_EXPERT_GATE_UP, /* fused */
     ASH_ROLE_EXPERT_GATE_UP_BIAS,
     ASH_ROLE_EXPERT_DOWN,

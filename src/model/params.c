@@ -226,7 +226,7 @@ static struct cut expert_cut(const struct ash_model *model, enum ash_role role)
     if (!model->slice.gathers || model->slice.expert_size > 1) return WHOLE;
     if (role == ASH_ROLE_EXPERT_DOWN || role == ASH_ROLE_EXPERT_DOWN_BIAS)
         return cut_of(model, false, ash_slice_hidden(c, &model->slice), 1);
-    if (role == ASH_ROLE_EXPERT_GATE || role == ASH_ROLE_EXPERT_UP) return cut_of(model, false, columns, 1);
+    if (role < ASH_ROLE_EXPERT_GATE_UP) return cut_of(model, false, columns, 1);
     if (c->form.expert.alternates) return cut_of(model, false, columns, 2);
     cut = cut_of(model, false, columns, 1);
     if (cut.run_count == 0) return cut;
@@ -244,15 +244,18 @@ static void add_experts(struct ash_model *model, int layer)
     const struct {
         enum ash_role role;
         size_t out, in;
-    } roles[] = {{ASH_ROLE_EXPERT_GATE, ffn, hidden},        {ASH_ROLE_EXPERT_UP, ffn, hidden},
+    } roles[] = {{ASH_ROLE_EXPERT_GATE, ffn, hidden},        {ASH_ROLE_EXPERT_GATE_BIAS, ffn, 0},
+                 {ASH_ROLE_EXPERT_UP, ffn, hidden},          {ASH_ROLE_EXPERT_UP_BIAS, ffn, 0},
                  {ASH_ROLE_EXPERT_GATE_UP, 2 * ffn, hidden}, {ASH_ROLE_EXPERT_GATE_UP_BIAS, 2 * ffn, 0},
                  {ASH_ROLE_EXPERT_DOWN, hidden, ffn},        {ASH_ROLE_EXPERT_DOWN_BIAS, hidden, 0}};
     bool is_shared = strstr(c->family->names[ASH_ROLE_EXPERT_DOWN], "%zu") == NULL;
-    size_t count = 6, outer = is_shared ? count : model->experts.count,
+    size_t count = ASH_COUNT(roles), outer = is_shared ? count : model->experts.count,
            inner = is_shared ? model->experts.count : count;
 
     ash_assert(model->experts.first + model->experts.count <= c->expert.experts);
-    model->layers[layer].expert_params = is_shared ? 1 : 3;
+    model->layers[layer].expert_params = is_shared ? 1 : 0;
+    for (size_t r = 0; !is_shared && r < count; r++)
+        model->layers[layer].expert_params += c->family->names[roles[r].role] != NULL;
     for (size_t i = 0; i < outer * inner; i++) {
         size_t r = is_shared ? i / inner : i % inner, e = model->experts.first + (is_shared ? i % inner : i / inner);
         bool swaps = form->is_transposed && roles[r].in > 0;
@@ -428,7 +431,7 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
 {
     size_t layers = model->config.layers;
 
-    model->param_capacity = ASH_ROLE_COUNT + layers * (ASH_ROLE_COUNT + 4 * model->experts.count);
+    model->param_capacity = ASH_ROLE_COUNT + layers * (ASH_ROLE_COUNT + 6 * model->experts.count);
     model->params = calloc(model->param_capacity, sizeof(*model->params));
     model->layers = malloc(layers * sizeof(*model->layers));
     if (model->layers == NULL || model->params == NULL)

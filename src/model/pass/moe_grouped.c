@@ -35,6 +35,7 @@ bool ash_moe_is_grouped(const struct ash_pass_step *step, size_t layer)
         step->axes->ep.size > 1 || step->axes->tp.size > 1 || step->axes->cp.size > 1 || step->axes->outs.size > 1)
         return false;
     if (!ash_layer_has(&step->model->layers[layer], ASH_ROLE_EXPERT_GATE)) return false; /* fused */
+    if (ash_layer_has(&step->model->layers[layer], ASH_ROLE_EXPERT_DOWN_BIAS)) return false;
     for (size_t r = 0; r < ASH_COUNT(roles); r++)
         if (!is_plain(step, layer, roles[r])) return false;
     return true;
