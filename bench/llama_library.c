@@ -1,7 +1,8 @@
 /* llama.cpp's own quantiser, from the libraries that npm's node-llama-cpp brings: quantised files, and values of
  * blocks, from another maker.
  *   llama_library FOLDER quantise FROM.gguf TO.gguf NUMBER   NUMBER is llama.cpp's of a kind of file: 15 is Q4_K_M
- *   llama_library FOLDER values TO.safetensors               random blocks of every type, and their values as floats */
+ *   llama_library FOLDER values TO.safetensors               random blocks of every type, and their values as floats
+ *   llama_library FOLDER logits MODEL.gguf IDS LOGITS        logits (float32) of token ids (int32) */
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
@@ -19,6 +20,7 @@
 #define PARAMS_BYTES 1024
 #define BYTES_MAX 1024  /* of the blocks of a type */
 #define VALUES_MAX 1024 /* of these blocks */
+#define IDS_MAX 512
 
 /* What the libraries call a type, and where a block has its one or two scales, which must be finite. */
 static const struct kind {
@@ -147,18 +149,120 @@ static int write_values(void *library, const char *path)
     return rc;
 }
 
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+/* llama.cpp's structs, as far as a call needs them; versions add more at the end, where defaults are. */
+struct any_params {
+    char bytes[PARAMS_BYTES];
+};
+
+struct batch {
+    int32_t count;
+    int32_t *tokens;
+    float *embeddings;
+    int32_t *positions, *sequence_counts;
+    int32_t **sequences;
+    int8_t *gives_logits;
+};
+
+struct llama {
+    init_fn init;
+    void (*load_backends)(const char *folder);
+    struct any_params (*model_params)(void);
+    struct any_params (*context_params)(void);
+    void *(*load)(const char *path, struct any_params params);
+    void *(*open)(void *model, struct any_params params);
+    const void *(*vocab)(const void *model);
+    int32_t (*vocab_size)(const void *vocab);
+    struct batch (*new_batch)(int32_t tokens, int32_t embeddings, int32_t sequences);
+    void (*set_threads)(void *context, int32_t threads, int32_t batch_threads);
+    int32_t (*decode)(void *context, struct batch batch);
+    const float *(*logits)(void *context, int32_t index);
+};
+
+static int find_llama(void *handles[LIBRARIES], struct llama *llama)
+{
+    const struct {
+        int library;
+        const char *name;
+        void *function;
+    } functions[] = {
+        {2, "llama_backend_init", &llama->init},
+        {1, "ggml_backend_load_all_from_path", &llama->load_backends},
+        {2, "llama_model_default_params", &llama->model_params},
+        {2, "llama_context_default_params", &llama->context_params},
+        {2, "llama_model_load_from_file", &llama->load},
+        {2, "llama_init_from_model", &llama->open},
+        {2, "llama_model_get_vocab", &llama->vocab},
+        {2, "llama_vocab_n_tokens", &llama->vocab_size},
+        {2, "llama_batch_init", &llama->new_batch},
+        {2, "llama_set_n_threads", &llama->set_threads},
+        {2, "llama_decode", &llama->decode},
+        {2, "llama_get_logits_ith", &llama->logits},
+    };
+
+    for (size_t i = 0; i < ASH_COUNT(functions); i++)
+        if (find_function(handles[functions[i].library], functions[i].name, functions[i].function) < 0) return -ENOENT;
+    return 0;
+}
+
+/* One text in one batch, all of whose logits are wanted. */
+static int decode(const struct llama *llama, void *context, const int32_t *ids, int32_t count)
+{
+    struct batch batch = llama->new_batch(count, 0, 1);
+
+    for (int32_t i = 0; i < count; i++) {
+        batch.tokens[i] = ids[i];
+        batch.positions[i] = i;
+        batch.sequence_counts[i] = 1;
+        batch.sequences[i][0] = 0;
+        batch.gives_logits[i] = 1;
+    }
+    batch.count = count;
+    return llama->decode(context, batch);
+}
+
+/* The logits of ids (int32) in a file, as float32 into another. */
+static int write_logits(void *handles[LIBRARIES], const char *folder, char **args)
+{
+    static int32_t ids[IDS_MAX];
+    struct llama llama;
+    FILE *in = fopen(args[1], "rb"), *out = fopen(args[2], "wb");
+    int32_t count = in != NULL ? (int32_t)fread(ids, sizeof(*ids), IDS_MAX, in) : 0;
+    void *model, *context;
+    int rc = -EIO;
+
+    if (in == NULL || out == NULL || find_llama(handles, &llama) < 0) goto end;
+    llama.load_backends(folder);
+    llama.init();
+    model = llama.load(args[0], llama.model_params());
+    context = model != NULL ? llama.open(model, llama.context_params()) : NULL;
+    if (context != NULL) llama.set_threads(context, 1, 1);
+    if (context == NULL || decode(&llama, context, ids, count) != 0) goto end;
+    rc = 0;
+    for (int32_t i = 0; i < count; i++)
+        fwrite(llama.logits(context, i), sizeof(float), (size_t)llama.vocab_size(llama.vocab(model)), out);
+end:
+    if (in != NULL) fclose(in);
+    if (out != NULL && fclose(out) != 0) rc = -EIO;
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     void *handles[LIBRARIES] = {0}, *library;
     int rc;
 
-    if (!(argc == 6 && strcmp(argv[2], "quantise") == 0) && !(argc == 4 && strcmp(argv[2], "values") == 0)) {
+    if (!(argc == 6 && (strcmp(argv[2], "quantise") == 0 || strcmp(argv[2], "logits") == 0)) &&
+        !(argc == 4 && strcmp(argv[2], "values") == 0)) {
         fprintf(stderr, "usage: llama_library FOLDER quantise FROM.gguf TO.gguf NUMBER\n"
-                        "       llama_library FOLDER values TO.safetensors\n");
+                        "       llama_library FOLDER values TO.safetensors\n"
+                        "       llama_library FOLDER logits MODEL.gguf IDS LOGITS\n");
         return 2;
     }
     library = open_libraries(argv[1], handles);
     if (library == NULL) return 1;
+    if (strcmp(argv[2], "logits") == 0) return write_logits(handles, argv[1], argv + 3) < 0;
     rc = argc == 4 ? write_values(library, argv[3]) : quantise(library, argv[3], argv[4], atoi(argv[5]));
     return rc < 0;
 }

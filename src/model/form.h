@@ -47,7 +47,7 @@ struct ash_expert_form {
 };
 
 /* Where norms are, which matrices are fused, and whether an expert or a norm is there at all say the names of the
- * family's tensors (family.h): what has no name is not there. */
+ * family's tensors (family.h): a tensor without a name is not there. */
 struct ash_model_form {
     enum ash_norm_kind norm;
     bool bare_norm; /* layer norms have no bias */

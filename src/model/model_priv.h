@@ -69,6 +69,12 @@ struct ash_model {
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 
+/* Are rows of q and k in another order than in a folder? In GGUF files of some families they are. */
+static inline bool ash_model_rows_permuted(const struct ash_model *model)
+{
+    return model->gguf != NULL && model->config.rope.interleaved && !model->config.family->form.interleaved;
+}
+
 /* views.c: have all parameters read where the owned values are. */
 void ash_model_bind_owned(struct ash_model *model);
 

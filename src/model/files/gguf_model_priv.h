@@ -2,6 +2,7 @@
 #ifndef ASH_MODEL_FILES_GGUF_MODEL_PRIV_H
 #define ASH_MODEL_FILES_GGUF_MODEL_PRIV_H
 
+#include "model/files/gguf_arch.h"
 #include "model/model_priv.h"
 #include "storage/gguf/gguf.h"
 
@@ -9,25 +10,35 @@
  * programs need not know it: the blocks are valid by themselves. */
 #define ASH_GGUF_SCALE_GROUP "ashlar.scale_group"
 #define ASH_GGUF_ROPE_FREQS "rope_freqs.weight" /* divisors of the rotary frequencies */
-
-/* An architecture of GGUF files that Ashlar reads and writes. */
-struct ash_gguf_arch {
-    const char *name;
-    const char *family; /* its model_type */
-    bool interleaved;   /* rows of q and k are reordered so that the two dims that rotate together are neighbours */
-};
-
-/* The architecture that a model of this type is written as, or NULL. */
-const struct ash_gguf_arch *ash_gguf_arch_of(const struct ash_model_config *config);
+#define ASH_GGUF_ROPE_LONG "rope_factors_long.weight"
+#define ASH_GGUF_ROPE_SHORT "rope_factors_short.weight"
 
 /* The description of the model in file. Refuses architectures and options that Ashlar does not compute, by name. It
  * borrows from file. */
 int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config_out, struct ash_err *err);
+/* The same of the folder that it could have been written from. */
+int ash_gguf_folder_config(struct ash_gguf *file, struct ash_model_config *config_out, struct ash_err *err);
 /* Bind every parameter of model to file, which model then owns (on failure too). Every tensor must have its
  * parameter. */
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err);
 
-/* The name of parameter `index` in a GGUF file, into buf. -ENOTSUP for a role that has none. */
-int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, size_t buf_bytes, struct ash_err *err);
+/* The tensor that holds a parameter. */
+struct ash_gguf_place {
+    char name[96];
+    enum ash_role role;
+    size_t expert; /* of all of a layer: which part of it; of others 0 */
+};
+
+/* What a parameter is for, and of experts (of those here): whose. */
+struct ash_gguf_role_at {
+    enum ash_role role; /* ASH_ROLE_COUNT: none */
+    size_t expert;
+};
+
+/* Of parameter `index`. */
+struct ash_gguf_role_at ash_gguf_role_of(const struct ash_model *model, size_t index);
+/* The place of parameter `index` in a GGUF file. -ENOTSUP for a role that has none. */
+int ash_gguf_place_of(const struct ash_model *model, size_t index, struct ash_gguf_place *place_out,
+                      struct ash_err *err);
 
 #endif

@@ -90,7 +90,7 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
     if (lora->base != NULL) return 0; /* documents go through the adapters alone: the base is the pass's */
     rc = ash_model_open_base(lora->base_dir, &model->base, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
-    if (!lora->follows_rows && model->base->gguf != NULL && model->base->config.rope.interleaved)
+    if (!lora->follows_rows && ash_model_rows_permuted(model->base))
         return ash_err_set(err, -ENOTSUP,
                            "%s: this file has the rows of q and k in another order than PEFT's modules: name the "
                            "Hugging Face folder, with model.quant if it shall be small",

@@ -37,7 +37,7 @@ static int follow_rows_of(struct ash_model *adapters, const int32_t *roles, enum
 
 int ash_lora_follow_rows(struct ash_model *adapters, const struct ash_model *base, struct ash_err *err)
 {
-    if (base->gguf == NULL || !base->config.rope.interleaved) return 0;
+    if (!ash_model_rows_permuted(base)) return 0;
     for (size_t i = 0; i < adapters->config.layers; i++) {
         int rc = follow_rows_of(adapters, adapters->layers[i].param, ASH_ROLE_Q, err);
 

@@ -58,7 +58,7 @@ struct ash_publish_encoder {
 /* publish_matrix.c: open; inputs as in ash_publish_opts. Returns 0, -ERANGE for a weight that is not finite, or
  * -ENOMEM; close is due either way. */
 int ash_publish_encoder_open(struct ash_publish_encoder *encoder, const struct ash_inputs *inputs, struct ash_err *err);
-/* Free what it has; zeroed ones too. */
+/* Free its memory; zeroed ones too. */
 void ash_publish_encoder_close(struct ash_publish_encoder *encoder);
 /* Encode parameter index, unless it is the one that is there. Returns 0 or -ENOMEM. */
 int ash_publish_encode(struct ash_publish_encoder *encoder, size_t index);

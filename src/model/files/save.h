@@ -25,7 +25,7 @@ int ash_model_save_from(const struct ash_model *outline, ash_model_read read, vo
 /* The files of such a folder that are not weights: config.json and generation_config.json, for weights of dtype. */
 int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err);
 
-/* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
+/* Write a model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
  * F32 where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go
  * into the file; NULL or without a tokenizer.json: the file has no vocabulary. notes (may be NULL) gets what llama.cpp
  * will do otherwise, a sentence a line. watch may be NULL. -ENOTSUP for what such a file cannot say. */

@@ -94,7 +94,7 @@ int ash_gguf_array(const struct ash_gguf *file, const char *key, enum ash_gguf_t
 bool ash_gguf_next_text(const struct ash_gguf_value *array, size_t *at, const char **text_out, size_t *bytes_out);
 /* Element index (below count) of an array of F32. */
 float ash_gguf_float_at(const struct ash_gguf_value *array, size_t index);
-/* Element index (below count) of an array of I32. */
+/* Element index (below count) of an array of I32 or U32. */
 int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index);
 
 #define ASH_GGUF_ALIGNMENT 32 /* of tensors, unless the file sets another */
@@ -111,7 +111,7 @@ struct ash_gguf_entry {
     size_t count;               /* ARRAY: how many */
 };
 
-#define ASH_GGUF_ENTRIES_MAX 64
+#define ASH_GGUF_ENTRIES_MAX 96
 
 /* Values to write, as they gather. */
 struct ash_gguf_entries {

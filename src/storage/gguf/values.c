@@ -327,7 +327,7 @@ int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index)
 {
     int32_t value;
 
-    ash_assert(array->element == ASH_GGUF_I32 && index < array->count);
+    ash_assert((array->element == ASH_GGUF_I32 || array->element == ASH_GGUF_U32) && index < array->count);
     memcpy(&value, array->data + index * sizeof(value), sizeof(value));
     return value;
 }
