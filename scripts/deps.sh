@@ -20,7 +20,7 @@ extra_packages=(libfabric-dev libzstd-dev libsnappy-dev liblz4-dev libbrotli-dev
 if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)
-    extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev
+    extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd mariadb-server-core munge clang-16 libclang-rt-16-dev
                      cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl
                      radosgw ceph-mon ceph-osd ceph-common awscli rclone bindfs fuse3 chromium)
 fi
@@ -36,7 +36,7 @@ required=${#missing[@]}
 if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt 0 ]; }; then
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
     if [ "$purpose" = test ]; then
-        for c in ip srun slurmctld slurmd munged cppcheck pmccabe promtool prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd rclone chromium; do
+        for c in ip srun slurmctld slurmd slurmdbd mariadbd munged cppcheck pmccabe promtool prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd rclone chromium; do
             command -v $c > /dev/null || missing+=($c)
         done
         scripts/clang.sh > /dev/null || missing+=(clang-16) # an older one takes seconds to look for leaks on arm64

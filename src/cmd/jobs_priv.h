@@ -3,7 +3,10 @@
 #define ASH_CMD_JOBS_PRIV_H
 
 #include <stdbool.h>
+#include "cmd/cmd.h"
 #include "orchestrate/job/jobs.h"
+
+extern const struct ash_cmd ash_cmd_jobs_usage;
 
 /* Wait for the end of a job, printing its output if print_output. Returns its exit code (1 if it failed and none is
  * known, 130 if the user left the wait: the job continues), or a negative errno. */

@@ -7,6 +7,7 @@
 #include "ashlar/err.h"
 #include "base/str.h"
 #include "orchestrate/job/submission.h"
+#include "orchestrate/job/usage.h"
 
 #define ASH_JOBS_ID_BYTES 128
 #define ASH_JOBS_REASON_BYTES 512
@@ -67,6 +68,9 @@ struct ash_jobs_ops {
     /* Keep it from starting, and let it again. NULL: the back end cannot. */
     int (*hold)(const char *id, struct ash_err *err);
     int (*release)(const char *id, struct ash_err *err);
+    /* Append what jobs of all users that the back end tells of had between these moments (seconds since 1970). NULL: it
+     * keeps no accounts. */
+    int (*usage)(double from_s, double to_s, struct ash_usage_list *list_out, struct ash_err *err);
     /* All other calls are about this namespace from now on; space is borrowed. NULL: the back end has none. */
     int (*use_namespace)(const char *space, struct ash_err *err);
 };

@@ -15,6 +15,7 @@
 #include "orchestrate/kubernetes/jobs_priv.h"
 #include "orchestrate/kubernetes/manifest_priv.h"
 #include "orchestrate/kubernetes/status.h"
+#include "orchestrate/kubernetes/usage.h"
 
 #define SELECTOR "labelSelector=app.kubernetes.io%%2Fname%%3Dashlar" /* for printf */
 #define JOB_FILE_MAX ((size_t)1 << 20)
@@ -401,4 +402,5 @@ const struct ash_jobs_ops ash_jobs_kubernetes = {.name = "kubernetes",
                                                  .stop = stop,
                                                  .hold = hold,
                                                  .release = release,
+                                                 .usage = ash_kube_usage,
                                                  .use_namespace = ash_kube_use_namespace};

@@ -3,8 +3,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "orchestrate/kubernetes/usage.h"
 
 /* ---- resources --------------------------------------------------------------------------------------------------- */
 
@@ -164,11 +168,27 @@ static json_t *container(const struct ash_kube_job *job, const struct ash_kube_p
     return object;
 }
 
+/* Who runs it, who pays, where it is and what a node costs, for ashlar jobs usage. */
+static json_t *accounting_notes(const struct ash_kube_job *job)
+{
+    const struct ash_submission *submission = job->submission;
+    const char *team = submission->spec->account != NULL ? submission->spec->account : submission->spec->queue;
+    const struct passwd *user = getpwuid(getuid());
+    json_t *notes = json_pack("{ss}", ASH_KUBE_NOTE_OUT, submission->out);
+    char price[32];
+
+    snprintf(price, sizeof(price), "%.6g", submission->spec->price);
+    if (user != NULL) json_object_set_new(notes, ASH_KUBE_NOTE_USER, json_string(user->pw_name));
+    if (team != NULL) json_object_set_new(notes, ASH_KUBE_NOTE_TEAM, json_string(team));
+    if (submission->spec->price > 0.0) json_object_set_new(notes, ASH_KUBE_NOTE_PRICE, json_string(price));
+    return notes;
+}
+
 /* Kueue places the pods of a set; slices of it are the groups of a job. */
 static json_t *annotations(const struct ash_kube_job *job)
 {
     const struct ash_spec_topology *topology = &job->submission->spec->topology;
-    json_t *notes = json_object();
+    json_t *notes = accounting_notes(job);
 
     if (job->scheduler == ASH_KUBE_BY_VOLCANO && !ash_kube_is_server(job->kind) && job->kind != ASH_KUBE_VOLCANO)
         json_object_set_new(notes, "scheduling.k8s.io/group-name", json_string(job->submission->spec->name));

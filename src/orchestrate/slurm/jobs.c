@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,8 +14,10 @@
 #include "orchestrate/job/jobs.h"
 #include "orchestrate/slurm/queue.h"
 #include "orchestrate/slurm/script.h"
+#include "orchestrate/slurm/usage.h"
 
-#define LIMIT_S 30.0 /* a controller that is busy answers late */
+#define LIMIT_S 30.0        /* a controller that is busy answers late */
+#define USAGE_LIMIT_S 300.0 /* a database that has years of jobs, later */
 
 /* Run one of Slurm's programs; its output is in *text_out (may be NULL), which the caller frees. An exit code other
  * than 0 is -EIO with its message. */
@@ -246,6 +249,38 @@ static int release(const char *id, struct ash_err *err)
     return run((const char *const[]){"scontrol", "release", id, NULL}, NULL, NULL, err);
 }
 
+/* Of all users whose jobs accounting tells this one. --duplicates: all lines of a job that was queued again. */
+static int usage(double from_s, double to_s, struct ash_usage_list *list_out, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    char from[48], to[48];
+    time_t from_time = (time_t)from_s, to_time = (time_t)to_s + 1;
+    struct tm when;
+    const char *const argv[] = {"sacct",
+                                "--allusers",
+                                "--allocations",
+                                "--duplicates",
+                                "--noheader",
+                                "--parsable2",
+                                "--delimiter=" ASH_SLURM_USAGE_BREAK,
+                                "--format=" ASH_SLURM_USAGE_FORMAT,
+                                from,
+                                to,
+                                NULL};
+    const struct ash_command command = {
+        .argv = argv, .env = (const char *const[]){"SLURM_TIME_FORMAT=%s", NULL}, .limit_s = USAGE_LIMIT_S};
+    int rc;
+
+    strftime(from, sizeof(from), "--starttime=%Y-%m-%dT%H:%M:%S", localtime_r(&from_time, &when));
+    strftime(to, sizeof(to), "--endtime=%Y-%m-%dT%H:%M:%S", localtime_r(&to_time, &when));
+    rc = ash_command_output(&command, &text, err);
+    if (rc == -ENOENT) rc = ash_err_prefix(err, rc, "Slurm is not installed here");
+    if (rc == -EIO) rc = ash_err_prefix(err, rc, "Slurm's accounting does not answer");
+    if (rc == 0) rc = ash_slurm_read_usage(text.data != NULL ? text.data : "", from_s, to_s, list_out, err);
+    ash_str_fini(&text);
+    return rc;
+}
+
 const struct ash_jobs_ops ash_jobs_slurm = {.name = "slurm",
                                             .is_here = is_here,
                                             .print = print,
@@ -255,4 +290,5 @@ const struct ash_jobs_ops ash_jobs_slurm = {.name = "slurm",
                                             .why = why,
                                             .stop = stop,
                                             .hold = hold,
-                                            .release = release};
+                                            .release = release,
+                                            .usage = usage};

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/command.h"
+#include "orchestrate/slurm/usage.h"
 
 #define PORT_FIRST 20000 /* as ranks choose for themselves under srun */
 #define PORT_COUNT 10000
@@ -102,6 +103,21 @@ static void put_topology(struct writer *writer, const struct ash_spec_topology *
         writer->rc = ash_str_addf(writer->text, "#SBATCH --switches=%lld@10:00\n", (long long)leaves);
 }
 
+/* Folder and price, for accounting (ashlar jobs usage). */
+static void put_comment(struct writer *writer, const struct ash_submission *submission)
+{
+    struct ash_str text = {0};
+    int rc = ash_str_adds(&text, ASH_SLURM_COMMENT);
+
+    if (rc == 0 && submission->spec->price > 0.0) rc = ash_str_addf(&text, "price=%.6g ", submission->spec->price);
+    if (rc == 0) rc = ash_str_addf(&text, "out=%s", submission->out);
+    if (rc < 0)
+        writer->rc = rc;
+    else
+        put_option(writer, "comment", text.data);
+    ash_str_fini(&text);
+}
+
 static void put_survival(struct writer *writer, const struct ash_submission *submission)
 {
     put(writer, "#SBATCH --no-kill\n#SBATCH --requeue\n#SBATCH --open-mode=append\n");
@@ -109,6 +125,7 @@ static void put_survival(struct writer *writer, const struct ash_submission *sub
         writer->rc =
             ash_str_addf(writer->text, "#SBATCH --signal=TERM@%lld\n", (long long)ceil(submission->spec->notice_s));
     put_output(writer, submission->out);
+    put_comment(writer, submission);
     for (size_t i = 0; i < submission->spec->slurm.count; i++) {
         put(writer, "#SBATCH ");
         put(writer, submission->spec->slurm.items[i]);

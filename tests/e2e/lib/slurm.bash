@@ -1,6 +1,7 @@
 # A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
 # test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf, slurm_parameters more of
-# SchedulerParameters, slurm_node_words more of each node, slurm_select another plugin, slurm_topology and slurm_gres the lines of topology.conf and gres.conf. All of
+# SchedulerParameters, slurm_node_words more of each node, slurm_select another plugin, slurm_topology and slurm_gres the lines of topology.conf and gres.conf;
+# slurm_accounting is set where accounting is wanted (slurm_accounting.bash). All of
 # it ends with the script.
 . "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 skip() {
@@ -90,6 +91,7 @@ CONF
     slurm_daemon munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
         --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"
     for i in $(seq 6000); do [ ! -S "$cluster/munge.sock" ] || break; sleep 0.02; done
+    [ -z "${slurm_accounting:-}" ] || slurm_accounting_start
     slurm_daemon slurmctld slurmctld -D -c
     for i in "${nodes[@]}"; do
         mkdir -p "$cluster/spool/$i" "$cluster/tmp/$i"
