@@ -36,7 +36,7 @@ cp -r tests/golden/gguf "$out/gguf"
 cp examples/quickstart.yaml "$out/"
 "$strip" -o "$out/ashlar" build-gpu/ashlar
 for name in gpu gpu_decode; do "$strip" -o "$out/$name" "build-gpu/bench/$name"; done
-cp scripts/gpu_check.sh scripts/gpu_measure.sh "$out/"
+cp scripts/gpu_check.sh scripts/gpu_serve.sh scripts/gpu_measure.sh "$out/"
 cp bench/peers/gpu_ops.py bench/peers/gpu_loss.py bench/peers/random_model.py "$out/peers/"
 # The libraries that the programs name, but for those of the C library, and what these name in turn.
 objdump=$(command -v x86_64-linux-gnu-objdump || echo objdump)

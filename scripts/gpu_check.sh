@@ -9,6 +9,8 @@
 #   ranks        2 and 4 processes on the GPU: calls, layouts of each family, a rank that is killed and one that leaves, memory
 #                that comes back, rates
 #   share        memory that one process writes and another reads after the first has gone
+#   serve        ranks that share the GPU answer as one process; prefill apart from decode, a host tier below a GPU pool, a rank that is
+#                killed; rates with 8 billion weights (gpu_serve.sh)
 #   bits         training and text equal to the CPU's
 #   steps        five steps of each family: micro-batches, recomputation, stop and resume, equal to the CPU's reference
 #   sanitizer    compute-sanitizer over the test programs, parts of at most two minutes
@@ -333,6 +335,24 @@ ranks() {
         attempt ranks "layouts of $(basename "$dir")" 110 bash -c 'family_ranks "$1"' - "$PWD/$dir"
     done
 }
+# A model with a tokenizer for each kind of weights; SERVE_MODELS picks some. Rates need the large one.
+serve() {
+    local path name
+    export GPU_BACKEND=$backend
+    for path in ${SERVE_MODELS:-goldens/stories260K gguf/*.gguf}; do
+        name=$(basename "$path")
+        attempt serve "two ranks, $name" 110 ./gpu_serve.sh "$results" ranks "$path" --tp 2
+    done
+    path=${SERVE_MODELS:-goldens/stories260K}
+    path=${path%% *}
+    attempt serve "two stages" 110 ./gpu_serve.sh "$results" ranks "$path" --pp 2
+    attempt serve "four ranks, two stages" 110 ./gpu_serve.sh "$results" ranks "$path" --tp 2 --pp 2
+    attempt serve "a rank is killed" 110 ./gpu_serve.sh "$results" lost "$path"
+    attempt serve "a host tier" 110 ./gpu_serve.sh "$results" tier "$path"
+    attempt serve "prefill apart from decode" 110 ./gpu_serve.sh "$results" roles "$path"
+    if [ "${SERVE_RATES:-1}" = 0 ] || passed serve "rates"; then return; fi
+    model_8b serve "rates" && attempt serve "rates" 400 ./gpu_serve.sh "$results" rates "$(dir_8b)"
+}
 # Bad accesses and races of every kernel (one runs some hundred times slower under it).
 sanitizer() {
     local test tool
@@ -373,13 +393,21 @@ losses() {
         status=1
     fi
 }
+dir_8b() { echo "${MODEL_8B:-/tmp/ashlar-8b}"; }
+# model_8b STAGE NAME: 8 billion random weights in the page cache, or a failed row
+model_8b() {
+    local dir
+    dir=$(dir_8b)
+    [ -e "$dir/tokenizer.json" ] || { timeout 118 python3 peers/random_model.py "$dir" > "$work/log" 2>&1 && cp goldens/stories260K/tokenizer.json "$dir/"; } ||
+        { tail -n 3 "$work/log"; row "$1" "$2" failed 0; status=1; return 1; }
+    cat "$dir"/*.safetensors > /dev/null
+}
 # A prompt of 8,192 tokens is made of one-token words; --raw adds none.
 first() {
-    local dir=${MODEL_8B:-/tmp/ashlar-8b} out
+    local dir out
+    dir=$(dir_8b)
     if passed first "8B"; then return; fi
-    [ -e "$dir/tokenizer.json" ] || { timeout 118 python3 peers/random_model.py "$dir" > "$work/log" 2>&1 && cp goldens/stories260K/tokenizer.json "$dir/"; } ||
-        { tail -n 3 "$work/log"; row first "8B" failed 0; status=1; return; }
-    cat "$dir"/*.safetensors > /dev/null # the page cache
+    model_8b first "8B" || return
     for ((i = 0; i < 8191; i++)); do printf ' the'; done > "$work/prompt"
     for out in "short --prompt Once --max-tokens 32" "again --prompt Once --max-tokens 32" "long --prompt-file $work/prompt --max-tokens 1"; do
         local start=$EPOCHREALTIME name=${out%% *}
@@ -402,10 +430,10 @@ profile() {
         --max-tokens 64 --profile "$out-text.json"
 }
 
-[ $# -gt 0 ] || set -- facts peaks conformance goldens share ranks bits steps losses first sanitizer bench peers profile
+[ $# -gt 0 ] || set -- facts peaks conformance goldens share ranks serve bits steps losses first sanitizer bench peers profile
 for stage in "$@"; do
     case $stage in
-        facts | peaks | conformance | goldens | share | ranks | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
+        facts | peaks | conformance | goldens | share | ranks | serve | bits | steps | losses | first | sanitizer | bench | peers | profile) "$stage" ;;
         *) echo "gpu_check: there is no stage '$stage'" >&2; exit 2 ;;
     esac
 done
