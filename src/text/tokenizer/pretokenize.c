@@ -297,6 +297,7 @@ static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span pi
     struct ash_str *rewritten = &run->scratch->steps[step];
     int rc = 0;
 
+    if (step == pres->count && run->word != NULL) return run->word(run->word_ctx, piece.data, piece.size_bytes);
     if (step == pres->count)
         return ash_tok_model_encode(&run->tokenizer->model, run->scratch, piece, run->ids, run->err);
     if (piece.size_bytes == 0) return 0;

@@ -325,3 +325,21 @@ int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text
     ids->count = before;
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory while encoding %zu bytes", size_bytes) : rc;
 }
+
+int ash_tokenizer_cut(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                      ash_tokenizer_word_fn word, void *ctx, struct ash_err *err)
+{
+    struct ash_tok_run run = {.tokenizer = tokenizer, .word = word, .word_ctx = ctx, .err = err};
+    struct ash_tok_span whole = {text, size_bytes};
+    int rc = check_text(text, size_bytes, err);
+
+    if (rc < 0) return rc;
+    run.scratch = ash_tok_scratch_get(tokenizer);
+    if (run.scratch == NULL) return ash_err_set(err, -ENOMEM, "out of memory while cutting a text");
+    ash_tok_scratch_limit(run.scratch, size_bytes);
+    rc = ash_tok_norms_apply(&tokenizer->norms, run.scratch, whole, &whole, err);
+    if (rc >= 0) rc = ash_tok_pres_encode(&run, whole, true);
+    ash_tok_scratch_put(tokenizer, run.scratch);
+    if (rc >= 0) return 0;
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory while cutting %zu bytes", size_bytes) : rc;
+}

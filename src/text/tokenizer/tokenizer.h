@@ -74,6 +74,14 @@ int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text
 int ash_tokenizer_encode_pair(const struct ash_tokenizer *tokenizer, const char *first, const char *second,
                               struct ash_ids *ids, size_t *second_out, struct ash_err *err);
 
+/* A word of a text: its bytes are borrowed during the call. 0, or an error that ends the cutting. */
+typedef int (*ash_tokenizer_word_fn)(void *ctx, const char *bytes, size_t size_bytes);
+/* Call word for each word, in order, that a text is normalized and cut into before its parts are merged: what a
+ * tokenizer is trained on. Added tokens are text here. Words of a byte-level tokenizer are raw bytes. Errors are those
+ * of ash_tokenizer_encode, and word's. */
+int ash_tokenizer_cut(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                      ash_tokenizer_word_fn word, void *ctx, struct ash_err *err);
+
 /* Append the text of ids to text. Bytes that are no character become U+FFFD, as in the Hugging Face library.
  * skip_special leaves special tokens out. Unknown ids are -EINVAL. */
 int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,

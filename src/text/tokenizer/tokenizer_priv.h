@@ -310,6 +310,8 @@ struct ash_tok_run {
     const struct ash_tokenizer *tokenizer;
     struct ash_tok_scratch *scratch;
     struct ash_ids *ids;
+    ash_tokenizer_word_fn word; /* gets the words in place of the model; NULL: they become ids */
+    void *word_ctx;
     struct ash_err *err;
 };
 

@@ -24,6 +24,7 @@ struct result {
 struct chunk {
     size_t begin, end; /* documents */
     struct ash_ids ids;
+    int worker;
     int rc;
     struct ash_err err; /* of the first document that failed */
 };
@@ -58,11 +59,16 @@ void ash_encoder_close(struct ash_encoder *encoder)
     free(encoder);
 }
 
-static int encode_text(const struct ash_encoder *encoder, const char *text, size_t size_bytes, struct ash_ids *ids,
+static int encode_text(const struct ash_encoder *encoder, const char *text, size_t size_bytes, struct chunk *chunk,
                        struct ash_err *err)
 {
+    struct ash_ids *ids = &chunk->ids;
     size_t first = ids->count;
-    int rc = ash_tokenizer_encode(encoder->opts.tokenizer, text, size_bytes, encoder->opts.add_special, ids, err);
+    int rc;
+
+    if (encoder->opts.text != NULL)
+        return encoder->opts.text(encoder->opts.text_ctx, chunk->worker, text, size_bytes, err);
+    rc = ash_tokenizer_encode(encoder->opts.tokenizer, text, size_bytes, encoder->opts.add_special, ids, err);
 
     if (rc == 0 && ids->count > first && encoder->opts.eos_id >= 0) rc = ash_ids_add(ids, encoder->opts.eos_id);
     if (rc == -ENOMEM) return ash_err_set(err, rc, "out of memory for the tokens of %zu bytes of text", size_bytes);
@@ -70,14 +76,14 @@ static int encode_text(const struct ash_encoder *encoder, const char *text, size
 }
 
 static int encode_plain(const struct ash_encoder *encoder, const struct ash_input_doc *doc, const char *text,
-                        struct ash_ids *ids, struct ash_err *err)
+                        struct chunk *chunk, struct ash_err *err)
 {
     size_t valid = ash_utf8_valid_prefix(text, doc->size_bytes);
     const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     uint64_t line = doc->begin.line;
 
     if (doc->is_null) return 0;
-    if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, ids, err);
+    if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, chunk, err);
     if (ash_input_file_at(encoder->input, doc->begin.file)->is_parquet)
         return ash_err_set(err, -EILSEQ, "%s: row %" PRIu64 ": byte %zu of its '%s' is not UTF-8%s", path, line, valid,
                            encoder->opts.field, encoder->opts.skip ? "" : "; leave such rows out with --on-error skip");
@@ -89,7 +95,7 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
 }
 
 static int encode_json(const struct ash_encoder *encoder, const struct ash_input_doc *doc, const char *text,
-                       struct ash_ids *ids, struct ash_err *err)
+                       struct chunk *chunk, struct ash_err *err)
 {
     const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     json_t *json = NULL, *value;
@@ -101,7 +107,7 @@ static int encode_json(const struct ash_encoder *encoder, const struct ash_input
                            encoder->opts.skip ? "" : "; --on-error skip leaves such lines out");
     value = json_object_get(json, encoder->opts.field);
     if (json_is_string(value))
-        rc = encode_text(encoder, json_string_value(value), json_string_length(value), ids, err);
+        rc = encode_text(encoder, json_string_value(value), json_string_length(value), chunk, err);
     else
         rc = ash_err_set(err, -EINVAL, "%s:%" PRIu64 ": the line has no string '%s'; name another with --field%s", path,
                          doc->begin.line, encoder->opts.field,
@@ -125,8 +131,7 @@ static int encode_doc(const struct ash_encoder *encoder, size_t d, struct chunk 
     int rc;
 
     *result = (struct result){.chunk = (size_t)(chunk - encoder->chunks), .first = chunk->ids.count};
-    rc = jsonl ? encode_json(encoder, doc, text, &chunk->ids, &err)
-               : encode_plain(encoder, doc, text, &chunk->ids, &err);
+    rc = jsonl ? encode_json(encoder, doc, text, chunk, &err) : encode_plain(encoder, doc, text, chunk, &err);
     if (rc < 0) {
         chunk->ids.count = result->first;
         result->state = ASH_ENCODED_BAD;
@@ -144,10 +149,10 @@ static void encode_chunks(void *ctx, size_t begin, size_t end, int worker)
 {
     struct ash_encoder *encoder = ctx;
 
-    (void)worker;
     for (size_t c = begin; c < end; c++) {
         struct chunk *chunk = &encoder->chunks[c];
 
+        chunk->worker = worker;
         ash_assert(chunk->begin < chunk->end && chunk->end <= encoder->batch->count);
         for (size_t d = chunk->begin; d < chunk->end && chunk->rc == 0; d++)
             chunk->rc = encode_doc(encoder, d, chunk);

@@ -368,6 +368,8 @@ static int take(struct ash_input *input, struct ash_input_batch *batch, struct a
     if (input->begin == input->filled ||
         !ash_input_find_cut(split, input->buf + input->begin, input->filled - input->begin, input->end, &cut))
         return fill(input, err);
+    if (input->opts.keeps_line_ends && split == ASH_SPLIT_LINE && !current(input)->jsonl)
+        cut = (struct ash_input_cut){.size_bytes = cut.used_bytes, .used_bytes = cut.used_bytes};
     if (cut.size_bytes > 0) return add_doc(input, &cut, batch, err);
     advance(input, cut.used_bytes);
     return 0;

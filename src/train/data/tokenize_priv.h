@@ -26,6 +26,7 @@ struct ash_input_opts {
     enum ash_tokenize_split split;
     const char *field; /* of JSON lines: the key of the text; of Parquet: the column; borrowed */
     size_t document_bytes_max;
+    bool keeps_line_ends; /* lines of text files have their ends, and empty ones are documents too */
 };
 
 /* The files of a run. Zero-initialise. */
@@ -114,12 +115,17 @@ struct ash_encoded {
 
 struct ash_encoder; /* one owner thread */
 
+/* Text of a document, for worker of the encoder's (no two calls of one at a time). 0, or an error. */
+typedef int (*ash_encoder_text_fn)(void *ctx, int worker, const char *text, size_t size_bytes, struct ash_err *err);
+
 struct ash_encoder_opts {
     const struct ash_tokenizer *tokenizer;
     struct ash_workers *workers;
     const char *field;
     int32_t eos_id; /* -1: none */
     bool add_special, skip;
+    ash_encoder_text_fn text; /* gets the texts in place of the tokenizer: documents have no ids; NULL: none */
+    void *text_ctx;
 };
 
 /* Borrows what opts point to until close. */
