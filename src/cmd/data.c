@@ -5,7 +5,7 @@
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_data_tokenize, &ash_cmd_data_arithmetic, &ash_cmd_data_info, &ash_cmd_data_chat,
-    &ash_cmd_data_show,     &ash_cmd_data_dedup,      &ash_cmd_data_mix,
+    &ash_cmd_data_show,     &ash_cmd_data_dedup,      &ash_cmd_data_mix,  &ash_cmd_data_train_tokenizer,
 };
 
 static int run(int argc, char **argv)

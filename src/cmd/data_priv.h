@@ -11,6 +11,7 @@ extern const struct ash_cmd ash_cmd_data_chat;
 extern const struct ash_cmd ash_cmd_data_show;
 extern const struct ash_cmd ash_cmd_data_dedup;
 extern const struct ash_cmd ash_cmd_data_mix;
+extern const struct ash_cmd ash_cmd_data_train_tokenizer;
 
 struct ash_data_manifest;
 
