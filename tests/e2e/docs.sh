@@ -78,7 +78,7 @@ done > "$SCRATCH/code"
 help_of() {
     local word file
     for word in "$@"; do
-        case $word in [!a-z]* | *[!a-z]*) continue ;; esac
+        case $word in [!a-z]* | *[!a-z-]*) continue ;; esac
         file=$SCRATCH/help-$parent-$word
         [ -e "$file" ] || "$ASHLAR" $parent "$word" --help > "$file" 2> /dev/null || : > "$file"
         [ -s "$file" ] || continue
