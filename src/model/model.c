@@ -109,6 +109,7 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->dropout_scratch);
     free(model->base_quant);
     free(model->base_parts);
+    free(model->joined);
     ash_model_close(model->base);
     free(model->adapters);
     ash_quantised_close(model->quantised);

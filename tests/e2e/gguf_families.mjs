@@ -9,9 +9,11 @@ const NEAR = 0.01; // of the largest logit: llama.cpp's cache is f16, and it rou
 const TIES = 0.1; // of the tokens of a mixture of experts: two experts may be so nearly equal that rounding chooses the other one
 
 // Not among them, as llama.cpp has other norms for phimoe, no window for mixtral, and refuses the sizes of olmoe's and gpt_neox's.
-const MODELS = ["llama-gqa", "llama3-rope", "llama-yarn-rope", "qwen3-tied-sharded", "gpt2-default",
+const SAME = { "families/llama4": 16 }; // tokens of a text that are in its first chunk: llama.cpp's chunks are of 8,192 in any file
+const MODELS = ["llama-gqa", "llama3-rope", "llama-yarn-rope", "qwen3-tied-sharded", "gpt2-default", "deepseek_v3-groups",
     ...["gemma2", "gemma3", "gpt_oss", "phi3", "phi3-longrope", "olmo2", "olmo3", "glm4", "glm4_moe", "granite", "granitemoe", "cohere", "cohere2",
-        "starcoder2", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "hunyuan_dense", "hunyuan_moe", "minimax_m2"].map((name) => `families/${name}`)];
+        "starcoder2", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "hunyuan_dense", "hunyuan_moe", "minimax_m2",
+        "llama4", "deepseek_v2"].map((name) => `families/${name}`)];
 
 function tensor(file, name) {
     const bytes = fs.readFileSync(file), size = Number(bytes.readBigUInt64LE(0)), header = JSON.parse(bytes.subarray(8, 8 + size));
@@ -31,7 +33,7 @@ function compare(name) {
         fs.writeFileSync("ids", Buffer.from(Int32Array.from(ids.values.slice(row * length, (row + 1) * length)).buffer));
         execFileSync(llamaLibrary, [libraries, "logits", `${out}/model.gguf`, "ids", "logits"], { stdio: ["ignore", "ignore", "pipe"] });
         const bytes = fs.readFileSync("logits"), theirs = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
-        for (let i = 0; i < length; i++) {
+        for (let i = 0; i < Math.min(length, SAME[name] ?? length); i++) {
             let worst = 0;
             for (let v = 0; v < vocab; v++) worst = Math.max(worst, Math.abs(theirs[i * vocab + v] - wanted.values[(row * length + i) * vocab + v]));
             apart.push(Number.isNaN(worst) ? Infinity : worst / largest);

@@ -22,7 +22,7 @@ static const struct ash_gguf_arch archs[] = {
     {"phi3", "phi3", 0, 0},
     {"phimoe", "phimoe", 0, 0},
     {"olmo2", "olmo2", 0, 0},
-    {"olmo2", "olmo3", ASH_GGUF_WINDOWED | ASH_GGUF_FULL_THETA, 4},
+    {"olmo2", "olmo3", ASH_GGUF_WINDOWED, 4},
     {"olmoe", "olmoe", ASH_GGUF_KEEPS_WEIGHTS, 0},
     {"glm4", "glm4", 0, 0},
     {"glm4moe", "glm4_moe", ASH_GGUF_POST_NORM2, 0},
@@ -40,6 +40,9 @@ static const struct ash_gguf_arch archs[] = {
     {"hunyuan-dense", "hunyuan_v1_dense", 0, 0},
     {"hunyuan-moe", "hunyuan_v1_moe", ASH_GGUF_NORMALIZES, 0},
     {"minimax-m2", "minimax_m2", ASH_GGUF_NORMALIZES, 0},
+    {"llama4", "llama4_text", ASH_GGUF_TWO_WIDTHS | ASH_GGUF_KEEPS_WEIGHTS, 4},
+    {"deepseek2", "deepseek_v2", 0, 0},
+    {"deepseek2", "deepseek_v3", ASH_GGUF_SIGMOID, 0},
 };
 /* clang-format on */
 
@@ -57,6 +60,12 @@ static const char *const role_names[ASH_ROLE_COUNT] = {
     TENSOR(ASH_ROLE_V, "attn_v"),
     [ASH_ROLE_Q_NORM] = "attn_q_norm.weight",
     [ASH_ROLE_K_NORM] = "attn_k_norm.weight",
+    [ASH_ROLE_Q_DOWN] = "attn_q_a.weight",
+    [ASH_ROLE_Q_DOWN_NORM] = "attn_q_a_norm.weight",
+    [ASH_ROLE_Q_UP] = "attn_q_b.weight",
+    [ASH_ROLE_KV_DOWN] = "attn_kv_a_mqa.weight",
+    [ASH_ROLE_KV_DOWN_NORM] = "attn_kv_a_norm.weight",
+    [ASH_ROLE_KV_UP] = "attn_kv_b.weight", /* of older files: ASH_GGUF_K_UP and ASH_GGUF_V_UP */
     [ASH_ROLE_SINKS] = "attn_sinks.weight",
     TENSOR(ASH_ROLE_OUT, "attn_output"),
     TENSOR(ASH_ROLE_NORM2, "ffn_norm"),
@@ -84,14 +93,13 @@ const struct ash_gguf_arch *ash_gguf_arch_of(const struct ash_family *family)
     return NULL;
 }
 
-const struct ash_gguf_arch *ash_gguf_arch_find(const char *name, bool has_window, bool has_experts)
+const struct ash_gguf_arch *ash_gguf_arch_find(const char *name, unsigned has)
 {
+    const unsigned wanted = ASH_GGUF_WINDOWED | ASH_GGUF_SPARSE | ASH_GGUF_SIGMOID;
     const struct ash_gguf_arch *found = NULL;
 
     for (size_t i = 0; i < ASH_COUNT(archs); i++)
-        if (strcmp(archs[i].name, name) == 0 && (has_window || !(archs[i].traits & ASH_GGUF_WINDOWED)) &&
-            (has_experts || !(archs[i].traits & ASH_GGUF_SPARSE)))
-            found = &archs[i];
+        if (strcmp(archs[i].name, name) == 0 && (archs[i].traits & wanted & ~has) == 0) found = &archs[i];
     return found;
 }
 

@@ -4,6 +4,10 @@
 
 #include "model/family.h"
 
+/* The two halves of ASH_ROLE_KV_UP, each for all heads; llama.cpp has the keys' one the other way round. */
+#define ASH_GGUF_K_UP "attn_k_b.weight"
+#define ASH_GGUF_V_UP "attn_v_b.weight"
+
 /* Deviations of an architecture. */
 enum ash_gguf_trait {
     ASH_GGUF_PERMUTED = 1 << 0,      /* rows of q and k are reordered: dims that rotate together are neighbours */
@@ -17,7 +21,7 @@ enum ash_gguf_trait {
     ASH_GGUF_SCALE_BY_SIZE = 1 << 8, /* the scale of attention is not said (gemma) */
     ASH_GGUF_TWO_WIDTHS = 1 << 9,    /* feed_forward_length is that of layers without experts (llama4) */
     ASH_GGUF_UNTRUNCATED = 1 << 10,  /* yarn does not round its range (gpt_oss) */
-    ASH_GGUF_FULL_THETA = 1 << 11,   /* layers under a window have the positions of the others, unscaled */
+    ASH_GGUF_SIGMOID = 1 << 11,      /* the family of files whose experts are scored by a sigmoid */
 };
 
 struct ash_gguf_arch {
@@ -29,8 +33,8 @@ struct ash_gguf_arch {
 
 /* The architecture that a model of this family is written as, or NULL. */
 const struct ash_gguf_arch *ash_gguf_arch_of(const struct ash_family *family);
-/* The architecture of this name, for files with a window, and with experts; or NULL. */
-const struct ash_gguf_arch *ash_gguf_arch_find(const char *name, bool has_window, bool has_experts);
+/* The architecture of this name, for files that have these of ASH_GGUF_WINDOWED, SPARSE and SIGMOID; or NULL. */
+const struct ash_gguf_arch *ash_gguf_arch_find(const char *name, unsigned has);
 /* "llama, mistral, ...": the families, for messages. */
 const char *ash_gguf_families(void);
 /* What a tensor is called, without its layer's prefix; NULL if there is none. */

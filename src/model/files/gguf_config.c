@@ -13,6 +13,8 @@
 
 #define GEMMA2_LARGE_LAYERS 46 /* of the sizes whose heads' width does not give the scale of attention */
 #define GEMMA3_LARGE_LAYERS 62
+#define LLAMA4_BARE_EXPERTS 128 /* of the size without norms of queries and keys */
+#define GATING_SIGMOID 2
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
@@ -35,6 +37,9 @@ static const struct {
     {"expert_group_used_count", "topk_group", false},
     {"leading_dense_block_count", "first_k_dense_replace", false},
     {"interleave_moe_layer_step", "moe_layer_interval", false},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step", false},
+    {"attention.q_lora_rank", "q_lora_rank", false},
+    {"attention.kv_lora_rank", "kv_lora_rank", false},
 };
 
 static int add_whole_numbers(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err)
@@ -50,6 +55,8 @@ static int add_whole_numbers(struct ash_gguf_reader *reader, json_t *json, struc
             return ash_err_set(err, -EINVAL, "the metadata lack '%s'", ash_gguf_key_of(reader, whole_numbers[i].key));
         if (rc == 1) json_object_set_new(json, whole_numbers[i].config_key, json_integer(value));
     }
+    if (reader->arch->traits & ASH_GGUF_TWO_WIDTHS)
+        json_object_set(json, "intermediate_size_mlp", json_object_get(json, "intermediate_size"));
     ffn = json_object_get(json, "moe_intermediate_size");
     if (ffn != NULL && reader->family->form.expert.ffn_key == NULL) json_object_set(json, "intermediate_size", ffn);
     json_object_set_new(json, "num_hidden_layers", json_integer((json_int_t)reader->layers));
@@ -141,6 +148,7 @@ static int add_layer_types(struct ash_gguf_reader *reader, json_t *json, struct 
     const char *key = ash_gguf_key_of(reader, "attention.sliding_window_pattern");
     const struct ash_gguf_value *array = ash_gguf_get_value(reader->file, key);
     int64_t every = reader->arch->full_every;
+    const char *kind = reader->family->form.chunked ? "chunked_attention" : "sliding_attention";
     json_t *types = json_array();
     int rc = 0;
 
@@ -151,8 +159,7 @@ static int add_layer_types(struct ash_gguf_reader *reader, json_t *json, struct 
         rc = ash_err_set(err, -EINVAL, "'%s' does not say of each layer whether it has a window", key);
     }
     for (int64_t i = 0; rc >= 0 && i < reader->layers; i++)
-        json_array_append_new(types,
-                              json_string(is_under_window(array, every, i) ? "sliding_attention" : "full_attention"));
+        json_array_append_new(types, json_string(is_under_window(array, every, i) ? kind : "full_attention"));
     json_object_set_new(json, "layer_types", types);
     return rc < 0 ? rc : 0;
 }
@@ -160,6 +167,7 @@ static int add_layer_types(struct ash_gguf_reader *reader, json_t *json, struct 
 static int add_window(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err)
 {
     json_object_set_new(json, "sliding_window", reader->window > 0 ? json_integer(reader->window) : json_null());
+    json_object_set(json, "attention_chunk_size", json_object_get(json, "sliding_window"));
     return reader->arch->full_every > 0 ? add_layer_types(reader, json, err) : 0;
 }
 
@@ -199,56 +207,73 @@ static int add_type(struct ash_gguf_reader *reader, json_t *json, struct ash_err
     json_object_set_new(json, "attention_bias", json_boolean(has_bias));
     json_object_set_new(json, "attention_out_bias", json_boolean(has_layer_tensor(reader, ASH_ROLE_OUT_BIAS)));
     json_object_set_new(json, "mlp_bias", json_boolean(has_any(reader, ASH_ROLE_GATE_BIAS, ASH_ROLE_UP_BIAS)));
-    json_object_set_new(json, "use_qk_norm", json_boolean(has_layer_tensor(reader, ASH_ROLE_Q_NORM)));
+    json_object_set_new(json, "use_qk_norm",
+                        json_boolean(reader->family->form.qk_norm == ASH_QK_NORM_BARE
+                                         ? reader->experts != LLAMA4_BARE_EXPERTS
+                                         : has_layer_tensor(reader, ASH_ROLE_Q_NORM)));
     json_object_set_new(json, "lm_head_bias", json_boolean(ash_gguf_find(reader->file, "output.bias") != NULL));
     return 0;
 }
 
+/* By name, and by what the file has. */
 static int find_arch(struct ash_gguf_reader *reader, struct ash_err *err)
 {
-    int64_t parts = 1, skipped = 0;
+    bool has_window;
+    unsigned has = 0;
     int rc;
 
     reader->name = "(none)";
     rc = ash_gguf_string(reader->file, "general.architecture", &reader->name, err);
-    if (rc >= 0) rc = ash_gguf_int(reader->file, "split.count", 0, INT32_MAX, &parts, err);
     if (rc >= 0) rc = ash_gguf_get_int(reader, "expert_count", &reader->experts, err);
+    if (rc >= 0) rc = ash_gguf_get_int(reader, "expert_gating_func", &reader->scores, err);
     if (rc >= 0) rc = ash_gguf_get_int(reader, "attention.sliding_window", &reader->window, err);
-    if (rc >= 0) rc = ash_gguf_get_int(reader, "embedding_length", &reader->hidden, err);
     if (rc < 0) return rc;
-    if (parts > 1) return ash_err_set(err, -ENOTSUP, "it is one of %d parts: merge them into one file", (int)parts);
-    reader->arch = ash_gguf_arch_find(reader->name, reader->window > 0, reader->experts > 0);
+    has_window = rc == 1;
+    if (reader->window > 0) has |= ASH_GGUF_WINDOWED;
+    if (reader->experts > 0) has |= ASH_GGUF_SPARSE;
+    if (reader->scores == GATING_SIGMOID) has |= ASH_GGUF_SIGMOID;
+    reader->arch = ash_gguf_arch_find(reader->name, has);
     if (reader->arch == NULL)
         return ash_err_set(err, -ENOTSUP,
                            "architecture '%.40s' cannot be read from a GGUF file; files of these families can: %s",
                            reader->name, ash_gguf_families());
     reader->family = ash_family_find(reader->arch->family);
+    if (!has_window && reader->family->form.chunked) reader->window = reader->family->form.window;
+    return 0;
+}
+
+static int find_sizes(struct ash_gguf_reader *reader, struct ash_err *err)
+{
+    int64_t parts = 1, skipped = 0;
+    int rc = ash_gguf_int(reader->file, "split.count", 0, INT32_MAX, &parts, err);
+
+    if (rc < 0) return rc;
+    if (parts > 1) return ash_err_set(err, -ENOTSUP, "it is one of %d parts: merge them into one file", (int)parts);
     rc = ash_gguf_get_int(reader, "block_count", &reader->layers, err);
     if (rc == 0) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", reader->key);
     if (rc > 0) rc = ash_gguf_get_int(reader, "nextn_predict_layers", &skipped, err);
+    if (rc >= 0) rc = ash_gguf_get_int(reader, "embedding_length", &reader->hidden, err);
+    if (rc >= 0) rc = ash_gguf_get_int(reader, "attention.head_count", &reader->heads, err);
     if (rc < 0) return rc;
     reader->layers -= skipped; /* layers that guess a second token come last */
-    if (reader->layers < 1 || reader->layers > ASH_MODEL_LAYERS_MAX)
-        return ash_err_set(err, -EINVAL, "%d layers are not supported (1 to %d are)", (int)reader->layers,
-                           ASH_MODEL_LAYERS_MAX);
-    rc = ash_gguf_get_int(reader, "attention.head_count", &reader->heads, err);
-    return rc < 0 ? rc : 0;
+    if (reader->layers >= 1 && reader->layers <= ASH_MODEL_LAYERS_MAX) return 0;
+    return ash_err_set(err, -EINVAL, "%d layers are not supported (1 to %d are)", (int)reader->layers,
+                       ASH_MODEL_LAYERS_MAX);
 }
 
 /* What experts' weights sum to, and how they are scored. */
 static int check_experts(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err)
 {
     const struct ash_expert_form *form = &reader->family->form.expert;
-    int64_t norm = (reader->arch->traits & ASH_GGUF_NORMALIZES) != 0, scores = 0;
+    int64_t norm = (reader->arch->traits & ASH_GGUF_NORMALIZES) != 0;
     int rc = ash_gguf_int(reader->file, ash_gguf_key_of(reader, "expert_weights_norm"), 0, 1, &norm, err);
 
-    if (rc >= 0) rc = ash_gguf_get_int(reader, "expert_gating_func", &scores, err);
     if (rc < 0) return rc;
     if (reader->experts > 0 && form->experts == 0)
         return ash_err_set(err, -ENOTSUP, "experts of %s models cannot be read from a GGUF file", reader->name);
-    if (rc == 1 && scores > 0 && form->sigmoid != (scores == 2))
-        return ash_err_set(err, -ENOTSUP, "'%s' is %d, which %s models do not have", reader->key, (int)scores,
-                           reader->family->type);
+    if (reader->experts > 0 && reader->scores > 0 && form->sigmoid != (reader->scores == GATING_SIGMOID))
+        return ash_err_set(err, -ENOTSUP, "experts scored by llama.cpp's rule %d are not those of %s models",
+                           (int)reader->scores, reader->family->type);
     json_object_set_new(json, "norm_topk_prob", json_boolean(norm != 0));
     return 0;
 }
@@ -269,6 +294,7 @@ static int fill_config(struct ash_gguf_reader *reader, json_t *json, struct ash_
 {
     int rc = find_arch(reader, err);
 
+    if (rc == 0) rc = find_sizes(reader, err);
     if (rc == 0) rc = add_type(reader, json, err);
     if (rc == 0) rc = check_experts(reader, json, err);
     if (rc == 0) rc = add_whole_numbers(reader, json, err);
@@ -276,6 +302,7 @@ static int fill_config(struct ash_gguf_reader *reader, json_t *json, struct ash_
     if (rc == 0) rc = add_fractions(reader, json, err);
     if (rc == 0) rc = add_eps(reader, json, err);
     if (rc == 0) rc = add_window(reader, json, err);
+    if (rc == 0 && ash_gguf_is_latent(reader)) rc = ash_gguf_add_latent(reader, json, err);
     if (rc == 0) rc = ash_gguf_add_rotary_share(reader, json, err);
     if (rc < 0) return rc;
     add_attention_scale(reader, json);
@@ -296,7 +323,7 @@ static int check_window(const struct ash_gguf_reader *reader, const struct ash_m
 static int check_heads(struct ash_gguf_reader *reader, const struct ash_model_config *config, struct ash_err *err)
 {
     int64_t dims = (int64_t)config->head_dim;
-    int rc = ash_gguf_get_int(reader, "attention.value_length", &dims, err);
+    int rc = config->attn == ASH_ATTN_LATENT ? 0 : ash_gguf_get_int(reader, "attention.value_length", &dims, err);
 
     if (rc < 0) return rc;
     if (dims == (int64_t)config->head_dim) return 0;

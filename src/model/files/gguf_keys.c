@@ -49,10 +49,37 @@ static void add_real(struct keys *keys, const char *name, double value)
     if (value != 0) ash_gguf_add_real(keys->entries, key_of(keys, name), (float)value);
 }
 
+static void add_heads(struct keys *keys)
+{
+    const struct ash_model_config *c = keys->config;
+
+    add_number(keys, "attention.head_count_kv", c->kv_heads);
+    add_number(keys, "attention.key_length", c->head_dim);
+    add_number(keys, "attention.value_length", c->head_dim);
+    if (c->rope.kind != ASH_ROPE_NONE) add_number(keys, "rope.dimension_count", c->rotary_dims);
+}
+
+/* llama.cpp caches compressed rows: to it there is one key for all heads, as wide as they are. */
+static void add_latent(struct keys *keys)
+{
+    const struct ash_model_config *c = keys->config;
+
+    add_number(keys, "attention.head_count_kv", 1);
+    add_number(keys, "attention.key_length", c->kv_rank + c->rope_dim);
+    add_number(keys, "attention.value_length", c->kv_rank);
+    add_number(keys, "attention.key_length_mla", c->nope_dim + c->rope_dim);
+    add_number(keys, "attention.value_length_mla", c->v_dim);
+    add_some(keys, "attention.q_lora_rank", c->q_rank);
+    add_number(keys, "attention.kv_lora_rank", c->kv_rank);
+    add_number(keys, "rope.dimension_count", c->rope_dim);
+    add_real(keys, "rope.scaling.yarn_log_multiplier", 0.1 * c->rope.mscale_all_dim);
+}
+
 static void add_shape(struct keys *keys)
 {
     const struct ash_model_config *c = keys->config;
-    bool has_wide_experts = c->expert.experts > 0 && c->form.expert.ffn_key == NULL;
+    bool has_wide_experts =
+        c->expert.experts > 0 && c->form.expert.ffn_key == NULL && !(keys->arch->traits & ASH_GGUF_TWO_WIDTHS);
 
     add_number(keys, "vocab_size", c->vocab);
     add_number(keys, "context_length", c->max_positions);
@@ -60,9 +87,10 @@ static void add_shape(struct keys *keys)
     add_number(keys, "block_count", c->layers);
     add_number(keys, "feed_forward_length", has_wide_experts ? c->expert.ffn : c->ffn);
     add_number(keys, "attention.head_count", c->heads);
-    add_number(keys, "attention.head_count_kv", c->kv_heads);
-    add_number(keys, "attention.key_length", c->head_dim);
-    add_number(keys, "attention.value_length", c->head_dim);
+    if (c->attn == ASH_ATTN_LATENT)
+        add_latent(keys);
+    else
+        add_heads(keys);
     add_real(keys, c->form.norm == ASH_NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
              c->norm_eps);
     if (strcmp(c->family->type, "phimoe") == 0) /* llama.cpp asks for this one */
@@ -101,29 +129,38 @@ static void add_window(struct keys *keys)
     if (window > 0 && keys->arch->full_every > 0) add_number(keys, "attention.sliding_window_pattern", every);
 }
 
+/* Which layers have experts: from the first on, and every how many. */
+static void add_sparse_layers(struct keys *keys)
+{
+    const uint8_t *sparse = keys->config->sparse;
+    bool has_two = keys->arch->traits & ASH_GGUF_TWO_WIDTHS;
+    size_t layers = keys->config->layers, first = 0, step = 1;
+
+    while (first < layers && !sparse[first])
+        first++;
+    while (first + step < layers && !sparse[first + step])
+        step++;
+    if (first + step >= layers) step = 1;
+    if (has_two) step = first + 1;
+    if (has_two || strcmp(keys->arch->name, "ernie4_5-moe") == 0) add_number(keys, "interleave_moe_layer_step", step);
+    if (!has_two) add_number(keys, "leading_dense_block_count", first);
+}
+
 static void add_experts(struct keys *keys)
 {
     const struct ash_expert_config *x = &keys->config->expert;
-    size_t first = 0, step = 1;
 
     if (x->experts == 0) return;
     add_number(keys, "expert_count", x->experts);
     add_number(keys, "expert_used_count", x->choices);
     add_number(keys, "expert_feed_forward_length", x->ffn);
-    add_some(keys, "expert_shared_count", x->shared_ffn / x->ffn);
+    add_number(keys, "expert_shared_count", x->shared_ffn / x->ffn);
     add_some(keys, "expert_shared_feed_forward_length", x->shared_ffn);
-    if (x->groups > 1) {
+    if (x->groups > 1 || keys->config->form.expert.groups > 1) {
         add_number(keys, "expert_group_count", x->groups);
         add_number(keys, "expert_group_used_count", x->top_groups);
     }
-    while (first < keys->config->layers && !keys->config->sparse[first])
-        first++;
-    while (first + step < keys->config->layers && !keys->config->sparse[first + step])
-        step++;
-    if (strcmp(keys->arch->name, "ernie4_5-moe") == 0)
-        add_number(keys, "interleave_moe_layer_step", first + step < keys->config->layers ? step : 1);
-    if (first > 0 || strcmp(keys->arch->name, "ernie4_5-moe") == 0)
-        add_number(keys, "leading_dense_block_count", first);
+    add_sparse_layers(keys);
     if (x->scale != 1) add_real(keys, "expert_weights_scale", x->scale);
     if (!(keys->arch->traits & (ASH_GGUF_NORMALIZES | ASH_GGUF_KEEPS_WEIGHTS)))
         ash_gguf_add_bool(keys->entries, key_of(keys, "expert_weights_norm"), x->normalize);
@@ -137,7 +174,6 @@ static void add_rope(struct keys *keys)
         [ASH_ROPE_LINEAR] = "linear", [ASH_ROPE_YARN] = "yarn", [ASH_ROPE_LONG] = "longrope"};
 
     if (rope->kind == ASH_ROPE_NONE) return;
-    add_number(keys, "rope.dimension_count", keys->config->rotary_dims);
     add_real(keys, "rope.freq_base", rope->theta);
     if (keys->config->form.local_theta > 0) add_real(keys, "rope.freq_base_swa", keys->config->local_rope.theta);
     if (rope->kind == ASH_ROPE_LINEAR || rope->kind == ASH_ROPE_YARN || rope->kind == ASH_ROPE_LONG)
@@ -221,8 +257,10 @@ static bool same_experts(const struct ash_expert_config *a, const struct ash_exp
 
 static bool same_sizes(const struct ash_model_config *a, const struct ash_model_config *b)
 {
-    const size_t pairs[][2] = {{a->layers, b->layers},     {a->hidden, b->hidden}, {a->heads, b->heads},
-                               {a->kv_heads, b->kv_heads}, {a->vocab, b->vocab},   {a->head_dim, b->head_dim},
+    const size_t pairs[][2] = {{a->layers, b->layers},     {a->hidden, b->hidden},     {a->heads, b->heads},
+                               {a->kv_heads, b->kv_heads}, {a->vocab, b->vocab},       {a->head_dim, b->head_dim},
+                               {a->attn, b->attn},         {a->q_rank, b->q_rank},     {a->kv_rank, b->kv_rank},
+                               {a->rope_dim, b->rope_dim}, {a->nope_dim, b->nope_dim}, {a->v_dim, b->v_dim},
                                {a->tied, b->tied},         {a->labels, b->labels}};
 
     return are_equal(pairs, ASH_COUNT(pairs));
@@ -232,6 +270,9 @@ static bool same_positions(const struct ash_model_config *a, const struct ash_mo
 {
     if (!same_rope(&a->rope, &b->rope) || a->rotary_dims != b->rotary_dims) return false;
     if (memcmp(a->rope_at, b->rope_at, a->layers) != 0) return false;
+    if (memchr(a->rope_at, ASH_ROPE_AT_TEMPERED, a->layers) != NULL &&
+        (!is_near(a->temper_floor, b->temper_floor) || !is_near(a->temper_scale, b->temper_scale)))
+        return false;
     return memchr(a->rope_at, ASH_ROPE_AT_LOCAL, a->layers) == NULL || same_rope(&a->local_rope, &b->local_rope);
 }
 

@@ -177,6 +177,7 @@ static int bind_all(struct ash_model *model, struct ash_gguf *file, bool *used, 
         int rc = ash_gguf_place_of(model, i, &place, err);
         const struct ash_tensor_view *view = rc == 0 ? ash_gguf_find(file, place.name) : NULL;
 
+        if (rc == 0 && view == NULL && place.role == ASH_ROLE_KV_UP) continue; /* in two parts */
         if (rc == 0) rc = bind_tensor(&model->params[i], &place, model->whole.expert.experts, view, err);
         if (rc < 0) return rc;
         used[view - ash_gguf_at(file, 0)] = true;
@@ -195,6 +196,7 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
     used = calloc(ash_gguf_size(file) + 1, sizeof(*used));
     if (used == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
     rc = bind_all(model, file, used, err);
+    if (rc == 0) rc = ash_gguf_join_latent(model, file, used, err);
     if (rc == 0 && is_wide) rc = widen_tensors(model, err);
     if (rc == 0 && model->config.layers == model->whole.layers) rc = refuse_extra(model, file, used, err);
     free(used);

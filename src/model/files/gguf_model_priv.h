@@ -22,6 +22,10 @@ int ash_gguf_folder_config(struct ash_gguf *file, struct ash_model_config *confi
  * parameter. */
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err);
 
+/* gguf_latent.c: bind the matrices that make keys and values of compressed rows, in memory that model owns, where the
+ * file has them in two parts, and mark these as used. Returns 0 or a negative errno. */
+int ash_gguf_join_latent(struct ash_model *model, struct ash_gguf *file, bool *used, struct ash_err *err);
+
 /* The tensor that holds a parameter. */
 struct ash_gguf_place {
     char name[96];

@@ -2,6 +2,8 @@
 #ifndef ASH_MODEL_FILES_GGUF_READER_H
 #define ASH_MODEL_FILES_GGUF_READER_H
 
+#include <string.h>
+
 #include "model/files/gguf_model_priv.h"
 
 #define ASH_GGUF_KEY_BYTES 96
@@ -11,7 +13,7 @@ struct ash_gguf_reader {
     const char *name; /* of the architecture */
     const struct ash_gguf_arch *arch;
     const struct ash_family *family;
-    int64_t layers, heads, hidden, experts, window;
+    int64_t layers, heads, hidden, experts, window, scores;
     char key[ASH_GGUF_KEY_BYTES]; /* the last one asked for */
 };
 
@@ -22,6 +24,14 @@ int ash_gguf_get_int(struct ash_gguf_reader *reader, const char *name, int64_t *
 /* Float32 in the file, float64 in a config.json: the shortest decimal that names the float, which its makers wrote. */
 double ash_gguf_widen(double value);
 
+/* Is attention latent? */
+static inline bool ash_gguf_is_latent(const struct ash_gguf_reader *reader)
+{
+    return reader->family->names[ASH_ROLE_KV_UP] != NULL && strncmp(reader->family->type, "deepseek", 8) == 0;
+}
+
+/* Sizes of latent attention, into json. Returns 0 or a negative errno. */
+int ash_gguf_add_latent(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err);
 /* gguf_rope.c: which share of a head is rotated, into json. Returns 0 or a negative errno. */
 int ash_gguf_add_rotary_share(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err);
 /* The same of scaled positions. */

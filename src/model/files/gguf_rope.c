@@ -61,8 +61,16 @@ static int add_yarn(struct ash_gguf_reader *reader, json_t *scaling, struct ash_
     static const char *const names[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
                                            {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     int64_t positions = 0;
+    double log_scale = 0;
     int rc = ash_gguf_get_int(reader, "rope.scaling.original_context_length", &positions, err);
 
+    if (rc >= 0)
+        rc = ash_gguf_double(reader->file, ash_gguf_key_of(reader, "rope.scaling.yarn_log_multiplier"), 0, 1e3,
+                             &log_scale, err);
+    if (log_scale > 0) { /* llama.cpp takes both to be equal */
+        json_object_set_new(scaling, "mscale", json_real(ash_gguf_widen(10 * log_scale)));
+        json_object_set_new(scaling, "mscale_all_dim", json_real(ash_gguf_widen(10 * log_scale)));
+    }
     for (size_t i = 0; i < ASH_COUNT(names) && rc >= 0; i++) {
         double value = 0;
 
@@ -105,6 +113,7 @@ int ash_gguf_add_rotary_share(struct ash_gguf_reader *reader, json_t *json, stru
     int64_t head = json_integer_value(json_object_get(json, "head_dim")), dims = 0;
     int rc = ash_gguf_get_int(reader, "rope.dimension_count", &dims, err);
 
+    if (ash_gguf_is_latent(reader)) return rc < 0 ? rc : 0; /* a part of each head */
     if (head == 0 && reader->heads > 0) head = reader->hidden / reader->heads;
     if (json_object_get(json, "head_dim") == NULL) json_object_set_new(json, "head_dim", json_integer(head));
     if (rc != 1) return rc;

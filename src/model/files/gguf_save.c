@@ -287,7 +287,9 @@ static int add_notes(const struct writer *writer, struct ash_str *notes, struct 
     if (notes == NULL) return 0;
     for (size_t i = 0; i < c->layers; i++)
         has_window |= c->window[i] > 0;
-    if (has_window && writer->arch->full_every == 0)
+    if (c->form.chunked && has_window && c->window[0] != c->form.window)
+        rc = ash_str_adds(notes, "llama.cpp has chunks of 8,192 tokens in this family: longer texts differ there\n");
+    else if (has_window && writer->arch->full_every == 0)
         rc = ash_str_adds(notes, "llama.cpp does not apply this model's attention window: longer texts differ there\n");
     if (rc == 0 && c->rope.kind == ASH_ROPE_YARN && !c->rope.truncate)
         rc = ash_str_adds(notes, "llama.cpp rounds the range of this model's scaled positions: logits differ there\n");

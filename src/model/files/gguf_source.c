@@ -59,6 +59,7 @@ static int add(struct lister *lister, size_t index, enum ash_role role, enum ash
     source->stays_float = is_small(role);
     if (!param->is_expert) return 0;
     source->parts = model->whole.expert.experts;
+    source->has_parts = true;
     source->step = (size_t)model->layers[param->layer].expert_params;
     return 0;
 }
@@ -73,11 +74,31 @@ static int add_apart(struct lister *lister, size_t index, enum ash_role gate, en
                   : add(lister, index, up, alternates ? ASH_GGUF_ORDER_ODD : ASH_GGUF_ORDER_SECOND_HALF, true, err);
 }
 
+/* The matrix of latent attention that makes keys and values of compressed rows. */
+static int add_latent(struct lister *lister, size_t index)
+{
+    const struct ash_model_config *c = &lister->model->config;
+    unsigned layer = lister->model->layer_ids[lister->model->params[index].layer];
+    struct ash_gguf_source *key = &lister->sources[lister->count++], *value = &lister->sources[lister->count++];
+
+    *key = (struct ash_gguf_source){.param = index, .parts = c->heads, .has_parts = true, .is_matrix = true};
+    *value = *key;
+    key->order = ASH_GGUF_ORDER_K_UP;
+    key->rows = value->cols = c->kv_rank;
+    key->cols = c->nope_dim;
+    value->order = ASH_GGUF_ORDER_V_UP;
+    value->rows = c->v_dim;
+    snprintf(key->name, sizeof(key->name), "blk.%u." ASH_GGUF_K_UP, layer);
+    snprintf(value->name, sizeof(value->name), "blk.%u." ASH_GGUF_V_UP, layer);
+    return 0;
+}
+
 static int add_param(struct lister *lister, size_t index, struct ash_err *err)
 {
     struct ash_gguf_role_at at = ash_gguf_role_of(lister->model, index);
 
     if (at.expert > 0) return 0; /* a part of the first one's tensor */
+    if (at.role == ASH_ROLE_KV_UP) return add_latent(lister, index);
     if (at.role == ASH_ROLE_EXPERT_GATE_UP)
         return add_apart(lister, index, ASH_ROLE_EXPERT_GATE, ASH_ROLE_EXPERT_UP, err);
     if (at.role == ASH_ROLE_EXPERT_GATE_UP_BIAS)
@@ -126,6 +147,19 @@ static size_t source_row(const struct ash_model_config *c, const struct ash_gguf
     }
 }
 
+/* Of head h: row r of the compressed row's dims, as its keys see it; or row r of its values. */
+static void latent_row(const struct ash_model *model, const struct ash_gguf_source *source, size_t row, float *out)
+{
+    const struct ash_model_config *c = &model->config;
+    const struct ash_param *param = &model->params[source->param];
+    size_t head = row / source->rows * (c->nope_dim + c->v_dim), r = row % source->rows;
+
+    if (source->order == ASH_GGUF_ORDER_V_UP)
+        ash_weights_to_f32(param->data, param->dtype, (head + c->nope_dim + r) * c->kv_rank, c->kv_rank, out);
+    for (size_t i = 0; source->order == ASH_GGUF_ORDER_K_UP && i < c->nope_dim; i++)
+        ash_weights_to_f32(param->data, param->dtype, (head + i) * c->kv_rank + r, 1, out + i);
+}
+
 void ash_gguf_source_row(const struct ash_model *model, const struct ash_gguf_source *source, size_t row, float *out)
 {
     size_t from = source_row(&model->config, source, row % source->rows);
@@ -133,6 +167,10 @@ void ash_gguf_source_row(const struct ash_model *model, const struct ash_gguf_so
     const size_t stride = param->is_transposed ? param->dims[1] : 1;
 
     ash_assert(row < source->parts * source->rows);
+    if (source->order >= ASH_GGUF_ORDER_K_UP) {
+        latent_row(model, source, row, out);
+        return;
+    }
     if (param->is_transposed)
         for (size_t i = 0; i < source->cols; i++)
             ash_weights_to_f32(param->data, param->dtype, i * stride + from, 1, out + i);
@@ -147,7 +185,7 @@ void ash_gguf_source_spec(const struct ash_gguf_source *source, enum ash_dtype d
     bool takes = source->is_matrix && !source->stays_float && source->cols % ash_dtype_block(dtype) == 0;
 
     *spec_out = (struct ash_tensor_spec){.name = source->name, .dtype = takes ? dtype : ASH_F32};
-    if (source->step > 0) spec_out->dims[spec_out->dim_count++] = source->parts;
+    if (source->has_parts) spec_out->dims[spec_out->dim_count++] = source->parts;
     spec_out->dims[spec_out->dim_count++] = source->rows;
     if (source->is_matrix) spec_out->dims[spec_out->dim_count++] = source->cols;
 }

@@ -12,15 +12,18 @@ enum ash_gguf_order {
     ASH_GGUF_ORDER_SECOND_HALF, /* the same */
     ASH_GGUF_ORDER_EVEN,        /* of gate and up, row by row */
     ASH_GGUF_ORDER_ODD,         /* the same */
-    ASH_GGUF_ORDER_BY_HEAD      /* q, k and v follow each other head by head */
+    ASH_GGUF_ORDER_BY_HEAD,     /* q, k and v follow each other head by head */
+    ASH_GGUF_ORDER_K_UP,        /* of each head its rows for keys, the other way round */
+    ASH_GGUF_ORDER_V_UP         /* of each head its rows for values */
 };
 
 struct ash_gguf_source {
     char name[96];
-    size_t param, parts, step; /* the first parameter; of experts: how many, and their distance in the list */
-    size_t rows, cols;         /* of one part; a vector has rows of one element */
+    size_t param, parts,
+        step;          /* the first parameter; of experts, and heads: how many, and their distance in the list */
+    size_t rows, cols; /* of one part; a vector has rows of one element */
     enum ash_gguf_order order;
-    bool is_matrix, stays_float; /* whether it may be quantised, or stored in 16 bits */
+    bool is_matrix, has_parts, stays_float; /* whether it may be quantised, or stored in 16 bits */
 };
 
 /* List the tensors, at most two for a parameter. *sources_out is the caller's to free. Returns 0, -ENOMEM or -ENOTSUP
