@@ -11,6 +11,7 @@
 #include "observe/check/check.h"
 #include "probe/arithmetic.h"
 #include "probe/device.h"
+#include "probe/efa.h"
 #include "probe/pairs.h"
 
 struct flags {
@@ -60,8 +61,8 @@ static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_CO
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar check WHAT [flags]",
     .about =
-        "WHAT is node: this one. GPUs, driver, limits, network, clock, mounts and the kernel log, in two seconds at\n"
-        "most; with --deep also whether every core and GPU computes the known bits, and memory gives back what was\n"
+        "WHAT is node: this one. GPUs, driver, limits, network, EFA, clock, mounts and the kernel log, in two seconds\n"
+        "at most; with --deep also whether every core and GPU computes the known bits, and memory gives back what was\n"
         "written. Exit code 0: fit for work; 1: not. Good as a prolog of a scheduler and before a job.\n"
         "Or WHAT is cluster, started once on every node by srun or another launcher: each node as above, then all\n"
         "against each other. Clocks, versions, GPUs, network, disks, and the links of all pairs both ways. One table;\n"
@@ -150,6 +151,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     check.has_efa = marks.has_efa;
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
+    ash_probe_efa(&check, &report);
     if (flags->deep) look_deep(flags, &check, &report);
     if (flags->arithmetic) ash_probe_arithmetic(&check, flags->device, &report);
     if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);

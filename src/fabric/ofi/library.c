@@ -50,11 +50,10 @@ static int check_version(uint32_t (*version)(void), struct ash_err *err)
 
 static int find_functions(void *library, struct ash_libfabric *out, struct ash_err *err)
 {
-    __typeof__(fi_version) *version = NULL;
     const struct {
         const char *name;
         void *to; /* a function pointer */
-    } wanted[] = {{"fi_version", &version},      {"fi_getinfo", &out->getinfo}, {"fi_freeinfo", &out->freeinfo},
+    } wanted[] = {{"fi_version", &out->version}, {"fi_getinfo", &out->getinfo}, {"fi_freeinfo", &out->freeinfo},
                   {"fi_dupinfo", &out->dupinfo}, {"fi_fabric", &out->fabric},   {"fi_strerror", &out->strerror}};
 
     for (size_t i = 0; i < ASH_COUNT(wanted); i++) {
@@ -63,7 +62,7 @@ static int find_functions(void *library, struct ash_libfabric *out, struct ash_e
         if (found == NULL) return ash_err_set(err, -ENOTSUP, "%s has no %s", LIBRARY, wanted[i].name);
         *(void **)wanted[i].to = found;
     }
-    return check_version(version, err);
+    return check_version(out->version, err);
 }
 
 static int load(const char *provider, struct ash_err *err)

@@ -135,6 +135,7 @@ struct ash_ofi {
 
 /* library.c: libfabric itself, and the functions of it that its headers do not hold. */
 struct ash_libfabric {
+    __typeof__(fi_version) *version;
     __typeof__(fi_getinfo) *getinfo;
     __typeof__(fi_freeinfo) *freeinfo;
     __typeof__(fi_dupinfo) *dupinfo; /* of NULL: an empty one */
