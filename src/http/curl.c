@@ -13,6 +13,7 @@
 #include "http/fetch.h"
 
 #define FETCH_MAX_BYTES 65536
+#define POST_MAX_BYTES ((size_t)64 << 20)
 #define CONNECT_MS 2000L
 
 static struct ash_curl library;
@@ -66,6 +67,7 @@ struct request {
     long timeout_ms;
     size_t max_bytes;
     struct ash_str *text;
+    const struct ash_str *sent; /* a body; NULL: none */
 };
 
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
@@ -118,6 +120,10 @@ static int perform(struct request *request, long *status_out, struct ash_err *er
     curl->easy_setopt(easy, CURLOPT_URL, request->url);
     curl->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
     curl->easy_setopt(easy, CURLOPT_HTTPHEADER, request->headers);
+    if (request->sent != NULL) {
+        curl->easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)request->sent->size_bytes);
+        curl->easy_setopt(easy, CURLOPT_POSTFIELDS, request->sent->data);
+    }
     curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl->easy_setopt(easy, CURLOPT_PROXY, "");
     curl->easy_setopt(easy, CURLOPT_TIMEOUT_MS, request->timeout_ms);
@@ -140,7 +146,7 @@ int ash_curl_fetch(const char *method, const char *url, const char *const *heade
                    struct ash_str *text, struct ash_err *err)
 {
     const struct ash_curl *curl = NULL;
-    struct request request = {method, url, NULL, timeout_ms, FETCH_MAX_BYTES, text};
+    struct request request = {method, url, NULL, timeout_ms, FETCH_MAX_BYTES, text, NULL};
     long status = 0;
     int rc = ash_curl_get(&curl, err);
 
@@ -155,7 +161,7 @@ int ash_fetch(const char *url, const char *token, double seconds, size_t max_byt
               struct ash_err *err)
 {
     const struct ash_curl *curl = NULL;
-    struct request request = {"GET", url, NULL, (long)(seconds * 1e3), max_bytes, body};
+    struct request request = {"GET", url, NULL, (long)(seconds * 1e3), max_bytes, body, NULL};
     struct ash_str bearer = {0};
     long status = 0;
     int rc = ash_curl_get(&curl, err);
@@ -169,4 +175,19 @@ int ash_fetch(const char *url, const char *token, double seconds, size_t max_byt
     if (rc < 0 || status == 200) return rc;
     ash_str_clear(body);
     return ash_err_set(err, -EPROTO, "%s: it answered %ld%s", url, status, status == 401 ? ": give its --token" : "");
+}
+
+int ash_fetch_post(const char *url, const struct ash_str *json, double seconds, struct ash_str *body, long *status_out,
+                   struct ash_err *err)
+{
+    const struct ash_curl *curl = NULL;
+    struct request request = {"POST", url, NULL, (long)(seconds * 1e3), POST_MAX_BYTES, body, json};
+    long status = 0;
+    int rc = ash_curl_get(&curl, err);
+
+    if (rc < 0) return rc;
+    request.headers = curl->slist_append(NULL, "Content-Type: application/json");
+    rc = perform(&request, &status, err);
+    if (rc == 0) *status_out = status;
+    return rc;
 }

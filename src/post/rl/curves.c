@@ -93,6 +93,15 @@ static void add_fields(json_t *json, json_t *more)
     json_decref(more);
 }
 
+/* How far servers and trainer are apart. */
+static void add_mismatch(json_t *json, const struct ash_policy_run *rl, const struct ash_rollout *rollout)
+{
+    struct ash_mismatch mismatch = ash_external_mismatch(rl, rollout);
+
+    add_fields(json, json_pack("{s:f, s:f, s:f}", "mismatch_kl", mismatch.kl, "mismatch_max_ratio", mismatch.max_ratio,
+                               "mismatch_cut", mismatch.cut));
+}
+
 /* Figures of the rollout that a step trained on. */
 static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
 {
@@ -102,6 +111,7 @@ static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
     add_fields(json, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "reward", rollout->mean_reward, "length",
                                rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl",
                                rollout->kl, "age", rollout->age, "oldest", rollout->oldest));
+    if (rl->external != NULL) add_mismatch(json, rl, rollout);
 }
 
 /* Who waited for whom, since the process began. */

@@ -51,8 +51,8 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
     return ash_pass_open(rl->reference.model, rl->exec, &opts, &rl->reference.pass, err);
 }
 
-static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
-                         struct ash_err *err)
+int ash_rl_weigh_row(const struct ash_policy_run *rl, struct ash_pass *pass, const struct ash_rollout *rollout,
+                     const struct ash_answer_row *row, double *logps, struct ash_err *err)
 {
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
     size_t rows = prompt->count + row->count - 1,
@@ -69,7 +69,7 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
                               .kept = kept,
                               .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
     int rc = ids == NULL || losses == NULL || kept == NULL
-                 ? ash_err_set(err, -ENOMEM, "out of memory for the reference")
+                 ? ash_err_set(err, -ENOMEM, "out of memory for log-probabilities")
                  : 0;
 
     ash_assert(rows <= longest);
@@ -78,9 +78,9 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
         targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
         if (targets[i] >= 0) kept[i] = ash_rl_kept_get(row, i + 1 - prompt->count);
     }
-    if (rc == 0) rc = ash_pass_eval(rl->reference.pass, &batch, losses, err);
+    if (rc == 0) rc = ash_pass_eval(pass, &batch, losses, err);
     for (size_t t = 0; rc == 0 && t < row->count; t++)
-        row->reference[t] = -(double)losses[prompt->count - 1 + t];
+        logps[t] = -(double)losses[prompt->count - 1 + t];
     free(ids);
     free(losses);
     free(kept);
@@ -97,7 +97,8 @@ int ash_rl_run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout,
     for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++) {
         memset(rollout->answers[a].reference, 0, rl->shape.max_tokens * sizeof(double));
         if (a % size == rank && rollout->answers[a].count > 0)
-            rc = reference_row(rl, rollout, &rollout->answers[a], err);
+            rc = ash_rl_weigh_row(rl, rl->reference.pass, rollout, &rollout->answers[a], rollout->answers[a].reference,
+                                  err);
     }
     for (size_t a = 0; rc == 0 && a < rl->shape.answers; a++)
         rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,

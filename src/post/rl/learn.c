@@ -312,8 +312,8 @@ static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
 
 /* Values of the policy's own tokens, one after the other: log-probabilities now and at sampling, advantages, the
  * reference's, and memory for slopes. all: [5 * own]. */
-static struct ash_policy_answer gather_own(const struct ash_answer_row *row, const float *losses, size_t own,
-                                           double *all)
+static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, const struct ash_answer_row *row,
+                                           const float *losses, size_t own, double *all)
 {
     struct ash_policy_answer answer = {.count = own,
                                        .logps = all,
@@ -325,7 +325,8 @@ static struct ash_policy_answer gather_own(const struct ash_answer_row *row, con
         if (ash_rl_is_given(row, t)) continue;
         all[i] = losses != NULL ? -(double)losses[t] : (double)row->logps[t];
         all[own + i] = (double)row->logps[t];
-        all[2 * own + i] = row->advantages != NULL ? row->advantages[t] : row->advantage;
+        all[2 * own + i] =
+            (row->advantages != NULL ? row->advantages[t] : row->advantage) * ash_external_weight(rl, row, t);
         if (row->reference != NULL) all[3 * own + i] = row->reference[t];
         i++;
     }
@@ -348,7 +349,7 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
 
     if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
     slopes = wide + 4 * own;
-    answer = gather_own(row, losses, own, wide);
+    answer = gather_own(rl, row, losses, own, wide);
     answer.weight = token_weight(rl, rollout, row, minibatch);
     if (losses != NULL && rollout->version == rows->step) rc = check_bits(rl, rollout, a, losses, err);
     value = ash_policy_loss(&opts, &answer, slopes);

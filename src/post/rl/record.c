@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,16 @@ static void add_values(json_t *json, const struct ash_answer_row *row)
         json_array_append_new(bits, json_integer(word));
     }
     json_object_set_new(json, "value_bits", bits);
+}
+
+/* Null where the server said nothing. */
+static void add_sampled(json_t *json, const struct ash_answer_row *row)
+{
+    json_t *list = json_array();
+
+    for (size_t t = 0; t < row->count; t++)
+        json_array_append_new(list, isnan(row->sampled[t]) ? json_null() : json_real((double)row->sampled[t]));
+    json_object_set_new(json, "sampler_logprobs", list);
 }
 
 /* Steps that the weights had done that drew each token. */
@@ -73,6 +84,7 @@ json_t *ash_rl_row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
     if (rl->shape.has_critic && json != NULL) add_values(json, row);
+    if (row->sampled != NULL && json != NULL) add_sampled(json, row);
     if (rl->job->rollout.chunk > 0 && json != NULL) add_versions(rl, rollout, row, json);
     if (row->given != NULL && json != NULL) json_object_set_new(json, "given", ash_rl_given_json(row));
     if (rl->shape.has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
@@ -127,6 +139,11 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
         if (!rl->shape.has_critic) continue;
         word = (uint32_t)json_integer_value(json_array_get(values, t));
         memcpy(&row->values[t], &word, sizeof(word));
+    }
+    for (size_t t = 0; row->sampled != NULL && t < row->count; t++) {
+        const json_t *said = json_array_get(json_object_get(json, "sampler_logprobs"), t);
+
+        row->sampled[t] = json_is_number(said) ? (float)json_number_value(said) : NAN;
     }
     if (row->given != NULL && ash_rl_given_read(json_object_get(json, "given"), row) < 0)
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its turns do not fit its tokens", a);

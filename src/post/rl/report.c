@@ -20,6 +20,8 @@ static const struct {
               {"kl", "Divergence from the reference"},
               {"age", "Age of tokens, in steps"},
               {"oldest", "Age of the oldest token"},
+              {"mismatch_kl", "Divergence of servers from the trainer"},
+              {"mismatch_max_ratio", "Largest ratio of trainer and server"},
               {"same_groups", "Groups that agree"},
               {"clipped_low", "Share clipped below"},
               {"clipped_high", "Share clipped above"},

@@ -87,6 +87,15 @@ static int share_counts(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     return rc;
 }
 
+/* Servers and trainer are two models, if only by rounding. */
+static void say_mismatch(const struct ash_policy_run *rl, const struct ash_rollout *rollout)
+{
+    struct ash_mismatch mismatch = ash_external_mismatch(rl, rollout);
+
+    fprintf(rl->screen, "servers   divergence of a token %.3g, largest ratio %.4g, %.2f %% of weights cut\n",
+            mismatch.kl, mismatch.max_ratio, 100 * mismatch.cut);
+}
+
 /* At the end of a run with samplers apart. */
 static void say_shares(const struct ash_policy_run *rl)
 {
@@ -99,24 +108,32 @@ static void say_shares(const struct ash_policy_run *rl)
             100 * shares.drawing, 100 * shares.waiting, 100 * shares.taking);
 }
 
+/* The screen's lines after a step, now and then. */
+static void say_step(const struct ash_policy_run *rl, const struct ash_rollout *rollout, uint64_t step)
+{
+    bool is_last = step == (uint64_t)rl->job->train.steps;
+
+    if (rl->screen == NULL || (step % REPORT_STEPS != 0 && !is_last)) return;
+    fprintf(rl->screen,
+            "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, entropy %.3f, %zu of %zu groups agree; "
+            "%llu ratios exactly 1; sampling %.1f s, rewards %.1f s\n",
+            (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
+            rollout->entropy, rollout->same_groups, rl->shape.prompts, (unsigned long long)rl->checked,
+            rl->seconds[ASH_RL_SAMPLING], rl->seconds[ASH_RL_REWARDING]);
+    if (rl->external != NULL) say_mismatch(rl, rollout);
+    if (rl->apart != NULL && is_last) say_shares(rl);
+}
+
 static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
-    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
     int64_t every = rl->job->rollout.eval_every;
     double share = NAN;
     int rc = share_counts(rl, trainer, err);
 
     if (rc == 0) rc = ash_critic_learn(rl, step, err);
     if (rc < 0) return rc;
-    if (rl->screen != NULL && (step % REPORT_STEPS == 0 || step == (uint64_t)rl->job->train.steps))
-        fprintf(rl->screen,
-                "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, entropy %.3f, %zu of %zu groups agree; "
-                "%llu ratios exactly 1; sampling %.1f s, rewards %.1f s\n",
-                (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
-                rollout->entropy, rollout->same_groups, rl->shape.prompts, (unsigned long long)rl->checked,
-                rl->seconds[ASH_RL_SAMPLING], rl->seconds[ASH_RL_REWARDING]);
-    if (rl->screen != NULL && rl->apart != NULL && step == (uint64_t)rl->job->train.steps) say_shares(rl);
+    say_step(rl, ash_rl_rollout_of(rl, step - 1), step);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
         rc = evaluate(rl, trainer, step, &share, err);
     if (rc == 0) ash_rl_add_curves(rl, step, share);
@@ -140,6 +157,7 @@ static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *r
 
     row->ids = take(rl, true, sizeof(*row->ids), &is_short);
     row->logps = take(rl, true, sizeof(*row->logps), &is_short);
+    row->sampled = take(rl, rl->job->rollout.url.count > 0, sizeof(*row->sampled), &is_short);
     row->given = take(rl, rl->job->rl.environment != NULL, sizeof(*row->given), &is_short);
     row->kept.ends = take(rl, rl->shape.has_kept, sizeof(*row->kept.ends), &is_short);
     row->reference = take(rl, rl->shape.has_reference, sizeof(*row->reference), &is_short);
@@ -221,6 +239,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
         if (open_rollout(rl, &rl->rollouts[i]) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory for answers");
     if (rc == 0) rc = ash_rl_read_backs(rl, err);
     if (rc == 0) rc = ash_apart_open(rl, &rl->apart, err);
+    if (rc == 0) rc = ash_external_open(rl, &rl->external, err);
     if (rc < 0) {
         ash_rl_close(rl);
         return rc;
@@ -238,6 +257,7 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
     for (size_t a = 0; rollout->answers != NULL && a < rl->shape.answers; a++) {
         free(rollout->answers[a].ids);
         free(rollout->answers[a].logps);
+        free(rollout->answers[a].sampled);
         free(rollout->answers[a].given);
         free(rollout->answers[a].kept.ids);
         free(rollout->answers[a].kept.ends);
@@ -259,6 +279,7 @@ void ash_rl_close(struct ash_policy_run *rl)
 {
     if (rl == NULL) return;
     ash_apart_close(rl->apart);
+    ash_external_close(rl->external);
     for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
         close_rollout(rl, &rl->rollouts[i]);
     free(rl->rollouts);
@@ -277,6 +298,7 @@ static void end(void *ctx)
     struct ash_policy_run *rl = ctx;
 
     ash_critic_close(rl);
+    ash_external_end(rl->external);
     ash_core_close(rl->sampler.core);
     rl->sampler.core = NULL;
     rl->sampler.model = NULL;

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include "post/rl/apart.h"
 #include "post/rl/chunks.h"
+#include "post/rl/external.h"
 #include "post/rl/prompts.h"
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
@@ -26,6 +27,7 @@ struct ash_answer_row {
     size_t prompt;  /* of the batch */
     int32_t *ids;   /* [max_tokens] */
     float *logps;   /* [max_tokens]: the sampler's; 0 where the environment spoke */
+    float *sampled; /* [max_tokens]: a server's, where logps are the trainer's; NULL: there is none */
     uint8_t *given; /* [max_tokens]: 1 where the environment spoke; NULL: there is none */
     struct ash_kept_ids kept;
     double *reference;  /* [max_tokens]: of the frozen reference; NULL: none */
@@ -146,9 +148,10 @@ struct ash_policy_run {
     struct ash_rl_curves curves;
     struct ash_rl_rollbacks rollbacks;
     struct ash_rl_best best;
-    struct ash_apart *apart;      /* samplers are other processes; NULL: these sample */
-    uint64_t checked;             /* tokens of all ranks whose log-probability was the sampler's, to the bit */
-    double counts[ASH_RL_COUNTS]; /* of the step */
+    struct ash_external *external; /* servers sample; NULL: none do */
+    struct ash_apart *apart;       /* samplers are other processes; NULL: these sample */
+    uint64_t checked;              /* tokens of all ranks whose log-probability was the sampler's, to the bit */
+    double counts[ASH_RL_COUNTS];  /* of the step */
     double seconds[ASH_RL_PARTS];
     struct ash_train_source source;
     struct ash_objective objective;
@@ -242,6 +245,9 @@ int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *
 
 /* Log-probabilities of a rollout's tokens, into row->reference; ranks share the answers. All ranks call it. */
 int ash_rl_run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* Log-probabilities of an answer's tokens by the model of a pass, into logps [max_tokens]. */
+int ash_rl_weigh_row(const struct ash_policy_run *rl, struct ash_pass *pass, const struct ash_rollout *rollout,
+                     const struct ash_answer_row *row, double *logps, struct ash_err *err);
 /* With the epoch of the policy's ranks. */
 void ash_rl_close_reference(struct ash_policy_run *rl);
 

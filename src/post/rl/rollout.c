@@ -224,14 +224,17 @@ static int sample_turns(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     for (size_t a = 0; a < rl->shape.answers; a++)
         if (is_open[a / samples]) ash_rl_clear(&rollout->answers[a]);
     for (size_t turn = 0; rc == 0 && goes_on; turn++) {
-        rc = rl->apart != NULL ? ash_apart_sample(rl, rollout,
-                                                  &(struct ash_apart_turn){.round = round,
-                                                                           .number = turn,
-                                                                           .is_open = is_open,
-                                                                           .version = rollout->version,
-                                                                           .reach = rl->shape.max_tokens},
-                                                  err)
-                               : sample_own(rl, rollout, round, is_open, is_own, err);
+        if (rl->external != NULL)
+            rc = ash_external_sample(rl, rollout, round, is_open, is_own, err);
+        else
+            rc = rl->apart != NULL ? ash_apart_sample(rl, rollout,
+                                                      &(struct ash_apart_turn){.round = round,
+                                                                               .number = turn,
+                                                                               .is_open = is_open,
+                                                                               .version = rollout->version,
+                                                                               .reach = rl->shape.max_tokens},
+                                                      err)
+                                   : sample_own(rl, rollout, round, is_open, is_own, err);
         if (rc == 0) rc = ash_rl_share(rl->group, &rl->shape, rollout, is_own, err);
         goes_on = false;
         if (rc == 0 && turn + 1 < turns)
@@ -288,14 +291,15 @@ static int reward_open(struct ash_policy_run *rl, struct ash_rollout *rollout, s
 }
 
 /* Sample and reward the groups that are open. */
-static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
-                     struct ash_err *err)
+static int run_round(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_rollout *rollout, size_t round,
+                     const bool *is_open, struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns(), sampled_ns;
     bool is_drawn = rl->job->rollout.chunk > 0; /* with the weights of several steps (chunks.h) */
     int rc = is_drawn ? 0 : ash_rl_get_prompts(rl, rollout, round, is_open, err);
 
     if (rc == 0 && !is_drawn) rc = sample_turns(rl, rollout, round, is_open, err);
+    if (rc == 0 && rl->external != NULL) rc = ash_external_correct(rl, trainer, rollout, is_open, err);
     sampled_ns = ash_clock_ns();
     if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
     rl->seconds[ASH_RL_SAMPLING] += (double)(sampled_ns - start_ns) * 1e-9;
@@ -309,7 +313,7 @@ static int open_sampling(struct ash_policy_run *rl, struct ash_trainer *trainer,
     size_t tokens = (size_t)(rl->job->rollout.max_prompt_tokens + rl->job->rollout.max_tokens);
 
     if (rl->apart == NULL && rl->job->rollout.chunk > 0) return 0; /* it has been open for the draws */
-    if (rl->apart == NULL) return ash_rl_open_core(rl, trainer, err);
+    if (rl->apart == NULL && rl->external == NULL) return ash_rl_open_core(rl, trainer, err);
     return ash_rewards_use(rl->rewards, rl->exec, ash_tokenizer_hash(rl->text.tokenizer), tokens, err);
 }
 
@@ -330,7 +334,7 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
         is_open[p] = true;
     for (size_t round = 0; rc == 0 && round < rounds && open > 0; round++) {
         rollout->replaced += round > 0 ? open : 0;
-        rc = run_round(rl, rollout, round, is_open, err);
+        rc = run_round(rl, trainer, rollout, round, is_open, err);
         open = 0;
         for (size_t p = 0; rc == 0 && p < rl->shape.prompts; p++) {
             is_open[p] = ash_rl_is_same_group(&rl->shape, rollout, p);

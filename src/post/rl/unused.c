@@ -37,6 +37,7 @@ static uint64_t hash_rollout(const struct ash_policy_run *rl, const struct ash_r
 
         hash = ash_hash_bytes(row->ids, row->count * sizeof(*row->ids), hash + row->has_ended);
         hash = ash_hash_bytes(row->logps, row->count * sizeof(*row->logps), hash);
+        if (row->sampled != NULL) hash = ash_hash_bytes(row->sampled, row->count * sizeof(*row->sampled), hash);
         hash = ash_hash_bytes(&row->reward, sizeof(row->reward), hash);
     }
     return hash;

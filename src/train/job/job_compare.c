@@ -59,6 +59,9 @@ static const char *const free_on_resume[] = {
     "rollout.procs",
     "rollout.silence",
     "rollout.patience",
+    "rollout.url_requests",
+    "rollout.url_tries",
+    "rollout.url_timeout",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide results or the order of collectives. */

@@ -195,6 +195,20 @@ static const struct ash_opt rollout_opts[] = {
      86400, NULL},
     {"patience", ASH_OPT_DOUBLE, ROLLOUT(patience), "600",
      "rollout.mode=apart: seconds that the run waits where no sampler is left, before it ends", 1, 1e7, NULL},
+    {"url", ASH_OPT_LIST, ROLLOUT(url), NULL,
+     "servers of OpenAI's API with log-probabilities that sample, instead of this job: http://HOST:PORT", 0, 0, NULL},
+    {"url_model", ASH_OPT_STRING, ROLLOUT(url_model), NULL,
+     "rollout.url: the model that requests name; default: the first one that a server lists", 0, 0, NULL},
+    {"url_requests", ASH_OPT_INT, ROLLOUT(url_requests), "32", "rollout.url: answers on their way at once, of a rank",
+     1, 1024, NULL},
+    {"url_timeout", ASH_OPT_DOUBLE, ROLLOUT(url_timeout), "600", "rollout.url: seconds for an answer", 0.1, 86400,
+     NULL},
+    {"url_tries", ASH_OPT_INT, ROLLOUT(url_tries), "5",
+     "rollout.url: how often an answer is asked for, each time of the next server, before the run ends", 1, 1000, NULL},
+    {"max_weight", ASH_OPT_DOUBLE, ROLLOUT(max_weight), "2",
+     "rollout.url: importance weights of tokens, the trainer's probability by the server's, are cut at this; 0: all "
+     "weights are 1",
+     0, 1e6, NULL},
 };
 const struct ash_opt_table ash_job_rollout_table = {"rollout", "how answers are sampled (train.method=rl)",
                                                     rollout_opts, ASH_COUNT(rollout_opts)};

@@ -119,6 +119,10 @@ struct ash_job_rollout {
     int64_t procs;   /* apart: of the processes of the job, the samplers */
     double silence;  /* apart: seconds after which the prompts of a silent sampler are drawn elsewhere */
     double patience; /* apart: seconds without any sampler, after which the run ends */
+    struct ash_opt_list url;
+    const char *url_model; /* NULL: a server's first */
+    int64_t url_requests, url_tries;
+    double url_timeout, max_weight;
 };
 
 extern const struct ash_opt_table ash_job_sft_table, ash_job_dpo_table, ash_job_reward_table, ash_job_lora_table,

@@ -197,6 +197,34 @@ static int check_chunk(const struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* A server says how likely a token is to its model as it stands, before any filter. */
+static int check_url(const struct ash_job *job, struct ash_err *err)
+{
+    const char *other = job->rollout.mode == ASH_ROLLOUT_APART ? "rollout.mode=apart"
+                        : job->rollout.chunk > 0               ? "rollout.chunk"
+                        : job->rollout.top_k > 0               ? "rollout.top_k"
+                        : job->rollout.top_p < 1.0             ? "rollout.top_p"
+                        : job->rollout.temperature != 1.0      ? "rollout.temperature"
+                                                               : NULL;
+
+    if (job->rollout.url.count == 0 || other == NULL) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "rollout.url with %s: servers draw whole answers from all ids, and their log-probabilities are "
+                       "those of temperature 1; leave it out",
+                       other);
+}
+
+/* Settings that do not go together. */
+static int check_rl(const struct ash_job *job, struct ash_err *err)
+{
+    int rc = check_policy_loss(&job->rl, err);
+
+    if (rc == 0) rc = check_teacher(&job->rl, err);
+    if (rc == 0) rc = check_apart(job, err);
+    if (rc == 0) rc = check_chunk(job, err);
+    return rc < 0 ? rc : check_url(job, err);
+}
+
 /* A step of answers fills as many sequences as its prompts and answers need at most. */
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
@@ -219,9 +247,7 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
         return ash_err_set(err, -EINVAL,
                            "rl.samples=1: rl.algorithm=grpo, rloo and raft compare the answers to one prompt: give 2 "
                            "or more");
-    if (check_policy_loss(&job->rl, err) < 0 || check_teacher(&job->rl, err) < 0 || check_apart(job, err) < 0 ||
-        check_chunk(job, err) < 0)
-        return -EINVAL;
+    if (check_rl(job, err) < 0) return -EINVAL;
     if ((job->rl.environment != NULL) != (job->rl.turns > 1))
         return ash_err_set(err, -EINVAL,
                            "rl.environment and rl.turns=%lld: several turns have an environment between them",
