@@ -58,30 +58,18 @@ static int give_groups(struct ash_desk *desk, struct ash_desk_sampler *sampler, 
     return rc;
 }
 
-/* A message with groups of an order, and of later ones with the same weights. */
+/* A message with groups of an order. */
 static int give(struct ash_desk *desk, struct ash_desk_sampler *sampler, struct ash_desk_order *order, size_t count)
 {
-    struct ash_wire_work work = order->work;
     ssize_t start = ash_wire_begin(&sampler->out, ASH_WIRE_WORK);
-    int rc = start < 0 ? (int)start : ash_str_add(&sampler->out, &work, sizeof(work));
+    int rc = start < 0 ? (int)start : ash_str_add(&sampler->out, &order->work, sizeof(order->work));
 
-    for (; rc == 0 && order != NULL && count > 0; order = order->next)
-        if (order->work.serial == work.serial) rc = give_groups(desk, sampler, order, &count);
+    if (rc == 0) rc = give_groups(desk, sampler, order, &count);
     if (rc < 0) return rc;
     ash_wire_end(&sampler->out, (size_t)start);
     sampler->is_busy = true;
     sampler->heard_ns = ash_clock_ns();
     return 0;
-}
-
-/* Groups that wait for these weights. */
-static size_t count_for(const struct ash_desk *desk, const struct ash_wire_work *work)
-{
-    size_t count = 0;
-
-    for (const struct ash_desk_order *order = desk->orders; order != NULL; order = order->next)
-        if (order->work.serial == work->serial) count += count_waiting(order);
-    return count;
 }
 
 void ash_desk_hand_out(struct ash_desk *desk)
@@ -96,7 +84,7 @@ void ash_desk_hand_out(struct ash_desk *desk)
         while (order != NULL && count_waiting(order) == 0)
             order = order->next;
         if (order == NULL) return;
-        waiting = count_for(desk, &order->work);
+        waiting = count_waiting(order);
         if (give(desk, sampler, order, samplers == 1 ? waiting : ash_div_up(waiting, 2 * samplers)) < 0)
             sampler->is_leaving = true; /* without memory for the message it is lost */
     }
