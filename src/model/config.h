@@ -11,6 +11,7 @@
 #include "model/form.h"
 
 #define ASH_MODEL_LAYERS_MAX 1024
+#define ASH_MODEL_CAPTURES 3 /* layers whose streams a head of EAGLE-3 reads */
 
 enum ash_attn_kind { ASH_ATTN_GROUPED, ASH_ATTN_LATENT };
 enum ash_rope_kind {
@@ -96,7 +97,10 @@ struct ash_model_config {
     bool tied; /* the output matrix is the embedding */
     /* It is a head for drafts (model/files/open.h): rows fuse a token's embedding and the state of the token before. */
     bool fuses_states;
-    size_t labels; /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
+    bool is_eagle;      /* a head as EAGLE-3 has it: its attention reads both, and the stream begins as the state */
+    size_t captured;    /* of such a head: numbers of the model's stream, at three layers, that become a state */
+    size_t embed_vocab; /* rows of the embedding, if there are more than outputs; 0: vocab */
+    size_t labels;      /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
     struct ash_rope_config rope, local_rope; /* see rope_at */
     struct ash_expert_config expert;
     /* latent attention (deepseek): ranks of the compressed q (0: not compressed) and kv, split of a head */

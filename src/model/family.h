@@ -17,6 +17,7 @@ enum ash_role {
     ASH_ROLE_POOL_NORM,
     ASH_ROLE_FINAL_NORM,
     ASH_ROLE_FINAL_NORM_BIAS,
+    ASH_ROLE_FUSE_CAPTURED, /* of a head as EAGLE-3 has it: from the streams of three layers to a state */
     ASH_ROLE_HEAD,
     ASH_ROLE_HEAD_BIAS,
 
@@ -110,6 +111,9 @@ struct ash_family {
     struct ash_model_form form;
     ash_family_read_fn *reads[ASH_FAMILY_READS_MAX]; /* in this order; NULL after the last */
 };
+
+/* Heads of EAGLE-3, whose model_type is that of llama. */
+extern const struct ash_family ash_family_eagle3;
 
 /* By model_type, or NULL. */
 const struct ash_family *ash_family_find(const char *type);

@@ -48,6 +48,24 @@ const char *const ash_names_llama[ASH_ROLE_COUNT] = {
     [ASH_ROLE_FUSE_STATE] = "hnorm.weight",
 };
 
+static const char *const names_eagle3[ASH_ROLE_COUNT] = {
+    TOP_NAMES,
+    ATTN_NAMES,
+    NORM_NAMES,
+    MLP_NAMES,
+    [ASH_ROLE_FUSE_CAPTURED] = "fc.weight",
+    [ASH_ROLE_FUSE_STATE] = "hidden_norm.weight",
+};
+
+const struct ash_family ash_family_eagle3 = {
+    .type = "llama",
+    .architecture = "LlamaForCausalLMEagle3",
+    .base_prefix = "",
+    .layer_prefix = "midlayer.",
+    .names = names_eagle3,
+    .form = {.one_layer = true},
+};
+
 const char *const ash_names_mixtral[ASH_ROLE_COUNT] = {
     TOP_NAMES,
     QK_NORM_NAMES,

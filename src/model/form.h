@@ -64,6 +64,7 @@ struct ash_model_form {
     double theta, local_theta,
         rotary_share;   /* of rotary positions, where the config gives none; 0: 10000, the same, 1 */
     bool both_ways;     /* attention sees later tokens, too: an encoder. It writes no text */
+    bool one_layer;     /* whose names have no number */
     bool bare_first;    /* the first layer has no norm before attention */
     bool parallel;      /* attention and feed-forward both read the stream before the layer */
     bool out_gate;      /* q has a gate of each output of attention, head by head after its query */

@@ -31,6 +31,8 @@ void ash_param_format_name(const struct ash_family *family, enum ash_role role, 
     }
     if (layer < 0)
         snprintf(buf, buf_bytes, "%s%s", base, local);
+    else if (family->form.one_layer)
+        snprintf(buf, buf_bytes, "%s%s%s", base, family->layer_prefix, local);
     else
         snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
 }

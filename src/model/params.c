@@ -145,6 +145,7 @@ static void add_grouped_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
+    size_t in = c->is_eagle ? 2 * c->hidden : c->hidden;
     struct ash_range heads = ash_slice_kv_heads(c, &model->slice);
     struct cut q_cut = cut_of(model, false, heads, group * c->head_dim),
                kv_cut = cut_of(model, false, heads, c->head_dim);
@@ -161,9 +162,9 @@ static void add_grouped_attention(struct ash_model *model, int layer)
         add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->form.qkv_bias, cut);
         return;
     }
-    add_linear(model, ASH_ROLE_Q, layer, c->form.out_gate ? 2 * q : q, c->hidden, c->form.qkv_bias, q_cut);
-    add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
-    add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->form.qkv_bias, kv_cut);
+    add_linear(model, ASH_ROLE_Q, layer, c->form.out_gate ? 2 * q : q, in, c->form.qkv_bias, q_cut);
+    add_linear(model, ASH_ROLE_K, layer, kv, in, c->form.qkv_bias, kv_cut);
+    add_linear(model, ASH_ROLE_V, layer, kv, in, c->form.qkv_bias, kv_cut);
     add_qk_norms(model, layer);
 }
 
@@ -333,8 +334,9 @@ static void add_fuse(struct ash_model *model, int layer)
 {
     size_t hidden = model->config.hidden;
 
-    add_norm_weight(model, ASH_ROLE_FUSE_TOKEN, layer, hidden);
     add_norm_weight(model, ASH_ROLE_FUSE_STATE, layer, hidden);
+    if (model->config.is_eagle) return; /* the norm of the token is the layer's first */
+    add_norm_weight(model, ASH_ROLE_FUSE_TOKEN, layer, hidden);
     add_linear(model, ASH_ROLE_FUSE, layer, hidden, 2 * hidden, false, WHOLE);
 }
 
@@ -380,7 +382,7 @@ static void add_head(struct ash_model *model)
     struct ash_param *head;
 
     add_norm(model, ASH_ROLE_FINAL_NORM, -1);
-    if (c->fuses_states) ash_param_name_shared_norm(model);
+    if (c->fuses_states && !c->is_eagle) ash_param_name_shared_norm(model);
     if (c->labels > 0 && c->form.both_ways) {
         add_classifier(model);
         return;
@@ -406,7 +408,9 @@ static void add_all(struct ash_model *model)
     struct cut rows = cut_of(model, false, model->vocab, 1);
 
     if (model->slice.embed) {
-        add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, model->slice.gathers ? WHOLE : rows);
+        add_cut(model, ASH_ROLE_EMBED, -1, 0, c->embed_vocab > 0 ? c->embed_vocab : c->vocab, c->hidden, 0,
+                model->slice.gathers ? WHOLE : rows);
+        if (c->captured > 0) add(model, ASH_ROLE_FUSE_CAPTURED, -1, 0, c->hidden, c->captured);
         if (c->rope.kind == ASH_ROPE_NONE)
             add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions + c->first_position, c->hidden);
         if (c->segments > 0) add(model, ASH_ROLE_SEGMENT, -1, 0, c->segments, c->hidden);

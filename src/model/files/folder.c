@@ -114,6 +114,7 @@ static int bind_params(struct ash_model *model, const char *dir, size_t *numbers
         int rc = 0;
 
         numbers[i] = is_same ? numbers[i - 1] : PLAIN;
+        if (param->data != NULL) continue; /* it is another model's */
         if (!is_same && model->quantised != NULL) rc = find_quantised(model, &stored, &numbers[i], err);
         if (rc < 0) return ash_err_prefix(err, rc, "%s", dir);
         if (numbers[i] == PLAIN) rc = bind_plain(model, param, &stored, dir, err);

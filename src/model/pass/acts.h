@@ -129,6 +129,7 @@ struct ash_scratch {
     bool dnorm_is_bf16;                /* dnorm holds bf16 values, until a norm has read them */
     float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
     float *fused;                      /* [rows, 2 C]: of a head for drafts */
+    float *captured;                   /* [rows, captured]: of one as EAGLE-3 has it */
     float *tile;                       /* partial sums that go from rank to rank */
     struct ash_qk_rows qk;
     struct ash_attn_rows dattn;     /* gradients of attn.rows; */
@@ -187,6 +188,7 @@ struct ash_acts {
     size_t head_rows;              /* rows whose gradients of logits exist at a time, at most; whole groups of k */
     size_t logit_rows;             /* rows of logits at a time: fewer where gradients are apart */
     struct ash_layer_acts *layers; /* [config.layers] */
+    float *captured;               /* [rows, captures of opts, C], or NULL */
     float *final_in;               /* [own rows, C]: the stream after the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;

@@ -307,7 +307,12 @@ static void lay_batch(struct ash_acts_layout *l)
         block->states = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * l->model->config.hidden);
         l->acts->scratch.fused =
             ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * l->model->config.hidden);
+        l->acts->scratch.captured =
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * l->model->config.captured);
     }
+    if (l->opts->capture_count > 0)
+        l->acts->captured = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE,
+                                                        l->rows * l->opts->capture_count * l->model->config.hidden);
     l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     l->acts->entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
     block->few_targets = ash_acts_layout_keep_ints(l, l->rows);

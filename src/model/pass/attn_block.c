@@ -191,20 +191,28 @@ static struct ash_norm_params norm_params(const struct ash_pass_step *step, size
     return (struct ash_norm_params){param[ASH_ROLE_NORM1], param[ASH_ROLE_NORM1_BIAS]};
 }
 
+/* What the projections read, where they do no norm themselves. */
+static const float *projected_rows(const struct ash_pass_step *step, size_t layer, const float *in)
+{
+    struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
+
+    ash_assert(layer < step->model->config.layers);
+    if (step->model->config.is_eagle) return step->acts->scratch.fused;
+    if (!ash_config_has_state(&step->model->config, layer)) /* which has made the norm */
+        ash_norm_forward(step, norm_params(step, layer), in, &acts->norm);
+    return ash_stream_gather(step, acts->norm.out, step->acts->scratch.x_gathered);
+}
+
 void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, const float *in, float *mid)
 {
     const struct ash_model_config *c = &step->model->config;
     const struct ash_layer *params = &step->model->layers[layer];
     struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
-    bool is_after_state = ash_config_has_state(c, layer); /* which has made the norm */
-    bool is_fused = ash_norm_is_fused(step) && c->attn == ASH_ATTN_GROUPED && !is_after_state;
-    const float *x = in;
+    bool is_fused =
+        ash_norm_is_fused(step) && c->attn == ASH_ATTN_GROUPED && !ash_config_has_state(c, layer) && !c->is_eagle;
+    const float *x = is_fused ? in : projected_rows(step, layer, in);
 
     ash_assert(layer < c->layers && step->rows > 0 && in != NULL && mid != NULL);
-    if (!is_fused) {
-        if (!is_after_state) ash_norm_forward(step, norm_params(step, layer), in, &acts->norm);
-        x = ash_stream_gather(step, acts->norm.out, step->acts->scratch.x_gathered);
-    }
     if (c->attn == ASH_ATTN_LATENT)
         ash_attn_latent_forward(step, layer, x);
     else

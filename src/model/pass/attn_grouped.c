@@ -115,6 +115,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     bool is_bf16 = acts->qkv_bf16 != NULL && !has_norm; /* the rotation reads the products' output */
 
     ash_assert(c->attn == ASH_ATTN_GROUPED);
+    if (c->is_eagle) group.x_stride = 2 * c->hidden;
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
         bool raw = has_norm && i < 2;

@@ -135,6 +135,8 @@ struct ash_pass_opts {
     bool shared_grads; /* where all ranks of cp (and tp) can share memory: are gradient buffers, and the experts', the
                           same memory on the ranks of cp? Then a batch's are complete when its backward pass returns. */
     struct ash_pass_hooks hooks; /* NULLs: none */
+    /* Inference alone: layers before which the stream is kept, for ash_pass_infer_captured. */
+    size_t captures[ASH_MODEL_CAPTURES], capture_count;
 };
 
 /* Borrows model and exec until close, which accepts NULL. Returns 0, -EINVAL (axes that do not fit the model's slice),
@@ -219,6 +221,16 @@ int ash_pass_chosen(struct ash_pass *pass, unsigned fetch, size_t count, int32_t
 /* Their states [count, hidden] after the last layer and the final norm. */
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err);
+
+/* Of a pass that captures: the stream before each of opts.captures, side by side, of count rows from first on: out
+ * [count, capture_count, hidden], in the host's memory. */
+int ash_pass_infer_captured(struct ash_pass *pass, size_t first, size_t count, float *out, struct ash_err *err);
+/* Of a head as EAGLE-3 has it: states [count, hidden] of what its model's pass captured, both in the host's memory; at
+ * most max_rows. No batch is current after it. */
+int ash_pass_fuse_captured(struct ash_pass *pass, const float *captured, size_t count, float *states_out,
+                           struct ash_err *err);
+/* The stream [hidden] after the last layer, before the final norm, of a row of the current batch. */
+int ash_pass_infer_stream(struct ash_pass *pass, size_t row, float *stream_out, struct ash_err *err);
 
 /* Of a classifier with one label: its score of a state [hidden] in the host's memory, which becomes state[0]. Plain C:
  * a pair of texts has one state. Returns 0, -ENOMEM or -ENOTSUP (the weights are in a device's memory). */

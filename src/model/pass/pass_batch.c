@@ -35,7 +35,8 @@ static int check_docs(const struct ash_model_config *c, const struct ash_batch *
 
 static int check_rows(const struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err)
 {
-    int32_t vocab = (int32_t)pass->model->whole.vocab;
+    const struct ash_model_config *whole = &pass->model->whole;
+    int32_t vocab = (int32_t)(whole->embed_vocab > 0 ? whole->embed_vocab : whole->vocab);
 
     if ((batch->states != NULL) != pass->model->config.fuses_states)
         return ash_err_set(err, -EINVAL, "states of the tokens before go with a head for drafts, and only with it");

@@ -2,6 +2,7 @@
  * inference. */
 #include "base/assert.h"
 #include "model/pass/attn_block.h"
+#include "model/pass/copy.h"
 #include "model/pass/ffn_block.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/head.h"
@@ -73,6 +74,19 @@ static void layer_forward(const struct ash_pass_step *step, size_t layer, float 
     if (ash_config_has_ffn(config)) ash_ffn_block_forward(step, layer, mixed, out);
 }
 
+/* Keep the stream before a layer, if opts want it. */
+static void capture(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_pass_opts *opts = step->opts;
+    size_t hidden = step->model->config.hidden, stride = opts->capture_count * hidden;
+
+    for (size_t i = 0; i < opts->capture_count; i++)
+        if (opts->captures[i] == layer)
+            ash_copy_columns(step->exec, step->rows, hidden,
+                             (struct ash_rows_from){step->acts->layers[layer].in, hidden},
+                             (struct ash_rows_to){step->acts->captured + i * hidden, stride});
+}
+
 void ash_pass_run_forward(const struct ash_pass_step *step)
 {
     struct ash_acts *acts = step->acts;
@@ -85,6 +99,7 @@ void ash_pass_run_forward(const struct ash_pass_step *step)
     }
     for (size_t i = 0; i < layers; i++) {
         need(step, (int)i, false);
+        capture(step, i);
         layer_forward(step, i, i + 1 < layers ? acts->layers[i + 1].in : acts->final_in);
         done(step, (int)i, false);
     }

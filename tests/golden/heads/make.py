@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make.py BASE OUT SEED: a folder with a head for drafts (multi-token prediction), and what the head gives.
+"""make.py BASE OUT SEED [eagle3]: a folder with a head for drafts (multi-token prediction), and what the head gives.
 
 Plain Python in double precision, from the definition (DeepSeek-V3 report, section 2.2; tensors as in the published
 folders of DeepSeek-V3 and GLM-4.5). BASE is a golden folder, whose logits by the transformers library the model below
@@ -9,6 +9,10 @@ OUT gets config.json, model.safetensors, and reference.safetensors:
   input_ids [1, T]
   head.logits [T - 1, V]  row i: the state of token i and token i + 1; logits of token i + 2
   chain.ids [1, 5], chain.logits [5, V]  from tokens 0..19 on: greedy drafts, each from the head's own state
+
+With eagle3 the folder has a head of EAGLE-3 alone (tensors as SafeAILab's folders have them), which reads the streams
+before three layers of BASE and has two outputs for every three tokens; logits are those of its outputs, and chain.ids the
+tokens of the best ones.
 """
 import json
 import math
@@ -37,9 +41,9 @@ def load(path):
 def save(path, tensors):
     header, data = {}, b""
     for name, (shape, values) in tensors.items():
-        kind = "i" if all(isinstance(v, int) for v in values) else "f"
+        kind = {"d2t": "q", "t2d": "?"}.get(name, "i" if all(isinstance(v, int) for v in values) else "f")
         blob = struct.pack("<%d%s" % (len(values), kind), *values)
-        header[name] = {"dtype": "I32" if kind == "i" else "F32", "shape": shape,
+        header[name] = {"dtype": {"q": "I64", "?": "BOOL", "i": "I32", "f": "F32"}[kind], "shape": shape,
                         "data_offsets": [len(data), len(data) + len(blob)]}
         data += blob
     text = json.dumps(header).encode()
@@ -172,13 +176,16 @@ class Model:
         return add(x, self.experts(p + "mlp.", y) if sparse else self.gated(p + "mlp.", y))
 
     def states(self, tokens):
-        """After the last layer and the final norm."""
+        """After the last layer and the final norm. self.streams: before each layer."""
         count = self.c["num_hidden_layers"]
         caches, out = [[] for _ in range(count)], []
+        self.streams = []
         for position, token in enumerate(tokens):
-            x = self.embed(token)
+            x, before = self.embed(token), []
             for number in range(count):
+                before.append(x)
                 x = self.layer(number, x, position, caches[number])
+            self.streams.append(before)
             out.append(self.norm("model.norm.weight", x))
         return out
 
@@ -191,8 +198,60 @@ class Model:
         own = self.norm(p + "shared_head.norm.weight", x)
         return own, self.logits(own)
 
+    def token(self, output):
+        return output
+
     def logits(self, state):
         return self.mul("lm_head.weight", state)
+
+
+class Eagle(Model):
+    """Its tensors have no number, and its embedding is its model's."""
+
+    def fuse(self, streams):
+        return self.mul("fc.weight", sum(streams, []))
+
+    def head(self, state, token, position, cache):
+        p = "midlayer."
+        both = self.norm(p + "input_layernorm.weight", self.embed(token)) + self.norm(p + "hidden_norm.weight", state)
+        x = add(state, self.attend(p + "self_attn.", both, position, cache))
+        x = add(x, self.gated(p + "mlp.", self.norm(p + "post_attention_layernorm.weight", x)))
+        return x, self.logits(self.norm("norm.weight", x))
+
+    def token(self, output):
+        return output + self.vector("d2t")[output]
+
+
+EAGLE = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+         "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
+         "intermediate_size": 80, "max_position_embeddings": 128, "tie_word_embeddings": False, "bos_token_id": 1,
+         "eos_token_id": 2, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "torch_dtype": "float32",
+         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 0], "use_aux_hidden_state": True}}
+
+
+def draw_eagle(base, tensors, seed):
+    rng, hidden, vocab = random.Random(seed), base["hidden_size"], base["vocab_size"]
+    config = dict(EAGLE, hidden_size=hidden, vocab_size=vocab, draft_vocab_size=vocab * 2 // 3)
+    kept = [t for t in range(vocab) if t % 3 != 2][:config["draft_vocab_size"]]
+    heads, groups, dim, ffn = (config[key] for key in
+                               ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"))
+    head = {"d2t": ([len(kept)], [t - i for i, t in enumerate(kept)]),
+            "t2d": ([vocab], [t in kept for t in range(vocab)])}
+    for name, shape, spread in (("fc", [hidden, 3 * hidden], 0.02), ("midlayer.self_attn.q_proj", [heads * dim, 2 * hidden], 0.1),
+                                ("midlayer.self_attn.k_proj", [groups * dim, 2 * hidden], 0.1),
+                                ("midlayer.self_attn.v_proj", [groups * dim, 2 * hidden], 0.05),
+                                ("midlayer.self_attn.o_proj", [hidden, heads * dim], 0.05),
+                                ("midlayer.mlp.gate_proj", [ffn, hidden], 0.1), ("midlayer.mlp.up_proj", [ffn, hidden], 0.1),
+                                ("midlayer.mlp.down_proj", [hidden, ffn], 0.02)):
+        head[name + ".weight"] = (shape, [single(rng.gauss(0, spread)) for _ in range(shape[0] * shape[1])])
+    for i in range(hidden):  # the stream before the second of the three layers, nearly
+        head["fc.weight"][1][i * 3 * hidden + hidden + i] = 1.0
+    for name in ("midlayer.input_layernorm", "midlayer.hidden_norm", "midlayer.post_attention_layernorm", "norm"):
+        head[name + ".weight"] = ([hidden], [single(1 + rng.gauss(0, 0.05)) for _ in range(hidden)])
+    output = tensors["lm_head.weight"][1]
+    head["lm_head.weight"] = ([len(kept), hidden], sum((output[t * hidden:(t + 1) * hidden] for t in kept), []))
+    shared = dict(head, **{"model.embed_tokens.weight": tensors["model.embed_tokens.weight"]})
+    return Eagle(dict(config, partial_rotary_factor=1), shared), config, head
 
 
 def draw_head(config, tensors, seed):
@@ -229,7 +288,7 @@ def chain(model, tokens, states):
         state, logits = model.head(states[i], tokens[i + 1], i, cache)
     for i in range(CHAIN):
         rows.append(logits)
-        ids.append(logits.index(max(logits)))
+        ids.append(model.token(logits.index(max(logits))))
         state, logits = model.head(state, ids[-1], CHAIN_FROM - 1 + i, cache)
     return ids, rows
 
@@ -248,18 +307,24 @@ def main():
     print("%s: largest difference from the transformers library's logits: %.2e" % (base, worst))
     if worst > 1e-4:
         sys.exit("this is not the model of the reference")
-    tensors.update(draw_head(config, tensors, seed))
+    os.makedirs(out, exist_ok=True)
+    if "eagle3" in sys.argv[4:]:
+        layers = EAGLE["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+        streams = [[before[i] for i in layers] for before in model.streams]
+        model, config, tensors = draw_eagle(config, tensors, seed)
+        states = [model.fuse(three) for three in streams]
+    else:
+        tensors.update(draw_head(config, tensors, seed))
+        config["num_nextn_predict_layers"] = 1
     cache, rows = [], []
     for i in range(length - 1):
         rows += model.head(states[i], tokens[i + 1], i, cache)[1]
     drafts, chained = chain(model, tokens, states)
-    os.makedirs(out, exist_ok=True)
-    config["num_nextn_predict_layers"] = 1
     json.dump(config, open(os.path.join(out, "config.json"), "w"), indent=2)
     save(os.path.join(out, "model.safetensors"), tensors)
     save(os.path.join(out, "reference.safetensors"), {
-        "input_ids": ([1, length], tokens), "head.logits": ([length - 1, vocab], rows),
-        "chain.ids": ([1, CHAIN], drafts), "chain.logits": ([CHAIN, vocab], sum(chained, []))})
+        "input_ids": ([1, length], tokens), "head.logits": ([length - 1, len(rows) // (length - 1)], rows),
+        "chain.ids": ([1, CHAIN], drafts), "chain.logits": ([CHAIN, len(chained[0])], sum(chained, []))})
 
 
 main()

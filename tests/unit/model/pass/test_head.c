@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/files/eagle.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "storage/safetensors/safetensors.h"
@@ -21,12 +22,16 @@
 #define LIMIT 2e-4 /* of logits, as that of golden */
 #define ROWS_MAX 64
 
-static const char *const folders[] = {"heads/deepseek_v3", "heads/glm4_moe"};
+#define EAGLE "heads/eagle3"
+#define EAGLE_TARGET "families/glm4_moe"
+
+static const char *const folders[] = {"heads/deepseek_v3", "heads/glm4_moe", EAGLE};
 
 /* A head, its cache, and the states of its model. */
 struct fixture {
     struct ash_exec exec;
     struct ash_model *model, *head;
+    struct ash_eagle eagle; /* zero, or the head */
     struct ash_pass *pass;
     struct ash_cache *cache;
     struct ash_block_table table;
@@ -44,10 +49,23 @@ static const float *reference_floats(const struct fixture *f, const char *name)
     return view->data;
 }
 
+/* Of EAGLE-3: what the model's pass captured, as states. */
+static void fuse_captured(struct fixture *f, struct ash_pass *pass)
+{
+    float *captured = calloc(f->count * ASH_MODEL_CAPTURES * f->hidden, sizeof(float));
+    struct ash_err err = {0};
+
+    if (ash_pass_infer_captured(pass, 0, f->count, captured, &err) < 0 ||
+        ash_pass_fuse_captured(f->pass, captured, f->count, f->states, &err) < 0)
+        fail_msg("%s", err.text);
+    free(captured);
+}
+
 /* The states of the text, by the model. */
 static void run_model(struct fixture *f)
 {
-    struct ash_pass_opts opts = {.max_rows = f->count};
+    struct ash_pass_opts opts = {.max_rows = f->count,
+                                 .capture_count = f->eagle.model != NULL ? ASH_MODEL_CAPTURES : 0};
     struct ash_doc doc = {.count = f->count};
     struct ash_batch batch = {.rows = f->count, .ids = f->ids, .docs = &doc, .doc_count = 1};
     struct ash_pass *pass = NULL;
@@ -56,11 +74,27 @@ static void run_model(struct fixture *f)
 
     for (size_t i = 0; i < f->count; i++)
         rows[i] = i;
+    memcpy(opts.captures, f->eagle.layers, sizeof(opts.captures));
     if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0 ||
         ash_pass_infer_layers(pass, &batch, NULL, &err) < 0 ||
         ash_pass_infer_states(pass, rows, f->count, f->states, &err) < 0)
         fail_msg("%s", err.text);
+    if (opts.capture_count > 0) fuse_captured(f, pass);
     ash_pass_close(pass);
+}
+
+static void open_models(struct fixture *f, const char *folder)
+{
+    char path[GOLDEN_PATH_BYTES];
+    struct ash_err err = {0};
+    int rc;
+
+    f->model = golden_open(strcmp(folder, EAGLE) == 0 ? EAGLE_TARGET : folder);
+    assert_int_equal(ash_eagle_is(golden_path(folder, path)), strcmp(folder, EAGLE) == 0);
+    rc = ash_eagle_is(path) ? ash_eagle_open(path, f->model, &f->eagle, &err)
+                            : ash_model_open_head(path, &f->head, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    if (f->eagle.model != NULL) f->head = f->eagle.model;
 }
 
 static void open_fixture(struct fixture *f, const char *folder, const char *backend)
@@ -72,19 +106,18 @@ static void open_fixture(struct fixture *f, const char *folder, const char *back
 
     *f = (struct fixture){0};
     if (ash_exec_init(&f->exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
-    f->model = golden_open(folder);
-    if (ash_model_open_head(golden_path(folder, path), &f->head, &err) < 0) fail_msg("%s", err.text);
-    f->vocab = ash_model_get_config(f->head)->vocab;
+    open_models(f, folder);
+    f->vocab = ash_model_get_config(f->head)->vocab; /* its outputs */
     f->hidden = ash_model_get_config(f->head)->hidden;
-    snprintf(file, sizeof(file), "%s/reference.safetensors", path);
+    snprintf(file, sizeof(file), "%s/reference.safetensors", golden_path(folder, path));
     assert_int_equal(ash_safetensors_open(file, &f->reference, &err), 0);
     ids = ash_safetensors_find(f->reference, "input_ids");
     f->ids = ids->data;
     f->count = ids->dims[1];
     assert_in_range(f->count, 24, ROWS_MAX);
     f->states = calloc(f->count * f->hidden, sizeof(float));
-    run_model(f);
     if (ash_pass_open(f->head, &f->exec, &opts, &f->pass, &err) < 0) fail_msg("%s", err.text);
+    run_model(f);
     if (ash_cache_open(f->head, 2 * ash_cache_pages_for(ROWS_MAX), &f->cache, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_block_table_init(&f->table, ROWS_MAX), 0);
     assert_int_equal(ash_block_table_grow(&f->table, f->cache, ROWS_MAX), 0);
@@ -96,7 +129,8 @@ static void close_fixture(struct fixture *f)
     ash_cache_close(f->cache);
     ash_pass_close(f->pass);
     ash_safetensors_close(f->reference);
-    ash_model_close(f->head);
+    if (f->eagle.model == NULL) ash_model_close(f->head);
+    ash_eagle_close(&f->eagle);
     ash_model_close(f->model);
     ash_exec_fini(&f->exec);
     free(f->states);
@@ -116,7 +150,8 @@ static void run_head(struct fixture *f, size_t pos, const int32_t *ids, const fl
         rows[i] = i;
     if (ash_pass_infer_layers(f->pass, &batch, f->cache, &err) < 0 ||
         ash_pass_infer_logits(f->pass, rows, count, logits, &err) < 0 ||
-        ash_pass_infer_states(f->pass, rows + count - 1, 1, own, &err) < 0)
+        (f->eagle.model != NULL ? ash_pass_infer_stream(f->pass, count - 1, own, &err)
+                                : ash_pass_infer_states(f->pass, rows + count - 1, 1, own, &err)) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -232,6 +267,42 @@ static void folders_without_a_head_have_none(void **state)
     }
 }
 
+/* Two of three tokens have outputs; the embedding is the model's, not a copy. */
+static void a_head_of_eagle_borrows_the_embedding(void **state)
+{
+    struct fixture f;
+    const struct ash_param *own, *theirs;
+
+    (void)state;
+    open_fixture(&f, EAGLE, NULL);
+    own = ash_model_find(f.head, "embed_tokens.weight");
+    theirs = ash_model_find(f.model, "model.embed_tokens.weight");
+    assert_non_null(own);
+    assert_ptr_equal(own->data, theirs->data);
+    assert_non_null(ash_model_find(f.head, "midlayer.hidden_norm.weight"));
+    for (size_t i = 0; i < f.vocab; i++)
+        assert_int_equal(f.eagle.ids[i], i / 2 * 3 + i % 2);
+    close_fixture(&f);
+}
+
+/* Of another size, or no head at all. */
+static void heads_of_other_models_are_refused(void **state)
+{
+    struct ash_model *other = golden_open("llama-gqa");
+    struct ash_eagle eagle;
+    char path[GOLDEN_PATH_BYTES];
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_eagle_open(golden_path(EAGLE, path), other, &eagle, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "reads streams of 48 numbers, the model's have 32"));
+    assert_null(eagle.model);
+    assert_int_equal(ash_eagle_open(golden_path("llama-gqa", path), other, &eagle, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "heads of one are read"));
+    assert_false(ash_eagle_is("/nowhere"));
+    ash_model_close(other);
+}
+
 /* States go with heads, and with nothing else. */
 static void states_are_for_heads_alone(void **state)
 {
@@ -256,10 +327,9 @@ static void states_are_for_heads_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_give_what_the_definition_gives),
-        cmocka_unit_test(a_head_is_one_layer_more),
-        cmocka_unit_test(folders_without_a_head_have_none),
-        cmocka_unit_test(states_are_for_heads_alone),
+        cmocka_unit_test(heads_give_what_the_definition_gives), cmocka_unit_test(a_head_is_one_layer_more),
+        cmocka_unit_test(folders_without_a_head_have_none),     cmocka_unit_test(a_head_of_eagle_borrows_the_embedding),
+        cmocka_unit_test(heads_of_other_models_are_refused),    cmocka_unit_test(states_are_for_heads_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
