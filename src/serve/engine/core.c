@@ -60,6 +60,7 @@ static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, s
     struct ash_core_opts *opts = &core->opts;
 
     *opts = *given;
+    ash_core_use_eagle(core, given->eagle);
     if (opts->max_seqs == 0) opts->max_seqs = ASH_CORE_MAX_SEQS;
     if (opts->max_batch_rows == 0) opts->max_batch_rows = ash_max(ash_core_batch_rows(core->exec), opts->max_seqs);
     if (opts->max_tokens == 0 || opts->max_tokens > positions) opts->max_tokens = positions;
@@ -116,19 +117,6 @@ static int open_tables(struct ash_core *core, struct ash_err *err)
     return 0;
 }
 
-int ash_core_open_draft(struct ash_core *core, struct ash_err *err)
-{
-    struct ash_draft_opts opts = {.max_rows = ash_max(core->opts.max_batch_rows, ASH_DRAFT_TEXTS),
-                                  .max_tokens = core->opts.max_tokens + ASH_DRAFT_MOST,
-                                  .pages = ash_cache_page_count(core->cache),
-                                  .vocab = core->opts.vocab,
-                                  .hidden = core->hidden,
-                                  .most = ash_min(core->opts.speculate, ASH_DRAFT_MOST)};
-
-    if (core->opts.draft == NULL) return 0;
-    return ash_draft_model_open(core->opts.draft, core->exec, &opts, &core->draft, err);
-}
-
 static int open_events(struct ash_core *core, struct ash_err *err)
 {
     struct ash_page_events_opts opts = {.pages = ash_cache_page_count(core->cache),
@@ -171,7 +159,7 @@ int ash_core_open_cache(const struct ash_model *model, size_t pages, struct ash_
 static int open_model(struct ash_core *core, struct ash_err *err)
 {
     struct ash_ranks *ranks = core->opts.ranks;
-    struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(ranks)};
+    struct ash_pass_opts pass_opts = ash_core_pass_opts(core);
     size_t pages = 0;
     bool is_encoder = ash_core_is_encoder(core->model);
     size_t token_bytes = is_encoder ? 1 : ash_cache_whole_token_bytes(core->model);

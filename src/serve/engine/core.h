@@ -16,6 +16,7 @@
 #include "serve/engine/sampler.h"
 
 struct ash_core;
+struct ash_eagle;
 struct ash_grammar;
 struct ash_page_events;
 struct ash_prompt_blocks;
@@ -44,8 +45,9 @@ struct ash_core_opts {
     /* A small model of the same vocabulary, or the model's own head (ash_model_open_head), that drafts up to speculate
      * (0: 4) tokens, instead of prompt lookup; borrowed; NULL: none. */
     struct ash_model *draft;
-    size_t vocab;            /* ids that may be chosen: below this; 0: all of the model's */
-    float logprob_sharpness; /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
+    const struct ash_eagle *eagle; /* draft, if it is a head of EAGLE-3 (model/files/eagle.h); or NULL; borrowed */
+    size_t vocab;                  /* ids that may be chosen: below this; 0: all of the model's */
+    float logprob_sharpness;       /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
     enum ash_core_pack pack;
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
     struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */
@@ -203,9 +205,10 @@ void ash_core_hold(struct ash_core *core, bool holds);
  * path: where they are, for other ranks. Returns 0, -EBUSY (something runs), -EINVAL (another shape), -ENOTSUP, -ENOMEM
  * or the error of a rank: then nothing has changed, or all ranks end. */
 int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *path, struct ash_err *err);
-/* Another head drafts from now on, between steps while nothing runs. Borrows head, and the one before no more. Returns
- * 0, or a negative errno: then the one before stays. */
-int ash_core_swap_head(struct ash_core *core, struct ash_model *head, struct ash_err *err);
+/* Another head drafts from now on, between steps while nothing runs; eagle: the same if it is one of EAGLE-3, or NULL.
+ * Borrows both, and those before no more. Returns 0, or a negative errno: then nothing drafts. */
+int ash_core_swap_head(struct ash_core *core, struct ash_model *head, const struct ash_eagle *eagle,
+                       struct ash_err *err);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);

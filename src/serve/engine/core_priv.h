@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "model/files/eagle.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/engine/core.h"
@@ -153,6 +154,7 @@ struct ash_core {
     struct ash_page_events *events; /* NULL: what it has is not published */
     struct ash_kv *kv;              /* NULL: no tiers below the pool */
     struct ash_draft_model *draft;  /* NULL: none */
+    struct ash_eagle eagle;         /* the same as a head of EAGLE-3; zero: it is none */
     struct ash_queue queue;
     struct ash_seq **running; /* [max_seqs], by priority, then in the order of admission */
     size_t running_count;
@@ -265,7 +267,11 @@ static inline bool ash_core_is_encoder(const struct ash_model *model)
     return model != NULL && ash_model_get_config(model)->form.both_ways;
 }
 
-/* core.c: the draft model or head of the options, if there is one. Returns 0 or a negative errno. */
+/* core_draft.c: opts.draft is this head of EAGLE-3; NULL: it is none. */
+void ash_core_use_eagle(struct ash_core *core, const struct ash_eagle *eagle);
+/* core_draft.c: of passes over the model. */
+struct ash_pass_opts ash_core_pass_opts(const struct ash_core *core);
+/* core_draft.c: the draft model or head of the options, if there is one. Returns 0 or a negative errno. */
 int ash_core_open_draft(struct ash_core *core, struct ash_err *err);
 /* core.c: the pool of a model; an encoder's pages hold nothing. */
 int ash_core_open_cache(const struct ash_model *model, size_t pages, struct ash_cache **cache_out, struct ash_err *err);

@@ -3,6 +3,7 @@
 #include "serve/engine/draft_model.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "compute/backends/backends.h"
+#include "model/files/eagle.h"
 #include "model/pass/pass.h"
 #include "serve/engine/draft_priv.h"
 
@@ -19,7 +21,14 @@ static int open_states(struct ash_draft_model *draft, struct ash_err *err)
 {
     draft->row_states = malloc(draft->opts.max_rows * draft->hidden * sizeof(*draft->row_states));
     draft->own_states = malloc(ASH_DRAFT_TEXTS * draft->hidden * sizeof(*draft->own_states));
-    if (draft->row_states != NULL && draft->own_states != NULL) return 0;
+    if (draft->opts.eagle != NULL) {
+        draft->captured =
+            malloc(ASH_DRAFT_CAPTURED_ROWS * ASH_MODEL_CAPTURES * draft->opts.hidden * sizeof(*draft->captured));
+        draft->spread = malloc(draft->opts.vocab * sizeof(*draft->spread));
+    }
+    if (draft->row_states != NULL && draft->own_states != NULL &&
+        (draft->opts.eagle == NULL || (draft->captured != NULL && draft->spread != NULL)))
+        return 0;
     return ash_err_set(err, -ENOMEM, "out of memory for the states of drafts");
 }
 
@@ -46,6 +55,8 @@ static int open_parts(struct ash_draft_model *draft, struct ash_model *model, st
 /* Could it ever draft for a model of these sizes? */
 static int check(const struct ash_model_config *config, const struct ash_draft_opts *opts, struct ash_err *err)
 {
+    ash_assert(config->is_eagle == (opts->eagle != NULL));
+    if (opts->eagle != NULL) return 0; /* it was opened for this model */
     if (config->vocab < opts->vocab)
         return ash_err_set(err, -EINVAL, "the draft model has %zu ids, the model has %zu: they need one vocabulary",
                            (size_t)config->vocab, opts->vocab);
@@ -90,16 +101,33 @@ void ash_draft_model_close(struct ash_draft_model *draft)
     free(draft->ids);
     free(draft->row_states);
     free(draft->own_states);
+    free(draft->captured);
+    free(draft->spread);
     free(draft);
 }
 
 /* ---- drafting ---------------------------------------------------------------------------------------------------- */
 
+/* Logits of all tokens, of which the draft has some. */
+static const float *spread_logits(struct ash_draft_model *draft, const float *logits)
+{
+    const int32_t *ids;
+
+    if (draft->opts.eagle == NULL) return logits;
+    ids = draft->opts.eagle->ids;
+    for (size_t i = 0; i < draft->opts.vocab; i++)
+        draft->spread[i] = -INFINITY;
+    for (size_t i = 0; i < draft->width; i++)
+        if ((size_t)ids[i] < draft->opts.vocab) draft->spread[ids[i]] = logits[i];
+    return draft->spread;
+}
+
 /* The next token of a text, chosen as the large model chooses, but without what its request adds. */
 static bool choose(struct ash_draft_model *draft, struct ash_draft_text *text, const float *logits)
 {
     struct ash_sampler_opts opts = *text->sampler;
-    struct ash_choice choice = {.opts = &opts, .logits = logits, .position = text->count + text->drafted};
+    struct ash_choice choice = {
+        .opts = &opts, .logits = spread_logits(draft, logits), .position = text->count + text->drafted};
     struct ash_err err = {0};
 
     opts.repetition_penalty = 1.0;
@@ -125,7 +153,8 @@ static int keep_own_states(struct ash_draft_model *draft, const struct ash_draft
 {
     for (size_t i = 0; i < rows->wanted_count && draft->hidden > 0; i++) {
         float *own = draft->own_states + (size_t)(rows->texts[i] - texts) * draft->hidden;
-        int rc = ash_pass_infer_states(draft->pass, &rows->wanted[i], 1, own, err);
+        int rc = draft->opts.eagle != NULL ? ash_pass_infer_stream(draft->pass, rows->wanted[i], own, err)
+                                           : ash_pass_infer_states(draft->pass, &rows->wanted[i], 1, own, err);
 
         if (rc < 0) return rc;
     }

@@ -11,6 +11,8 @@
 #include "serve/engine/sampler.h"
 
 struct ash_draft_model;
+struct ash_eagle;
+struct ash_pass;
 
 #define ASH_DRAFT_TEXTS 32 /* that it writes for in a step: with more, rows are no longer cheap */
 #define ASH_DRAFT_MOST 16  /* tokens after one text */
@@ -36,11 +38,12 @@ struct ash_draft_text {
 };
 
 struct ash_draft_opts {
-    size_t max_rows, max_tokens; /* of a pass; of a text with its drafts */
-    size_t pages;                /* of its cache, at most */
-    size_t vocab;                /* ids below this */
-    size_t hidden;               /* of the large model's states */
-    size_t most;                 /* tokens drafted at most */
+    size_t max_rows, max_tokens;   /* of a pass; of a text with its drafts */
+    size_t pages;                  /* of its cache, at most */
+    size_t vocab;                  /* ids below this */
+    size_t hidden;                 /* of the large model's states */
+    const struct ash_eagle *eagle; /* the draft, if it is a head of EAGLE-3; or NULL */
+    size_t most;                   /* tokens drafted at most */
 };
 
 /* A draft model. Borrows model and exec. Returns 0, -EINVAL (its vocabulary is too small) or another negative errno. */
@@ -61,6 +64,11 @@ bool ash_draft_model_is_head(const struct ash_draft_model *draft);
  * writes [rows, hidden] there and calls ash_draft_model_fed. After a gap the text starts there. NULL: it
  * cannot. */
 float *ash_draft_model_feed(struct ash_draft_model *draft, struct ash_draft_state *state, size_t at, size_t rows);
+/* Does it read what the large model's pass captures? Then ash_draft_model_fuse writes the states. */
+bool ash_draft_model_captures(const struct ash_draft_model *draft);
+/* States [count, hidden] of rows of pass from `first` on. Returns 0 or a negative errno. */
+int ash_draft_model_fuse(struct ash_draft_model *draft, struct ash_pass *pass, size_t first, size_t count, float *out,
+                         struct ash_err *err);
 /* They are there. Of many, rows are computed at once. text: its tokens up to the one after them at least. */
 void ash_draft_model_fed(struct ash_draft_model *draft, struct ash_draft_text *text, size_t rows);
 /* Of `drafted` (> 0) tokens the first `accepted` held. */

@@ -5,6 +5,8 @@
 #include "model/pass/pass.h"
 #include "serve/engine/draft_model.h"
 
+#define ASH_DRAFT_CAPTURED_ROWS 64 /* at once */
+
 struct ash_draft_model {
     struct ash_draft_opts opts;
     struct ash_exec *exec;
@@ -19,6 +21,9 @@ struct ash_draft_model {
     size_t hidden;     /* of a state; 0: it takes none */
     float *row_states; /* [max_rows, hidden]: of a pass */
     float *own_states; /* [ASH_DRAFT_TEXTS, hidden]: after each text's last row */
+    /* of a head of EAGLE-3: */
+    float *captured; /* [ASH_DRAFT_CAPTURED_ROWS, captured] */
+    float *spread;   /* [opts.vocab]: logits of all tokens */
     /* what pays: */
     double accept;                     /* share of drafted tokens that hold */
     double own_s;                      /* a pass of one row a text */

@@ -16,6 +16,25 @@ bool ash_draft_model_is_head(const struct ash_draft_model *draft)
     return draft->hidden > 0;
 }
 
+bool ash_draft_model_captures(const struct ash_draft_model *draft)
+{
+    return draft->opts.eagle != NULL;
+}
+
+int ash_draft_model_fuse(struct ash_draft_model *draft, struct ash_pass *pass, size_t first, size_t count, float *out,
+                         struct ash_err *err)
+{
+    for (size_t done = 0, some; done < count; done += some) {
+        int rc;
+
+        some = ash_min(ash_min(count - done, ASH_DRAFT_CAPTURED_ROWS), draft->opts.max_rows);
+        rc = ash_pass_infer_captured(pass, first + done, some, draft->captured, err);
+        if (rc == 0) rc = ash_pass_fuse_captured(draft->pass, draft->captured, some, out + done * draft->hidden, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
 /* States that no row has taken. */
 static size_t waiting(const struct ash_draft_state *state)
 {

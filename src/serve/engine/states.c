@@ -54,13 +54,10 @@ int ash_core_pool_states(struct ash_core *core, struct ash_err *err)
 
 /* ---- for a head -------------------------------------------------------------------------------------------------- */
 
-static int feed_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+/* The states of some of its rows. */
+static int copy_states(struct ash_core *core, const struct ash_seq *seq, size_t rows, float *out, struct ash_err *err)
 {
-    size_t rows = seq->rows - seq->drafts + seq->accepted;
-    struct ash_draft_text text = {.tokens = seq->tokens, .count = seq->count, .state = &seq->draft};
-    float *out = ash_draft_model_feed(core->draft, &seq->draft, seq->computed, rows);
-
-    for (size_t first = 0, count; first < rows && out != NULL; first += count) {
+    for (size_t first = 0, count; first < rows; first += count) {
         int rc;
 
         count = ash_min(rows - first, core->piece_rows);
@@ -69,8 +66,22 @@ static int feed_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *
         rc = ash_ranks_infer_states(core->opts.ranks, core->pass, core->piece, count, out + first * core->hidden, err);
         if (rc < 0) return rc;
     }
-    if (out != NULL) ash_draft_model_fed(core->draft, &text, rows);
     return 0;
+}
+
+static int feed_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+{
+    size_t rows = seq->rows - seq->drafts + seq->accepted;
+    struct ash_draft_text text = {.tokens = seq->tokens, .count = seq->count, .state = &seq->draft};
+    float *out = ash_draft_model_feed(core->draft, &seq->draft, seq->computed, rows);
+    int rc;
+
+    if (out == NULL) return 0;
+    rc = ash_draft_model_captures(core->draft)
+             ? ash_draft_model_fuse(core->draft, core->pass, seq->first_row, rows, out, err)
+             : copy_states(core, seq, rows, out, err);
+    if (rc == 0) ash_draft_model_fed(core->draft, &text, rows);
+    return rc;
 }
 
 /* Will tokens be drafted for it? */

@@ -35,7 +35,7 @@ static int check(const struct ash_core *core, const struct ash_model *model, str
 
 int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *path, struct ash_err *err)
 {
-    struct ash_pass_opts opts = {.max_rows = core->opts.max_batch_rows, .outs = ash_ranks_axis(core->opts.ranks)};
+    struct ash_pass_opts opts = ash_core_pass_opts(core);
     struct ash_prefix *prefix = NULL;
     struct ash_cache *cache = NULL;
     struct ash_pass *pass = NULL;
@@ -69,18 +69,17 @@ int ash_core_swap(struct ash_core *core, struct ash_model *model, const char *pa
     return 0;
 }
 
-int ash_core_swap_head(struct ash_core *core, struct ash_model *head, struct ash_err *err)
+int ash_core_swap_head(struct ash_core *core, struct ash_model *head, const struct ash_eagle *eagle,
+                       struct ash_err *err)
 {
-    struct ash_draft_model *before = core->draft;
     int rc;
 
     ash_assert(!core->is_in_step && core->running_count == 0);
-    core->opts.draft = head;
+    ash_draft_model_close(core->draft);
     core->draft = NULL;
+    core->opts.draft = head;
+    ash_core_use_eagle(core, eagle);
     rc = ash_core_open_draft(core, err);
-    if (rc < 0)
-        core->draft = before;
-    else
-        ash_draft_model_close(before);
+    if (rc < 0) core->opts.draft = NULL;
     return rc;
 }

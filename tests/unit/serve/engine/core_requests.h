@@ -15,6 +15,8 @@
 
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/family.h"
+#include "model/files/eagle.h"
 #include "model/files/open.h"
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
@@ -62,6 +64,27 @@ static inline struct ash_model *make_head(uint64_t seed)
     slice.layers[0] = 0;
     if (ash_model_create_slice(&config, &slice, seed, NULL, &head, &err) < 0) fail_msg("%s", err.text);
     return head;
+}
+
+/* A head of EAGLE-3, with outputs for two thirds of the tokens. */
+static inline struct ash_eagle make_eagle(uint64_t seed)
+{
+    struct ash_model_config config = make_config();
+    struct ash_eagle eagle = {.layers = {1, 0, 1}};
+    struct ash_err err = {0};
+
+    config.family = &ash_family_eagle3;
+    config.fuses_states = config.is_eagle = true;
+    config.captured = ASH_MODEL_CAPTURES * HIDDEN;
+    config.embed_vocab = VOCAB;
+    config.vocab = 2 * VOCAB / 3;
+    config.layers = 1;
+    if (ash_model_create(&config, seed, &eagle.model, &err) < 0) fail_msg("%s", err.text);
+    eagle.ids = calloc(config.vocab, sizeof(*eagle.ids));
+    assert_non_null(eagle.ids);
+    for (size_t i = 0; i < config.vocab; i++)
+        eagle.ids[i] = (int32_t)(i / 2 * 3 + i % 2);
+    return eagle;
 }
 
 static inline struct ash_model *make_seeded(uint64_t seed, bool bf16, bool kv_bf16)

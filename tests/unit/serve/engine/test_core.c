@@ -17,6 +17,7 @@ struct shape {
 };
 
 static struct ash_model *draft_now; /* that drafts in the case, or NULL */
+static struct ash_eagle *eagle_now; /* likewise */
 static char tier_dir[] = "/tmp/ashlar-test-core-XXXXXX";
 
 static struct shape draw_shape(const struct ash_model *model)
@@ -32,6 +33,7 @@ static struct shape draw_shape(const struct ash_model *model)
     shape.opts.has_no_prefix_cache = draw(3) == 0;
     shape.opts.speculate = draw(2) == 0 ? draw(7) : 0;
     shape.opts.draft = draft_now;
+    shape.opts.eagle = eagle_now;
     shape.opts.step_seconds = draw(2) == 0 ? 1e-9 : 0.0;
     return shape;
 }
@@ -246,32 +248,37 @@ static void tiers_change_no_answer(void **state)
         ash_model_close(models[i]);
 }
 
-/* A draft model of the same weights, whose drafts hold, one of others, whose drafts rarely do, and a head. */
+/* A draft model of the same weights, whose drafts hold, one of others, whose drafts rarely do, a head, and one of
+ * EAGLE-3. */
 static void a_draft_model_changes_no_answer(void **state)
 {
     struct ash_model *model = make_model(false, false);
-    struct ash_model *drafts[3] = {make_model(false, false), make_seeded(6, false, false), make_head(7)};
+    struct ash_eagle eagle = make_eagle(8);
+    struct ash_model *drafts[] = {make_model(false, false), make_seeded(6, false, false), make_head(7), eagle.model};
     struct work *works = make_work(model, 400, false);
-    uint64_t drafted[3] = {0}, accepted[3] = {0};
+    uint64_t drafted[4] = {0}, accepted[4] = {0};
 
     (void)state;
-    for (uint64_t i = 0; i < 3 * case_count() / 4; i++) {
+    for (uint64_t i = 0; i < case_count(); i++) {
         struct ash_core_stats stats;
 
-        draft_now = drafts[i % 3];
+        draft_now = drafts[i % 4];
+        eagle_now = i % 4 == 3 ? &eagle : NULL;
         stats = run_case(model, NULL, works, 7000 + i);
-        drafted[i % 3] += stats.drafted;
-        accepted[i % 3] += stats.accepted;
+        drafted[i % 4] += stats.drafted;
+        accepted[i % 4] += stats.accepted;
     }
     draft_now = NULL;
-    print_message("same weights: %llu of %llu drafts accepted; others: %llu of %llu; a head: %llu of %llu\n",
-                  (unsigned long long)accepted[0], (unsigned long long)drafted[0], (unsigned long long)accepted[1],
-                  (unsigned long long)drafted[1], (unsigned long long)accepted[2], (unsigned long long)drafted[2]);
+    eagle_now = NULL;
+    for (size_t i = 0; i < 4; i++)
+        print_message("draft %zu: %llu of %llu accepted\n", i, (unsigned long long)accepted[i],
+                      (unsigned long long)drafted[i]);
     assert_true(drafted[0] > 0 && drafted[1] > 0 && accepted[0] * drafted[1] > accepted[1] * drafted[0]);
-    assert_true(drafted[2] > 0);
+    assert_true(drafted[2] > 0 && drafted[3] > 0);
     free(works);
     for (size_t i = 0; i < 3; i++)
         ash_model_close(drafts[i]);
+    ash_eagle_close(&eagle);
     ash_model_close(model);
 }
 
@@ -325,7 +332,7 @@ static void pages_that_left_the_pool_come_back(void **state)
 
 static void a_device_that_runs_ahead_gives_the_same(void **state)
 {
-    struct ash_model *model, *there;
+    struct ash_model *model, *there, *head;
     struct work *works;
     uint64_t ahead = 0, steps = 0;
 
@@ -333,16 +340,21 @@ static void a_device_that_runs_ahead_gives_the_same(void **state)
     if (SANITIZED_THREADS) skip();
     model = make_model(false, false);
     there = make_model(false, false);
+    head = make_head(7);
     works = make_work(model, 200, true);
     /* half of them draft, and never run ahead: as many as it takes */
     for (uint64_t i = 0; i < case_count() / 10 || (ahead <= 20 && i < CASES); i++) {
-        struct ash_core_stats stats = run_case(there, &device, works, 5000 + i);
+        struct ash_core_stats stats;
 
+        draft_now = i % 3 == 2 ? head : NULL;
+        stats = run_case(there, &device, works, 5000 + i);
         ahead += stats.ahead;
         steps += stats.steps;
     }
     print_message("%llu of %llu steps ran ahead\n", (unsigned long long)ahead, (unsigned long long)steps);
     assert_true(ahead > 20);
+    draft_now = NULL;
+    ash_model_close(head);
     free(works);
     ash_model_close(model);
     ash_model_close(there);
