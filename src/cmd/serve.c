@@ -62,8 +62,8 @@ static const struct ash_opt serve_opts[] = {
      "none; auto: the head if there is one, else ngram with --num-speculative-tokens",
      0, 0, ash_serve_drafts},
     {"draft_model", ASH_OPT_STRING, FIELD(draft_model), NULL,
-     "a small model of the same vocabulary; it drafts up to --num-speculative-tokens (0: 4), and changes the speed, "
-     "never an answer",
+     "a small model of the same vocabulary, or a head of EAGLE-3 for this model; it drafts up to "
+     "--num-speculative-tokens (0: 4), and changes the speed, never an answer",
      0, 0, NULL},
     {"chat_template", ASH_OPT_STRING, FIELD(chat_template), NULL, "a Jinja file instead of the model's own template", 0,
      0, NULL},

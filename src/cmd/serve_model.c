@@ -304,7 +304,7 @@ void ash_serve_model_close(struct ash_serve_model *model)
     ash_core_close(model->core);
     ash_serve_kv_close(&model->tiers);
     ash_engine_close(model->draft);
-    ash_model_close(model->head);
+    ash_serve_head_close(&model->head);
     ash_vocab_trie_close(model->trie);
     ash_str_fini(&model->chat_source);
     ash_engine_close(model->engine);

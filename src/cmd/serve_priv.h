@@ -7,6 +7,7 @@
 #include "cmd/engine_flags.h"
 #include "cmd/http_flags.h"
 #include "cmd/route_flags.h"
+#include "model/files/eagle.h"
 #include "serve/pooled.h"
 #include "serve/adapters.h"
 #include "serve/api/api.h"
@@ -71,6 +72,13 @@ bool ash_serve_kv_lasts(const struct ash_serve_flags *flags);
 /* A zeroed struct is a no-op. */
 void ash_serve_kv_close(struct ash_serve_kv *kv);
 
+/* The head that drafts. Zero: there is none. */
+struct ash_serve_head {
+    struct ash_model *model; /* the folder's own; or NULL: */
+    struct ash_eagle eagle;  /* one of EAGLE-3, */
+    const char *eagle_dir;   /* which is here */
+};
+
 /* The server's model. Zero-initialise. */
 struct ash_serve_model {
     struct ash_engine *engine;
@@ -79,7 +87,7 @@ struct ash_serve_model {
     struct ash_pooled pooled; /* how embeddings and scores are made */
     struct ash_core *core;    /* NULL once the runner has it */
     struct ash_engine *draft; /* of --draft-model, or NULL */
-    struct ash_model *head;   /* that drafts, or NULL */
+    struct ash_serve_head head;
     struct ash_serve_kv tiers;
     struct ash_kv *kv;             /* the core's; NULL: none */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
@@ -112,9 +120,12 @@ extern const char *const ash_serve_drafts[];
 /* serve_draft.c: what drafts by the flags, into opts; the model owns it. Returns 0 or a negative errno. */
 int ash_serve_draft_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_core_opts *opts,
                          struct ash_err *err);
-/* serve_draft.c: the head in path, which computes as the model does. Returns as ash_model_open_head. */
-int ash_serve_head_open(const struct ash_serve_model *model, const char *path, struct ash_model **head_out,
-                        struct ash_err *err);
+/* serve_draft.c: the head for other weights, opened from path, as one drafts for those of model now: of EAGLE-3, or
+ * theirs if they have one. Returns 0 or a negative errno. */
+int ash_serve_head_open_next(const struct ash_serve_model *model, const struct ash_model *weights, const char *path,
+                             struct ash_serve_head *head_out, struct ash_err *err);
+/* serve_draft.c: a zeroed one is a no-op. */
+void ash_serve_head_close(struct ash_serve_head *head);
 
 /* Load the model by flags; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);

@@ -32,39 +32,34 @@ static int open_next(struct ash_serve_model *model, const char *path, struct ash
     return 0;
 }
 
-/* The new model and its path; its head for drafts, or NULL. */
+/* The new model, its path, and its head for drafts. */
 struct next_weights {
-    struct ash_model *next, *head;
+    struct ash_model *next;
+    struct ash_serve_head head;
     const char *path;
-    bool uses_head; /* after the swap */
 };
 
-/* If the new head cannot be used, the one before stays: its drafts change no answer. */
+/* If the new head cannot be used nothing drafts. */
 static int swap_weights(void *ctx, struct ash_core *core, struct ash_err *err)
 {
-    struct next_weights *weights = ctx;
+    const struct next_weights *weights = ctx;
+    const struct ash_serve_head *head = &weights->head;
     struct ash_err ignored = {0};
     int rc = ash_core_swap(core, weights->next, weights->path, err);
 
-    weights->uses_head = rc == 0 && weights->head != NULL && ash_core_swap_head(core, weights->head, &ignored) == 0;
+    if (rc == 0 && head->model != NULL) (void)ash_core_swap_head(core, head->model, NULL, &ignored);
+    if (rc == 0 && head->eagle.model != NULL) (void)ash_core_swap_head(core, head->eagle.model, &head->eagle, &ignored);
     return rc;
 }
 
+/* Without a new head the one before stays. */
 static void trade_heads(struct ash_serve_model *model, struct next_weights *weights)
 {
-    struct ash_model *before = model->head;
+    struct ash_serve_head before = model->head;
 
+    if (weights->head.model == NULL && weights->head.eagle.model == NULL) return;
     model->head = weights->head;
     weights->head = before;
-}
-
-/* The head of the weights in path, if a head drafts and they have one. */
-static int open_next_head(const struct ash_serve_model *model, const char *path, struct ash_model **head_out,
-                          struct ash_err *err)
-{
-    int rc = model->head != NULL ? ash_serve_head_open(model, path, head_out, err) : 0;
-
-    return rc == -ENOENT ? 0 : rc; /* they were saved without it */
 }
 
 int ash_serve_model_update(struct ash_serve_model *model, const char *path, double timeout_s, uint64_t *fingerprint_out,
@@ -84,12 +79,12 @@ int ash_serve_model_update(struct ash_serve_model *model, const char *path, doub
     }
     weights.path = place;
     rc = open_next(model, path, &weights.next, fingerprint_out, err);
-    if (rc == 0) rc = open_next_head(model, path, &weights.head, err);
+    if (rc == 0) rc = ash_serve_head_open_next(model, weights.next, place, &weights.head, err);
     if (rc == 0) rc = ash_runner_pause(model->runner, ASH_PAUSE_WAIT, timeout_s);
     if (rc == 0) rc = ash_runner_call(model->runner, swap_weights, &weights, timeout_s, err);
     if (rc == 0) {
         weights.next = ash_engine_replace_model(model->engine, weights.next);
-        if (weights.uses_head) trade_heads(model, &weights);
+        trade_heads(model, &weights);
         free(model->weights);
         model->weights = place;
         place = NULL;
@@ -98,7 +93,7 @@ int ash_serve_model_update(struct ash_serve_model *model, const char *path, doub
     }
     ash_adapters_rebase_end(model->adapters, ash_engine_model(model->engine));
     ash_model_close(weights.next); /* those that are not used: the old ones, or the new ones after an error */
-    ash_model_close(weights.head);
+    ash_serve_head_close(&weights.head);
     free(place);
     if (!was_paused) (void)ash_runner_pause(model->runner, ASH_PAUSE_NONE, 0);
     return rc;

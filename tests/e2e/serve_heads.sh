@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Heads of multi-token prediction that a folder has: a server whose head drafts answers as one that drafts nothing, at drawn
+# Heads of multi-token prediction that a folder has, and of EAGLE-3: a server whose head drafts answers as one that drafts nothing, at drawn
 # temperatures, with log-probabilities, over several ranks and after weights were replaced; folders without one, and broken ones.
 . "$SOURCE/tests/e2e/lib.bash"
 . "$SOURCE/tests/e2e/serve_lib.bash"
@@ -51,26 +51,47 @@ answers() {
     accepted=$(sed -n 's/.*num_accepted_tokens_total \([0-9]*\).*/\1/p' "$SCRATCH/counts")
 }
 
-answers 96 50 "$SCRATCH/plain" --model "$SCRATCH/deepseek_v3" --draft none
+answers 96 30 "$SCRATCH/plain" --model "$SCRATCH/deepseek_v3" --draft none
 same "no drafts" 0 "$drafted"
-answers 96 50 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3"
+answers 96 30 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3"
 cmp "$SCRATCH/plain" "$SCRATCH/head" || fail "a head changes answers"
 grep -q "drafts come from the model's own head" "$SCRATCH/server.log" || fail "the log does not say who drafts"
 [ "$drafted" -gt 0 ] && [ "$accepted" -gt 0 ] || fail "of $drafted drafts $accepted held"
 echo "deepseek_v3: $accepted of $drafted drafts held"
-answers 96 50 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --draft mtp --num-speculative-tokens 9 --no-enable-prefix-caching --max-num-seqs 3 \
+answers 96 30 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --draft mtp --num-speculative-tokens 9 --no-enable-prefix-caching --max-num-seqs 3 \
     --max-num-batched-tokens 24
 cmp "$SCRATCH/plain" "$SCRATCH/head" || fail "nine drafted tokens change answers"
-answers 96 30 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --tp 2 --draft mtp
-head -n 30 "$SCRATCH/plain" | cmp - "$SCRATCH/head" || fail "a head over two ranks changes answers"
+answers 96 15 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --tp 2 --draft mtp
+head -n 15 "$SCRATCH/plain" | cmp - "$SCRATCH/head" || fail "a head over two ranks changes answers"
 [ "$drafted" -gt 0 ] || fail "the head of two ranks drafts nothing"
-answers 96 30 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --pp 2 --draft mtp
-head -n 30 "$SCRATCH/plain" | cmp - "$SCRATCH/head" || fail "a head after two stages changes answers"
+answers 96 15 "$SCRATCH/head" --model "$SCRATCH/deepseek_v3" --pp 2 --draft mtp
+head -n 15 "$SCRATCH/plain" | cmp - "$SCRATCH/head" || fail "a head after two stages changes answers"
 [ "$drafted" -gt 0 ] || fail "the head after two stages drafts nothing"
 answers 160 30 "$SCRATCH/plain_glm" --model "$SCRATCH/glm4_moe" --draft none
 answers 160 30 "$SCRATCH/head" --model "$SCRATCH/glm4_moe"
 cmp "$SCRATCH/plain_glm" "$SCRATCH/head" || fail "glm4_moe: a head changes answers"
 [ "$drafted" -gt 0 ] || fail "glm4_moe: the head drafts nothing"
+
+# EAGLE-3: a folder of its own, for this model.
+cp -r "$SOURCE/tests/golden/heads/eagle3" "$SCRATCH/eagle3"
+answers 160 30 "$SCRATCH/head" --model "$SCRATCH/glm4_moe" --draft-model "$SCRATCH/eagle3"
+cmp "$SCRATCH/plain_glm" "$SCRATCH/head" || fail "eagle3: a head changes answers"
+[ "$drafted" -gt 0 ] && [ "$accepted" -gt 0 ] || fail "eagle3: of $drafted drafts $accepted held"
+echo "eagle3: $accepted of $drafted drafts held"
+answers 160 15 "$SCRATCH/head" --model "$SCRATCH/glm4_moe" --draft-model "$SCRATCH/eagle3" --tp 2 --num-speculative-tokens 7
+head -n 15 "$SCRATCH/plain_glm" | cmp - "$SCRATCH/head" || fail "eagle3: a head over two ranks changes answers"
+[ "$drafted" -gt 0 ] || fail "eagle3: the head of two ranks drafts nothing"
+start_server --model "$SCRATCH/glm4_moe" --draft-model "$SCRATCH/eagle3" --admin-key admin || exit 1
+ask POST /update_weights_from_disk "{\"model_path\": \"$SCRATCH/glm4_moe\"}" "Authorization: Bearer admin"
+[ "$status" = 200 ] || fail "eagle3: status $status: $(tail -n 1 "$SCRATCH/answer")"
+python3 "$SCRATCH/ask.py" "$port" 160 15 > "$SCRATCH/head" 2> "$SCRATCH/counts" || fail "eagle3: $(tail -n 3 "$SCRATCH/counts")"
+head -n 15 "$SCRATCH/plain_glm" | cmp - "$SCRATCH/head" || fail "eagle3: other answers after a swap"
+stop_server
+try "$ASHLAR" serve --model "$SCRATCH/deepseek_v3" --port 0 --draft-model "$SCRATCH/eagle3"
+expect_error 1 "a head of another model" "--draft-model" "streams of 48 numbers, the model's have 32"
+try "$ASHLAR" serve --model "$SCRATCH/glm4_moe" --port 0 --draft-model "$SCRATCH/eagle3" --pp 2
+expect 1 "a head over stages"
+grep -q "leave --pp out" "$SCRATCH/err" || fail "a head over stages: $(cat "$SCRATCH/err")"
 
 # Weights that are replaced: by the same with another head, and by a folder that was saved without one.
 cp -r "$SCRATCH/deepseek_v3" "$SCRATCH/again"
