@@ -79,6 +79,12 @@ expect 0 "one command"
 grep -q '^waits     trainer: .* samplers: .* draw' "$SCRATCH/out" || fail "nothing says who waited: $(tail -n 5 "$SCRATCH/out")"
 tail -n 1 "$SCRATCH/many/curves.jsonl" | tr -d '"{}' | tr ',' '\n' | awk -F: '/^trainer:|^samplers:/ { $1 = $2; $2 = $3; side++ } side { sum[side] += $2 }
     END { exit !(sum[1] > 0.999 && sum[1] < 1.001 && sum[2] > 0.999 && sum[2] < 1.001) }' || fail "shares do not add up to 1: $(tail -n 1 "$SCRATCH/many/curves.jsonl")"
+try "$ASHLAR" plan rl --run "$SCRATCH/many" --procs 5
+expect 0 "how processes should be divided"
+grep -q '^verdict: [1-4] train and [1-4] sample (rollout.procs=' "$SCRATCH/out" || fail "no verdict on the division: $(cat "$SCRATCH/out")"
+same "divisions of five processes" 4 "$(grep -c '^  *[1-4]  *[1-4] ' "$SCRATCH/out")"
+try "$ASHLAR" plan rl --run "$SCRATCH/one"
+expect_error 1 "a run that samples together" "rollout.mode=apart"
 try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/one" rollout.lag="$lag" $more train.steps=16
 rm -rf "$SCRATCH/one" && cp -r "$SCRATCH/many" "$SCRATCH/one" && rm -rf "$SCRATCH/one/rollouts" "$SCRATCH/one"/checkpoints/step-000016 "$SCRATCH/one/model"
 sed -i '/"step":9,/,$d' "$SCRATCH/one/log.jsonl"

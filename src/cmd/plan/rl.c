@@ -5,12 +5,13 @@
 
 #include "base/assert.h"
 #include "base/table.h"
+#include "cmd/plan/rl_run.h"
 #include "plan/price.h"
 #include "plan/rl/rl.h"
 
 struct flags {
-    const char *model, *cluster;
-    int64_t prompts, samples, in_tokens, out_tokens, thinking, verify;
+    const char *model, *cluster, *run;
+    int64_t procs, prompts, samples, in_tokens, out_tokens, thinking, verify;
     int weights, cache, precision;
     double usd_gpu_hour;
     bool json;
@@ -25,6 +26,10 @@ static const char *const train_precisions[] = {"any", "bf16", "fp8", "fp4", NULL
 static const struct ash_opt rl_opts[] = {
     ASH_PLAN_OPT_MODEL(FIELD(model)),
     ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
+    {"run", ASH_OPT_STRING, FIELD(run), NULL,
+     "a run of ashlar rl with rollout.mode=apart: how its processes should be divided, from its own seconds", 0, 0,
+     NULL},
+    {"procs", ASH_OPT_INT, FIELD(procs), "0", "with --run: processes to divide; 0: as many as it has", 0, 1e6, NULL},
     {"prompts", ASH_OPT_INT, FIELD(prompts), "512", "prompts of one step", 1, 1e7, NULL},
     {"samples", ASH_OPT_INT, FIELD(samples), "8", "answers to each prompt", 1, 1e5, NULL},
     {"in", ASH_OPT_INT, FIELD(in_tokens), "1024", "tokens of a prompt", 1, 1e8, NULL},
@@ -44,13 +49,15 @@ static const struct ash_opt_table rl_table = {
     .section = "", .help = "flags", .opts = rl_opts, .count = ASH_COUNT(rl_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar plan rl --model DIR|NAME --cluster COUNTxMACHINE [flags]",
+    .synopsis = "ashlar plan rl --model DIR|NAME --cluster COUNTxMACHINE | --run DIR [flags]",
     .about = "Reinforcement learning samples answers, scores them and trains on them. Compares taking turns on all\n"
              "machines with giving each side its own, in several proportions: seconds of sampling, training and of\n"
-             "handing new weights over, and what moving a machine from one side to the other costs.",
+             "handing new weights over, and what moving a machine from one side to the other costs. Of a run that\n"
+             "samples and trains in different processes, --run reads the seconds that it has measured.",
     .examples =
         "  ashlar plan rl --model qwen3-32b --cluster 16xp5.48xlarge --prompts 512 --samples 16 --thinking 8000\n"
-        "  ashlar plan rl --model deepseek-v3 --cluster 64xp5en.48xlarge --weights fp8 --json",
+        "  ashlar plan rl --model deepseek-v3 --cluster 64xp5en.48xlarge --weights fp8 --json\n"
+        "  ashlar plan rl --run runs/rl-apart",
 };
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
@@ -154,9 +161,11 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
     const struct flags *flags = ctx;
     struct ash_rl_job job = {0};
     struct ash_rl rl;
-    int rc = fill_job(flags, facts->catalog, &job, err);
+    int rc;
 
     (void)word;
+    if (flags->run != NULL) return ash_plan_rl_run(flags->run, flags->procs, flags->json, err);
+    rc = fill_job(flags, facts->catalog, &job, err);
     if (rc == 0) rc = ash_rl_plan(&facts->consts, &job, &rl, err);
     if (rc < 0) return rc;
     if (flags->json) return ash_cmd_print_json(encode(&job, &rl), err);
@@ -170,9 +179,10 @@ static int misused(const void *ctx, const struct ash_opts *opts)
     const struct flags *flags = ctx;
 
     (void)opts;
-    if (flags->model != NULL && flags->cluster != NULL) return 0;
-    return ash_cmd_misuse("plan rl",
-                          "say which model (--model qwen3-32b) and which machines (--cluster 16xp5.48xlarge)");
+    if (flags->run != NULL || (flags->model != NULL && flags->cluster != NULL)) return 0;
+    return ash_cmd_misuse(
+        "plan rl", "say which model (--model qwen3-32b) and which machines (--cluster 16xp5.48xlarge), or which run "
+                   "(--run DIR)");
 }
 
 static int run(int argc, char **argv)

@@ -36,6 +36,7 @@ struct ash_apart {
     uint64_t last_order, next_step;
     bool has_failed;   /* no sampler is left */
     uint64_t start_ns; /* of the first step here */
+    uint64_t first_step;
 };
 
 /* Who waited for whom: shares of the time, of the rank that trains and has the desk, and of all samplers together. The
@@ -43,6 +44,8 @@ struct ash_apart {
 struct ash_apart_shares {
     double steps, answers, rewards, publishing; /* answers: waited for them */
     double drawing, waiting, taking;            /* taking: weights; 0, all three: no sampler has drawn yet */
+    double step_s;                              /* seconds from one step to the next; 0: not known */
+    size_t samplers;                            /* now */
 };
 
 /* Returns 0 or -ENOMEM; NULL in *apart_out if rollouts are sampled together. */

@@ -7,6 +7,7 @@
 struct ash_apart_shares ash_apart_get_shares(const struct ash_policy_run *rl)
 {
     struct ash_apart_shares shares = {0};
+    struct ash_desk_figures figures;
     struct ash_wire_times times;
     double all, own;
 
@@ -18,7 +19,11 @@ struct ash_apart_shares ash_apart_get_shares(const struct ash_policy_run *rl)
     shares.rewards = rl->seconds[ASH_RL_REWARDING] / all;
     shares.publishing = rl->seconds[ASH_RL_HANDOVER] / all;
     shares.steps = 1.0 - own / all;
-    times = ash_desk_get_figures(rl->apart->desk).times;
+    figures = ash_desk_get_figures(rl->apart->desk);
+    times = figures.times;
+    shares.samplers = figures.samplers;
+    if (rl->apart->next_step > rl->apart->first_step)
+        shares.step_s = all / (double)(rl->apart->next_step - rl->apart->first_step);
     all = times.sampling + times.waiting + times.transfer;
     if (all <= 0) return shares;
     shares.drawing = times.sampling / all;

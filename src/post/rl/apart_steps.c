@@ -85,7 +85,10 @@ int ash_apart_prepare(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     uint64_t steps = ash_rl_steps_per_rollout(&rl->shape), lag = (uint64_t)rl->job->rollout.lag, number = step / steps;
     int rc = ash_apart_settle_desk(rl, err);
 
-    if (rl->apart->start_ns == 0) rl->apart->start_ns = ash_clock_ns();
+    if (rl->apart->start_ns == 0) {
+        rl->apart->start_ns = ash_clock_ns();
+        rl->apart->first_step = step;
+    }
     forget_others(rl->apart, step);
     if (rc == 0 && (step % steps != 0 || (lag > 0 && step > 0))) rc = ash_apart_have(rl, number, err);
     if (rc < 0 || step % steps != 0) return rc;

@@ -119,6 +119,10 @@ static void add_shares(json_t *json, const struct ash_policy_run *rl)
 {
     struct ash_apart_shares shares = ash_apart_get_shares(rl);
 
+    if (shares.step_s > 0)
+        add_fields(json, json_pack("{s:I, s:I, s:I, s:f}", "lag", (json_int_t)rl->job->rollout.lag, "train_ranks",
+                                   (json_int_t)ash_group_size(rl->group), "sampler_ranks", (json_int_t)shares.samplers,
+                                   "step_s", shares.step_s));
     add_fields(json, json_pack("{s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f}}", "trainer", "steps", shares.steps,
                                "waits_for_answers", shares.answers, "rewards", shares.rewards, "publishes_weights",
                                shares.publishing, "samplers", "draw", shares.drawing, "wait_for_work", shares.waiting,
