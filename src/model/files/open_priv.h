@@ -1,4 +1,4 @@
-/* open_priv - opening what has no adapters, which their base is. */
+/* open_priv - opening models without adapters, which their base is. */
 #ifndef ASH_MODEL_FILES_OPEN_PRIV_H
 #define ASH_MODEL_FILES_OPEN_PRIV_H
 

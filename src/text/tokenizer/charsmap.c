@@ -126,9 +126,11 @@ static const char *text_at(const struct ash_tok_charsmap *map, uint32_t offset)
     return map->texts + offset;
 }
 
-/* The text of the shortest rule that text begins with, or NULL. */
-static const char *find_rule(const struct ash_tok_charsmap *map, struct ash_tok_span text)
+/* The text of the shortest rule that text begins with (or of the longest), and how much of it that is; or NULL. */
+static const char *find_rule(const struct ash_tok_charsmap *map, struct ash_tok_span text, bool is_longest,
+                             size_t *used_out)
 {
+    const char *found = NULL;
     size_t at = map->unit_count > 0 ? unit_offset(map->units[0]) : 0;
 
     for (size_t i = 0; i < text.size_bytes && map->unit_count > 0; i++) {
@@ -136,14 +138,16 @@ static const char *find_rule(const struct ash_tok_charsmap *map, struct ash_tok_
         uint32_t unit;
 
         at ^= byte;
-        if (byte == 0 || at >= map->unit_count) return NULL;
+        if (byte == 0 || at >= map->unit_count) return found;
         unit = map->units[at];
-        if ((unit & (0x80000000u | 0xff)) != byte) return NULL;
+        if ((unit & (0x80000000u | 0xff)) != byte) return found;
         at ^= unit_offset(unit);
         if ((unit >> 8 & 1) == 0) continue;
-        return at < map->unit_count ? text_at(map, map->units[at] & 0x7fffffffu) : NULL;
+        found = at < map->unit_count ? text_at(map, map->units[at] & 0x7fffffffu) : NULL;
+        *used_out = i + 1;
+        if (!is_longest) return found;
     }
-    return NULL;
+    return found;
 }
 
 /* A grapheme that no rule of its own replaces: character by character. */
@@ -154,7 +158,7 @@ static int add_chars(const struct ash_tok_charsmap *map, struct ash_tok_span gra
     for (size_t at = 0; rc == 0 && at < grapheme.size_bytes;) {
         uint32_t point;
         size_t size = (size_t)ash_utf8_decode(grapheme.data + at, grapheme.size_bytes - at, &point);
-        const char *rule = find_rule(map, (struct ash_tok_span){grapheme.data + at, size});
+        const char *rule = find_rule(map, (struct ash_tok_span){grapheme.data + at, size}, false, &(size_t){0});
 
         rc = rule != NULL ? ash_str_adds(out, rule) : ash_str_add(out, grapheme.data + at, size);
         at += size;
@@ -164,9 +168,25 @@ static int add_chars(const struct ash_tok_charsmap *map, struct ash_tok_span gra
 
 static int add_grapheme(const struct ash_tok_charsmap *map, struct ash_tok_span grapheme, struct ash_str *out)
 {
-    const char *rule = grapheme.size_bytes <= GRAPHEME_BYTES_MAX ? find_rule(map, grapheme) : NULL;
+    const char *rule = grapheme.size_bytes <= GRAPHEME_BYTES_MAX ? find_rule(map, grapheme, false, &(size_t){0}) : NULL;
 
     return rule != NULL ? ash_str_adds(out, rule) : add_chars(map, grapheme, out);
+}
+
+/* As SentencePiece itself has it: from left to right, each time the longest rule. */
+int ash_tok_charsmap_apply_longest(const struct ash_tok_charsmap *map, struct ash_tok_span text, struct ash_str *out)
+{
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && at < text.size_bytes;) {
+        uint32_t point;
+        size_t used = (size_t)ash_utf8_decode(text.data + at, text.size_bytes - at, &point);
+        const char *rule = find_rule(map, (struct ash_tok_span){text.data + at, text.size_bytes - at}, true, &used);
+
+        rc = rule != NULL ? ash_str_adds(out, rule) : ash_str_add(out, text.data + at, used);
+        at += used;
+    }
+    return rc;
 }
 
 int ash_tok_charsmap_apply(const struct ash_tok_charsmap *map, struct ash_tok_span text, struct ash_str *out)

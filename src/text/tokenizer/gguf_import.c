@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/utf8.h"
+#include "text/tokenizer/scored.h"
 
-#define SCORED_BYTES_MAX ((size_t)1024) /* of a token that merges make: all its splits are looked at */
 #define NAME_BYTES 32
 #define KEY(name) "tokenizer.ggml." name
 
@@ -171,94 +170,18 @@ static int fill_listed(const struct import *import, struct ash_tok_model *model,
     return rc;
 }
 
-struct scored {
-    float score;
-    uint32_t id;
-};
-
-static int by_score(const void *a, const void *b)
-{
-    const struct scored *x = a, *y = b;
-
-    if (x->score != y->score) return x->score < y->score ? 1 : -1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* The place of each token in the order of falling scores; equal scores share theirs. The caller frees it. */
-static int rank_tokens(const struct import *import, uint32_t **ranks_out, struct ash_err *err)
-{
-    size_t count = import->tokens->count;
-    struct scored *order = malloc(count * sizeof(*order));
-    uint32_t *ranks = malloc(count * sizeof(*ranks)), rank = 0;
-    bool numbers = true;
-
-    for (size_t i = 0; order != NULL && i < count; i++) {
-        order[i] = (struct scored){import->scores != NULL ? ash_gguf_float_at(import->scores, i) : 0, (uint32_t)i};
-        numbers &= !isnan(order[i].score);
-    }
-    if (order == NULL || ranks == NULL || !numbers) {
-        free(order);
-        free(ranks);
-        return !numbers ? ash_err_set(err, -EINVAL, "'" KEY("scores") "' has a value that is no number")
-                        : ash_err_set(err, -ENOMEM, "out of memory for %zu scores", count);
-    }
-    qsort(order, count, sizeof(*order), by_score);
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0 && order[i].score != order[i - 1].score) rank++;
-        ranks[order[i].id] = rank;
-    }
-    free(order);
-    *ranks_out = ranks;
-    return 0;
-}
-
-struct merge_list {
-    struct ash_tok_merge *data;
-    size_t count, capacity;
-};
-
-static int list_add(struct merge_list *list, struct ash_tok_merge merge)
-{
-    if (ash_array_reserve(&list->data, &list->capacity, list->count + 1, sizeof(*list->data)) < 0) return -ENOMEM;
-    list->data[list->count++] = merge;
-    return 0;
-}
-
-/* Every pair of tokens that makes token id. */
-static int list_splits(const struct ash_tok_vocab *vocab, uint32_t id, uint32_t rank, struct merge_list *list,
-                       struct ash_err *err)
-{
-    const struct ash_tok_entry *entry = &vocab->entries[id];
-    int rc = 0;
-
-    if (entry->size_bytes > SCORED_BYTES_MAX)
-        return ash_err_set(err, -E2BIG, "token %u has %u bytes; %zu are allowed", id, entry->size_bytes,
-                           SCORED_BYTES_MAX);
-    for (size_t at = 1; rc == 0 && at < entry->size_bytes; at++) {
-        int32_t left, right;
-
-        if (((uint8_t)entry->content[at] & 0xc0) == 0x80) continue; /* inside a character */
-        left = ash_tok_vocab_find(vocab, entry->content, at);
-        if (left < 0) continue;
-        right = ash_tok_vocab_find(vocab, entry->content + at, entry->size_bytes - at);
-        if (right >= 0) rc = list_add(list, (struct ash_tok_merge){(uint32_t)left, (uint32_t)right, rank, id});
-    }
-    return rc < 0 ? ash_err_set(err, rc, "out of memory for the merges") : 0;
-}
-
 static int fill_scored(const struct import *import, struct ash_tok_model *model, struct ash_err *err)
 {
-    struct merge_list list = {0};
-    uint32_t *ranks = NULL;
-    int rc = rank_tokens(import, &ranks, err);
+    size_t count = import->tokens->count;
+    float *scores = calloc(count, sizeof(*scores));
+    int rc = scores != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu scores", count);
 
-    for (size_t id = 0; rc == 0 && id < import->tokens->count; id++)
-        rc = list_splits(&model->vocab, (uint32_t)id, ranks[id], &list, err);
-    if (rc == 0) rc = ash_tok_merges_reserve(&model->merges, list.count, err);
-    for (size_t i = 0; rc == 0 && i < list.count; i++)
-        ash_tok_merges_put(&model->merges, list.data[i]);
-    free(list.data);
-    free(ranks);
+    for (size_t i = 0; rc == 0 && import->scores != NULL && i < count; i++) {
+        scores[i] = ash_gguf_float_at(import->scores, i);
+        if (isnan(scores[i])) rc = ash_err_set(err, -EINVAL, "'" KEY("scores") "' has a value that is no number");
+    }
+    if (rc == 0) rc = ash_tok_merge_scored(model, scores, NULL, err);
+    free(scores);
     return rc;
 }
 

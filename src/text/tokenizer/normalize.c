@@ -76,6 +76,7 @@ static int load_charsmap(struct ash_tok_norm *norm, const json_t *step, struct a
     norm->kind = ASH_TOK_CHARSMAP;
     if (!json_is_null(json_object_get(step, "precompiled_charsmap")))
         rc = ash_json_string(step, "precompiled_charsmap", &text, err);
+    if (rc >= 0) rc = ash_json_bool(step, "longest", &norm->is_longest, err); /* of our own: sentencepiece.c */
     return rc < 0 ? rc : ash_tok_charsmap_open(text, &norm->map, err);
 }
 
@@ -229,7 +230,8 @@ static int apply_step(const struct ash_tok_norm *norm, struct ash_tok_scratch *s
     case ASH_TOK_STRIP_MARKS:
         return ash_tok_bert_apply(norm->kind, text, out);
     case ASH_TOK_CHARSMAP:
-        return ash_tok_charsmap_apply(norm->map, text, out);
+        return norm->is_longest ? ash_tok_charsmap_apply_longest(norm->map, text, out)
+                                : ash_tok_charsmap_apply(norm->map, text, out);
     case ASH_TOK_STRIP:
         return strip(norm, text, out);
     }

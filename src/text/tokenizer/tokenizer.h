@@ -24,8 +24,9 @@ struct ash_ids {
 void ash_ids_fini(struct ash_ids *ids);
 int ash_ids_add(struct ash_ids *ids, int32_t id); /* 0 or -ENOMEM */
 
-/* path: a folder that holds tokenizer.json (its path itself works too), or a GGUF file (ash_gguf_locate): then the
- * tokenizer.json in the same folder, or else the file's own vocabulary. -ENOENT if there is none. */
+/* path: a folder that holds tokenizer.json (its path itself works too), or without one SentencePiece's tokenizer.model;
+ * or a GGUF file (ash_gguf_locate): then the tokenizer.json in the same folder, or else the file's own vocabulary.
+ * -ENOENT if there is none. */
 int ash_tokenizer_open(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err);
 /* From the text of a tokenizer.json. */
 int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,

@@ -108,6 +108,7 @@ struct ash_tok_model {
     size_t word_chars_max;         /* of words that are not longer */
     double *scores;                /* unigram: [vocab.token_count] by id; NULL: another kind */
     double unknown_score;          /* of a character that no token spells */
+    bool keeps_floats;             /* scores of paths are kept as float32, as SentencePiece does */
     size_t longest_bytes;          /* of its tokens */
     bool fuse_unknown, byte_fallback, ignore_merges;
     bool has_unknown;   /* an unk_token is named, and */
@@ -245,6 +246,7 @@ struct ash_tok_norm {
     struct ash_tok_pattern pattern;
     struct ash_str content; /* to prepend, or the replacement */
     struct ash_tok_charsmap *map;
+    bool is_longest; /* rules apply as SentencePiece has them */
     bool strips_left, strips_right;
 };
 

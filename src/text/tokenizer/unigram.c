@@ -80,11 +80,12 @@ static size_t char_bytes(struct ash_tok_span text, size_t at)
     return end - at;
 }
 
-/* A way to position `to` that ends in token id. */
-static void offer(struct ash_tok_path *path, size_t to, size_t from, int32_t id, double score)
+/* A way to position `to`: where its last token begins, and which that is. */
+static void offer(const struct ash_tok_model *model, struct ash_tok_path *path, size_t to, struct ash_tok_path way)
 {
-    if (path[to].from != UINT32_MAX && score <= path[to].score) return;
-    path[to] = (struct ash_tok_path){.score = score, .from = (uint32_t)from, .id = id};
+    if (path[to].from != UINT32_MAX && way.score <= path[to].score) return;
+    if (model->keeps_floats) way.score = (double)(float)way.score;
+    path[to] = way;
 }
 
 /* All tokens that begin at position `at`. */
@@ -97,10 +98,11 @@ static void extend(const struct ash_tok_model *model, struct ash_tok_span word, 
         int32_t id = ash_tok_vocab_find(&model->vocab, word.data + at, size);
 
         if (id < 0) continue;
-        offer(path, at + size, at, id, model->scores[id] + path[at].score);
+        offer(model, path, at + size, (struct ash_tok_path){model->scores[id] + path[at].score, (uint32_t)at, id});
         has_single = has_single || size == single;
     }
-    if (!has_single) offer(path, at + single, at, -1, model->unknown_score + path[at].score);
+    if (!has_single)
+        offer(model, path, at + single, (struct ash_tok_path){model->unknown_score + path[at].score, (uint32_t)at, -1});
 }
 
 /* A run of unknown characters: a token by chance, bytes, or the unknown token. */

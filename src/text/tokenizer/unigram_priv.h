@@ -17,4 +17,7 @@ void ash_tok_charsmap_close(struct ash_tok_charsmap *map);
 /* Append text (valid UTF-8, not empty) as the rules make it. 0 or -ENOMEM. */
 int ash_tok_charsmap_apply(const struct ash_tok_charsmap *map, struct ash_tok_span text, struct ash_str *out);
 
+/* The same by SentencePiece's own way: the longest rule at each place. */
+int ash_tok_charsmap_apply_longest(const struct ash_tok_charsmap *map, struct ash_tok_span text, struct ash_str *out);
+
 #endif
