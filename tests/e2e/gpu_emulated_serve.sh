@@ -27,7 +27,7 @@ import concurrent.futures, http.client, json, random, sys
 port, seed = int(sys.argv[1]), int(sys.argv[2])
 rng = random.Random(seed)
 bodies = [dict(prompt="".join(rng.choice(["1+2", "7", "12", "9*3", "4="]) for _ in range(rng.choice([1, 4, 12]))), max_tokens=3, seed=i,
-               temperature=rng.choice([0, 0.9]), n=rng.choice([1, 1, 2]), logprobs=2, echo=rng.random() < 0.3) for i in range(3)]
+               temperature=rng.choice([0, 0.9]), n=rng.choice([1, 1, 2]), logprobs=[2, None][i % 2], echo=i == 2) for i in range(4)]
 bodies.append(dict(prompt="2", max_tokens=6, temperature=1, seed=5, guided_regex="[0-9]{2,4}"))
 def ask(body):
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
@@ -76,8 +76,14 @@ for _ in $(seq $draws); do
     check "${models[RANDOM % 2]}" ${precisions[RANDOM % 2]} ${layouts[RANDOM % ${#layouts[@]}]} --ranks-per-gpu 4
 done
 
+# Tokens are chosen where the logits are.
+EMULATE_TRACE=1 try "$ASHLAR" generate --model "$stories" --prompt Once --max-tokens 3 --temperature 0.8 --backend cuda --tp 2 --ranks-per-gpu 2
+expect 0 "a trace"
+[ "$(grep -c 'launch [0-9]*: sample_choose' err)" = 3 ] || fail "tokens are chosen $(grep -c sample_choose err) times on the GPU, not 3"
+
 # A rank is lost: the answer that is written ends with its name, and so does the server.
 start_server --model "$stories" --backend cuda --tp 2 --ranks-per-gpu 2 || exit 1
+: > stream
 curl -sN "http://127.0.0.1:$port/v1/completions" -d '{"prompt": "Once", "max_tokens": 400, "ignore_eos": true, "stream": true}' > stream &
 client=$!
 wait_for "a token" grep -q '"text"' stream

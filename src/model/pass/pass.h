@@ -213,7 +213,8 @@ struct ash_pass_choice {
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err);
 /* Choose tokens that follow some rows (ascending), where the logits are: as ash_sample_ops.choose over the first vocab
- * logits. For an exec whose table chooses; its memory need not be the host's. They are fetched as number `fetch`. */
+ * logits. For an exec whose table chooses; its memory need not be the host's. They are fetched as number `fetch`. Of
+ * several ranks (opts.outs) the first one chooses; the others pass the same rows to ash_pass_infer_logits. */
 int ash_pass_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
                     unsigned fetch, struct ash_err *err);
 /* Wait for the tokens of that number, ids_out [count]. Other batches may have been enqueued since. */

@@ -92,7 +92,7 @@ void ash_core_run_ahead(struct ash_core *core)
 {
     struct ash_err err = {0};
 
-    if (!may_run_ahead(core)) return;
+    if (core->opts.ranks != NULL || !may_run_ahead(core)) return; /* other ranks get ids in their message */
     if (enqueue(core, &err) < 0) return; /* the current step ends; the next one meets the failure itself */
     core->ahead.count = core->doc_count;
     core->stats.ahead++;

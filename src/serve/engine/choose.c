@@ -354,7 +354,8 @@ static void hand_out_prompt(const struct ash_core *core, struct ash_seq *seq)
 static bool stays_on_device(const struct ash_core *core, const struct piece *piece)
 {
     if (core->null != NULL || core->exec->memory->host_visible || core->exec->ops->sample == NULL) return false;
-    if (core->opts.ranks != NULL) return false; /* their next step has ids in its message */
+    if (core->opts.ranks != NULL && ash_ranks_parts(core->opts.ranks)->stages > 1)
+        return false; /* another rank has the logits */
     for (size_t i = 0; i < piece->count; i++) {
         const struct ash_wanted_row *wanted = &piece->wanted[i];
 
@@ -368,6 +369,7 @@ static bool stays_on_device(const struct ash_core *core, const struct piece *pie
 static int enqueue_choices(struct ash_core *core, const struct piece *piece, struct ash_err *err)
 {
     struct ash_pass_choice how = {core->opts.vocab, core->choices};
+    int rc;
 
     find_rows(core, piece);
     for (size_t i = 0; i < piece->count; i++) {
@@ -375,7 +377,8 @@ static int enqueue_choices(struct ash_core *core, const struct piece *piece, str
 
         core->choices[i] = begin_choice(piece, i, &choice) ? ash_sampler_row(&choice) : (struct ash_sample_row){0};
     }
-    return ash_pass_choose(core->pass, core->piece, piece->count, &how, core->fetch, err);
+    rc = ash_ranks_send_choose(core->opts.ranks, core->piece, piece->count, err);
+    return rc < 0 ? rc : ash_pass_choose(core->pass, core->piece, piece->count, &how, core->fetch, err);
 }
 
 static void take_id(struct ash_seq *seq, int32_t id)

@@ -75,6 +75,8 @@ int ash_ranks_send_adapter(struct ash_ranks *ranks, const struct ash_model *adap
                            struct ash_err *err);
 /* No document will name them any more: they may be freed. Any thread. */
 void ash_ranks_forget_adapter(struct ash_ranks *ranks, const struct ash_model *adapters);
+/* The others make their part of the logits of some rows; ash_pass_choose follows here. The ranks are one stage. */
+int ash_ranks_send_choose(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err);
 /* The others open the weights in path, of the same shape. Returns 0, or the error of a rank: then they keep those that
  * they have. If 0, ash_pass_open and ash_cache_open of the new ones follow here. */
 int ash_ranks_send_swap(struct ash_ranks *ranks, const char *path, struct ash_err *err);

@@ -87,6 +87,12 @@ int ash_ranks_send_rows(struct ash_ranks *ranks, enum ash_ranks_message kind, co
     return ash_ranks_send(ranks, err);
 }
 
+int ash_ranks_send_choose(struct ash_ranks *ranks, const size_t *rows, size_t count, struct ash_err *err)
+{
+    ash_assert(ranks == NULL || ranks->parts.stages == 1);
+    return ranks != NULL ? ash_ranks_send_rows(ranks, ASH_RANKS_LOGITS, rows, count, err) : 0;
+}
+
 int ash_ranks_send_swap(struct ash_ranks *ranks, const char *path, struct ash_err *err)
 {
     int rc;
