@@ -66,8 +66,8 @@ static inline struct ash_model *make_head(uint64_t seed)
     return head;
 }
 
-/* A head of EAGLE-3, with outputs for two thirds of the tokens. */
-static inline struct ash_eagle make_eagle(uint64_t seed)
+/* A head of EAGLE-3, with outputs for some tokens. */
+static inline struct ash_eagle make_eagle(uint64_t seed, size_t outputs)
 {
     struct ash_model_config config = make_config();
     struct ash_eagle eagle = {.layers = {1, 0, 1}};
@@ -77,13 +77,13 @@ static inline struct ash_eagle make_eagle(uint64_t seed)
     config.fuses_states = config.is_eagle = true;
     config.captured = ASH_MODEL_CAPTURES * HIDDEN;
     config.embed_vocab = VOCAB;
-    config.vocab = 2 * VOCAB / 3;
+    config.vocab = outputs;
     config.layers = 1;
     if (ash_model_create(&config, seed, &eagle.model, &err) < 0) fail_msg("%s", err.text);
     eagle.ids = calloc(config.vocab, sizeof(*eagle.ids));
     assert_non_null(eagle.ids);
     for (size_t i = 0; i < config.vocab; i++)
-        eagle.ids[i] = (int32_t)(i / 2 * 3 + i % 2);
+        eagle.ids[i] = (int32_t)((i / 2 * 3 + i % 2) % VOCAB);
     return eagle;
 }
 

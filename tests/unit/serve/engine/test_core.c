@@ -253,7 +253,7 @@ static void tiers_change_no_answer(void **state)
 static void a_draft_model_changes_no_answer(void **state)
 {
     struct ash_model *model = make_model(false, false);
-    struct ash_eagle eagle = make_eagle(8);
+    struct ash_eagle eagle = make_eagle(8, 2 * VOCAB / 3);
     struct ash_model *drafts[] = {make_model(false, false), make_seeded(6, false, false), make_head(7), eagle.model};
     struct work *works = make_work(model, 400, false);
     uint64_t drafted[4] = {0}, accepted[4] = {0};
