@@ -46,6 +46,7 @@ OP(sample, choose, (struct ash_exec * exec, const struct ash_sample_args *args),
 OP(route, grouped, (struct ash_exec * exec, const struct ash_grouped_args *args), (exec, args))
 OP(route, grouped_grad, (struct ash_exec * exec, const struct ash_grouped_grad_args *args), (exec, args))
 OP(optim, adamw, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
+OP(optim, lion, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
 OP(optim, sum_squares, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))
 OP(optim, max_abs, (struct ash_exec * exec, const struct ash_squares_args *args), (exec, args))
 OP(family, gated_forward, (struct ash_exec * exec, const struct ash_gated_args *args), (exec, args))

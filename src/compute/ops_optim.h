@@ -14,6 +14,7 @@ struct ash_adamw_range {
     float weight_decay;
 };
 
+/* Of AdamW and of Lion, which reads neither v nor eps and corrections. */
 struct ash_adamw_args {
     const struct ash_adamw_range *ranges; /* [range_count], host */
     size_t range_count;
@@ -42,6 +43,9 @@ struct ash_squares_args {
 struct ash_optim_ops {
     /* One AdamW step over ranges of the parameters. */
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
+    /* One Lion step: with c = m + (1 - beta1) (g - m), param = param (1 - lr decay) - lr sign(c); then m += (1 - beta2)
+     * (g - m). sign(0) is 0; v is not touched. */
+    void (*lion)(struct ash_exec *exec, const struct ash_adamw_args *args);
     /* sum->max becomes the larger of itself and that of x. */
     void (*max_abs)(struct ash_exec *exec, const struct ash_squares_args *args);
     /* sum += the squares of x, none of which is larger than sum->max, each truncated to whole units; where max is not

@@ -41,7 +41,7 @@ static const struct ash_family_ops family_ops = {.gated_forward = family_gated_f
                                                  .cap_backward = family_cap_backward};
 static const struct ash_sample_ops sample_ops = {.choose = sample_choose};
 static const struct ash_optim_ops optim_ops = {
-    .adamw = optim_adamw, .sum_squares = optim_sum_squares, .max_abs = optim_max_abs};
+    .adamw = optim_adamw, .lion = optim_lion, .sum_squares = optim_sum_squares, .max_abs = optim_max_abs};
 
 #define ASH_WRAPPED_TABLES .matrix = &matrix_ops, ASH_WRAPPED_TABLES_BUT_MATRIX
 #define ASH_WRAPPED_TABLES_BUT_MATRIX                                                                                  \

@@ -333,7 +333,8 @@ static void draw_ranges(struct tape *tape, struct flat *flat)
     }
 }
 
-static void scenario_adamw(struct ash_exec *exec, struct tape *tape)
+/* AdamW, or Lion. */
+static void scenario_update(struct ash_exec *exec, struct tape *tape)
 {
     struct flat flat;
     struct ash_adamw_args args = {.ranges = flat.ranges,
@@ -362,7 +363,10 @@ static void scenario_adamw(struct ash_exec *exec, struct tape *tape)
     args.v_out = in_place ? v : draw_floats(tape, flat.size, 1.0f);
     args.grad = draw_floats(tape, flat.size, 1.0f);
     args.param_bf16 = draw_bool(tape) ? draw_dtype(tape, ASH_BF16, 2 * flat.size, 1.0f) : NULL;
-    exec->ops->optim->adamw(exec, &args);
+    if (draw_below(tape, 3) == 0)
+        exec->ops->optim->lion(exec, &args);
+    else
+        exec->ops->optim->adamw(exec, &args);
     memset(&flat.ranges, 0xa5, sizeof(flat.ranges)); /* the op has copied its arguments */
     tape_words(tape, args.param_out, flat.size);     /* the gaps too: they must not be written */
     tape_words(tape, args.m_out, flat.size);
@@ -418,7 +422,7 @@ static void test_route(void **state)
 static void test_optim(void **state)
 {
     (void)state;
-    check_scenario(scenario_adamw, 40);
+    check_scenario(scenario_update, 60);
     check_scenario(scenario_squares, 60);
 }
 

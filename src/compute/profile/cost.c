@@ -56,9 +56,10 @@ static struct ash_op_cost attn_cost(const struct ash_attn_args *args, double pro
     return (struct ash_op_cost){.flops = flops};
 }
 
-static struct ash_op_cost adamw_cost(const struct ash_adamw_args *args)
+/* floats: read and written, per element. */
+static struct ash_op_cost update_cost(const struct ash_adamw_args *args, size_t floats)
 {
-    size_t bytes = 7 * sizeof(float) + (args->param_bf16 != NULL ? sizeof(uint16_t) : 0), count = 0;
+    size_t bytes = floats * sizeof(float) + (args->param_bf16 != NULL ? sizeof(uint16_t) : 0), count = 0;
 
     for (size_t r = 0; r < args->range_count; r++)
         count += args->ranges[r].count;
@@ -86,7 +87,9 @@ struct ash_op_cost ash_op_cost_of(enum ash_op_id id, const void *args)
     case ASH_OP_attn_backward:
         return attn_cost(args, 5);
     case ASH_OP_optim_adamw:
-        return adamw_cost(args);
+        return update_cost(args, 7);
+    case ASH_OP_optim_lion:
+        return update_cost(args, 5);
     case ASH_OP_norm_rms_forward:
     case ASH_OP_norm_layer_forward:
         return norm_cost(args, 2);

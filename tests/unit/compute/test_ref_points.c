@@ -451,12 +451,58 @@ static void test_adamw(void **state)
     ash_exec_fini(&exec);
 }
 
+/* Lion as published (arXiv 2302.06675, algorithm 2), in double. */
+static void test_lion(void **state)
+{
+    float p[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, grad[COUNT];
+    double dp[COUNT], dm[COUNT] = {0};
+    uint16_t narrow[COUNT];
+    const struct ash_adamw_range all = {.count = COUNT, .weight_decay = 0.5f};
+    struct ash_adamw_args args = {.ranges = &all,
+                                  .range_count = 1,
+                                  .param = p,
+                                  .m = m,
+                                  .v = v,
+                                  .param_out = p,
+                                  .m_out = m,
+                                  .v_out = v,
+                                  .grad = grad,
+                                  .grad_scale = 0.5f,
+                                  .lr = 1e-2f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.99f,
+                                  .param_bf16 = narrow};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(p, COUNT, 1, 1.0f);
+    widen(p, COUNT, dp);
+    for (int step = 1; step <= 5; step++) {
+        fill(grad, COUNT, (uint64_t)(10 + step), 1.0f);
+        grad[0] = 0.0f; /* its sign is 0 */
+        exec.ops->optim->lion(&exec, &args);
+        for (size_t i = 0; i < COUNT; i++) {
+            double g = 0.5 * (double)grad[i], update = 0.9 * dm[i] + 0.1 * g;
+
+            dp[i] -= 1e-2 * ((update > 0) - (update < 0) + 0.5 * dp[i]);
+            dm[i] = 0.99 * dm[i] + 0.01 * g;
+            check_close((double)p[i], dp[i], 1e-6, "param", i);
+            check_close((double)m[i], dm[i], 1e-6, "m", i);
+            assert_int_equal(narrow[i], ash_f32_to_bf16(p[i]));
+            assert_true(v[i] == 0.0f);
+        }
+    }
+    ash_exec_fini(&exec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm), cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_swiglu_bf16),
         cmocka_unit_test(test_gelu), cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy),
         cmocka_unit_test(test_rows), cmocka_unit_test(test_distill),       cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_lion),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

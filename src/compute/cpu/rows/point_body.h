@@ -257,27 +257,62 @@ static struct ash_adamw_args adamw_part(const struct ash_adamw_args *args, const
     return part;
 }
 
-static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+/* Run body over all ranges with op, whose other factors are set. */
+static void run_ranges(struct ash_exec *exec, const struct ash_adamw_args *args, struct adamw_op *op, ash_range_fn body)
 {
-    struct adamw_op op = {
-        .grow1 = (float)(1.0 - (double)args->beta1),
-        .grow2 = (float)(1.0 - (double)args->beta2),
-        .step = args->lr / args->correction1,
-        .root2 = sqrtf(args->correction2),
-    };
-
-    ash_assert(args->correction1 > 0.0f && args->correction2 > 0.0f); /* divisors */
+    op->grow1 = (float)(1.0 - (double)args->beta1);
+    op->grow2 = (float)(1.0 - (double)args->beta2);
     for (size_t r = 0; r < args->range_count; r++) {
         const struct ash_adamw_range *range = &args->ranges[r];
         struct ash_adamw_args part = adamw_part(args, range);
 
-        op.args = &part;
-        op.decay = (float)(1.0 - (double)args->lr * (double)range->weight_decay);
-        ash_workers_run(exec->workers, range->count, OPTIM_MIN_COUNT, adamw_range, &op);
+        op->args = &part;
+        op->decay = (float)(1.0 - (double)args->lr * (double)range->weight_decay);
+        ash_workers_run(exec->workers, range->count, OPTIM_MIN_COUNT, body, op);
     }
 }
 
+static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    struct adamw_op op = {.step = args->lr / args->correction1, .root2 = sqrtf(args->correction2)};
+
+    ash_assert(args->correction1 > 0.0f && args->correction2 > 0.0f); /* divisors */
+    run_ranges(exec, args, &op, adamw_range);
+}
+
+INLINE void lion_step(const struct adamw_op *op, const struct ash_adamw_args *args, size_t i, size_t count)
+{
+    struct wide grad = wide_mul(wide_load_n(args->grad + i, count), wide_set(args->grad_scale));
+    struct wide m = wide_load_n(args->m + i, count), param = wide_load_n(args->param + i, count);
+    struct wide rise = wide_sub(grad, m), mean = wide_fma(wide_set(op->grow1), rise, m), zero = wide_set(0.0f);
+    struct wide sign = wide_pick_gt(mean, zero, wide_set(1.0f), wide_pick_gt(zero, mean, wide_set(-1.0f), zero));
+
+    param = wide_fma(wide_set(-op->step), sign, wide_mul(param, wide_set(op->decay)));
+    wide_store_n(args->m_out + i, wide_fma(wide_set(op->grow2), rise, m), count);
+    wide_store_n(args->param_out + i, param, count);
+    if (args->param_bf16 != NULL) wide_store_bf16(args->param_bf16 + i, wide_round_bf16(param), count);
+}
+
+static void lion_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct adamw_op op = *(const struct adamw_op *)ctx;
+    const struct ash_adamw_args args = *op.args;
+    size_t i = begin;
+
+    (void)worker;
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        lion_step(&op, &args, i, ASH_LANES);
+    if (i < end) lion_step(&op, &args, i, end - i);
+}
+
+static void lion(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    struct adamw_op op = {.step = args->lr};
+
+    run_ranges(exec, args, &op, lion_range);
+}
+
 static const struct ash_optim_ops vec_optim = {
-    .adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
+    .adamw = adamw, .lion = lion, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
 
 #endif

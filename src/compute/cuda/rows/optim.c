@@ -40,7 +40,7 @@ static struct ash_cuda_grid grid_of(const struct table *table)
     return (struct ash_cuda_grid){.x = ash_min(table->chunks, BLOCKS_MAX), .y = 1, .threads = ASH_CUDA_RANGE_THREADS};
 }
 
-/* ---- AdamW ------------------------------------------------------------------------------------------------------- */
+/* ---- AdamW and Lion ---------------------------------------------------------------------------------------------- */
 
 static struct ash_cuda_range adamw_range(const struct ash_adamw_args *args, const struct ash_adamw_range *range)
 {
@@ -61,14 +61,16 @@ static struct ash_cuda_range adamw_range(const struct ash_adamw_args *args, cons
     return out;
 }
 
-static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+/* Launch kernel id over all ranges. */
+static void run_update(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct ash_adamw_args *args, float step,
+                       float root2)
 {
     struct ash_cuda_adamw op = {
         .args = *args,
         .grow1 = (float)(1.0 - (double)args->beta1),
         .grow2 = (float)(1.0 - (double)args->beta2),
-        .step = args->lr / args->correction1,
-        .root2 = sqrtf(args->correction2),
+        .step = step,
+        .root2 = root2,
     };
 
     op.args.ranges = NULL; /* the host's: kernels have op.ranges */
@@ -79,8 +81,18 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
             add_range(&table, adamw_range(args, &args->ranges[r]));
         if (table.count == 0) continue;
         op.ranges = upload(exec, &table);
-        ash_cuda_run(exec, ASH_KERNEL_adamw, grid_of(&table), &op);
+        ash_cuda_run(exec, id, grid_of(&table), &op);
     }
+}
+
+static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    run_update(exec, ASH_KERNEL_adamw, args, args->lr / args->correction1, sqrtf(args->correction2));
+}
+
+static void lion(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    run_update(exec, ASH_KERNEL_lion, args, args->lr, 1.0f);
 }
 
 /* ---- sums of squares --------------------------------------------------------------------------------------------- */
@@ -113,4 +125,5 @@ static void sum_squares(struct ash_exec *exec, const struct ash_squares_args *ar
     run_squares(exec, ASH_KERNEL_squares_sum, args);
 }
 
-const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};
+const struct ash_optim_ops ash_cuda_optim = {
+    .adamw = adamw, .lion = lion, .max_abs = max_abs, .sum_squares = sum_squares};

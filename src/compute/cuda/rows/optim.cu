@@ -1,5 +1,5 @@
-/* optim - AdamW (torch's formula and order), and sums of squares that have no order, over ranges of flat arrays. A
- * thread takes four neighbouring elements at a time. */
+/* optim - AdamW (torch's formula and order), Lion, and sums of squares that have no order, over ranges of flat arrays.
+ * A thread takes four neighbouring elements at a time. */
 #include "compute/cuda/tile/device.cuh"
 
 #define FOUR 4
@@ -102,6 +102,38 @@ extern "C" __global__ void __launch_bounds__(ASH_CUDA_RANGE_THREADS)
         adamw_step(op, range.decay, grad.w, m.w, v.w, param.w);
         write_four(args.m_out + moment, range.is_wide, count, m);
         write_four(args.v_out + moment, range.is_wide, count, v);
+        write_four(args.param_out + at, range.is_wide, count, param);
+        if (args.param_bf16 != NULL) write_four_bf16(args.param_bf16 + at, range.is_wide, count, param);
+    });
+}
+
+/* ---- Lion -------------------------------------------------------------------------------------------------------- */
+
+static __device__ inline void lion_step(const struct ash_cuda_adamw &op, float decay, float grad, float &m,
+                                        float &param)
+{
+    float rise = grad * op.args.grad_scale - m, mean = fmaf(op.grow1, rise, m);
+
+    param = fmaf(-op.step, mean > 0.0f ? 1.0f : 0.0f > mean ? -1.0f : 0.0f, param * decay);
+    m = fmaf(op.grow2, rise, m);
+}
+
+extern "C" __global__ void __launch_bounds__(ASH_CUDA_RANGE_THREADS)
+    lion(const __grid_constant__ struct ash_cuda_adamw op)
+{
+    const struct ash_adamw_args &args = op.args;
+
+    each_four(op.ranges, [&](const struct ash_cuda_range &range, size_t i, int count) {
+        size_t at = range.param + i, moment = range.moment + i;
+        float4 grad = read_four(args.grad + range.grad + i, range.is_wide, count),
+               m = read_four(args.m + moment, range.is_wide, count),
+               param = read_four(args.param + at, range.is_wide, count);
+
+        lion_step(op, range.decay, grad.x, m.x, param.x);
+        lion_step(op, range.decay, grad.y, m.y, param.y);
+        lion_step(op, range.decay, grad.z, m.z, param.z);
+        lion_step(op, range.decay, grad.w, m.w, param.w);
+        write_four(args.m_out + moment, range.is_wide, count, m);
         write_four(args.param_out + at, range.is_wide, count, param);
         if (args.param_bf16 != NULL) write_four_bf16(args.param_bf16 + at, range.is_wide, count, param);
     });
