@@ -1,5 +1,5 @@
-/* optimizer: AdamW over the parameters of this process's shard. Powers of the betas come from multiplications, not from
- * libm, so that every machine has the same corrections. */
+/* optimizer: AdamW or Lion over the parameters of this process's shard. Powers of the betas come from multiplications,
+ * not from libm, so that every machine has the same corrections. */
 #include "train/state/optimizer.h"
 
 #include <math.h>
@@ -196,10 +196,24 @@ static float decay_of(const struct ash_optimizer_opts *opts, bool is_matrix)
     return is_matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
 }
 
+/* Enqueue the update of args' ranges. */
+static void run_update(const struct ash_optimizer *optimizer, const struct ash_adamw_args *args)
+{
+    struct ash_exec *exec = optimizer->state->exec;
+
+    switch ((enum ash_optimizer_kind)optimizer->opts->kind) {
+    case ASH_OPTIMIZER_ADAMW:
+        exec->ops->optim->adamw(exec, args);
+        break;
+    case ASH_OPTIMIZER_LION:
+        exec->ops->optim->lion(exec, args);
+        break;
+    }
+}
+
 void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struct ash_optimizer_run *run, double norm,
                               double lr)
 {
-    struct ash_exec *exec = optimizer->state->exec;
     struct ash_adamw_args args = common_args(optimizer, norm, lr);
     struct ash_adamw_range range = {.count = run->count, .weight_decay = decay_of(optimizer->opts, run->is_matrix)};
 
@@ -210,7 +224,7 @@ void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struc
     args.m = args.m_out = run->m;
     args.v = args.v_out = run->v;
     args.param_bf16 = run->bf16;
-    exec->ops->optim->adamw(exec, &args);
+    run_update(optimizer, &args);
 }
 
 /* What of a parameter this process updates, as one more range. */
@@ -248,6 +262,6 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     while (i < count) {
         for (args.range_count = 0; i < count && args.range_count < RANGES; i++)
             add_range(optimizer, ash_model_param(state->model, i), ranges, &args.range_count);
-        state->exec->ops->optim->adamw(state->exec, &args);
+        run_update(optimizer, &args);
     }
 }
