@@ -37,6 +37,11 @@ function shapes(c) {
         linear("self_attn.v_proj", kv, h, qkvBias);
         linear("self_attn.o_proj", h, q, outBias);
         if (c.model_type === "qwen3") ["q", "k"].forEach((x) => add(`self_attn.${x}_norm.weight`, [c.head_dim]));
+        if (c.num_local_experts) {
+            linear("block_sparse_moe.gate", c.num_local_experts, h);
+            for (let e = 0; e < c.num_local_experts; e++) [["w1", f, h], ["w3", f, h], ["w2", h, f]].forEach(([w, out, into]) => linear(`block_sparse_moe.experts.${e}.${w}`, out, into));
+            continue;
+        }
         linear("mlp.gate_proj", f, h, c.mlp_bias);
         linear("mlp.up_proj", f, h, c.mlp_bias);
         linear("mlp.down_proj", h, f, c.mlp_bias);
@@ -181,6 +186,8 @@ const NEAR = 0.2;
 const wide = { hidden_size: 256, intermediate_size: 512, head_dim: 64 };
 const QUANTISED = [
     { name: "llama", config: { model_type: "llama", ...wide }, tokenizer: `${golden}/stories260K` },
+    { name: "mixtral", config: { model_type: "mixtral", sliding_window: null, num_local_experts: 4, num_experts_per_tok: 2, ...wide }, tokenizer: `${golden}/stories260K`,
+        kinds: ["Q4_K_M", "Q3_K_M", "IQ4_XS"] },
     { name: "qwen2", config: { model_type: "qwen2", ...wide, num_hidden_layers: 3 }, tokenizer: `${golden}/tokenizers/qwen2-nfc`,
         kinds: ["Q4_K_M", "Q6_K"] },
     // rows of 96: types of blocks of 32 take the place of others
