@@ -66,7 +66,7 @@ struct ash_model {
     void *base_parts;                  /* what this rank of tp has of matrices of the base that lie scattered */
     struct ash_buffer dense_scratch;   /* see ash_lora_reserve_dense */
     size_t dense_count;                /* on a device: elements of the largest matrix that it has room for */
-    void *joined;                      /* matrices of latent attention that a GGUF file has in two parts */
+    void *joined;                      /* values that a GGUF file has in another form, or in parts */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 

@@ -13,7 +13,7 @@ const SAME = { "families/llama4": 16 }; // tokens of a text that are in its firs
 const MODELS = ["llama-gqa", "llama3-rope", "llama-yarn-rope", "qwen3-tied-sharded", "gpt2-default", "deepseek_v3-groups",
     ...["gemma2", "gemma3", "gpt_oss", "phi3", "phi3-longrope", "olmo2", "olmo3", "glm4", "glm4_moe", "granite", "granitemoe", "cohere", "cohere2",
         "starcoder2", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "hunyuan_dense", "hunyuan_moe", "minimax_m2",
-        "llama4", "deepseek_v2"].map((name) => `families/${name}`)];
+        "llama4", "deepseek_v2", "mamba2"].map((name) => `families/${name}`)];
 
 function tensor(file, name) {
     const bytes = fs.readFileSync(file), size = Number(bytes.readBigUInt64LE(0)), header = JSON.parse(bytes.subarray(8, 8 + size));

@@ -20,26 +20,26 @@
 
 static const struct {
     const char *key, *config_key;
-    bool is_required;
+    bool is_required, is_size; /* of a size 0 says that there is none */
 } whole_numbers[] = {
-    {"embedding_length", "hidden_size", true},
-    {"feed_forward_length", "intermediate_size", false},
-    {"attention.head_count", "num_attention_heads", true},
-    {"attention.head_count_kv", "num_key_value_heads", false},
-    {"attention.key_length", "head_dim", false},
-    {"context_length", "max_position_embeddings", true},
-    {"tokenizer.ggml.bos_token_id", "bos_token_id", false},
-    {"expert_count", "num_experts", false},
-    {"expert_used_count", "num_experts_per_tok", false},
-    {"expert_feed_forward_length", "moe_intermediate_size", false},
-    {"expert_shared_count", "n_shared_experts", false},
-    {"expert_group_count", "n_group", false},
-    {"expert_group_used_count", "topk_group", false},
-    {"leading_dense_block_count", "first_k_dense_replace", false},
-    {"interleave_moe_layer_step", "moe_layer_interval", false},
-    {"interleave_moe_layer_step", "interleave_moe_layer_step", false},
-    {"attention.q_lora_rank", "q_lora_rank", false},
-    {"attention.kv_lora_rank", "kv_lora_rank", false},
+    {"embedding_length", "hidden_size", true, false},
+    {"feed_forward_length", "intermediate_size", false, true},
+    {"attention.head_count", "num_attention_heads", true, true},
+    {"attention.head_count_kv", "num_key_value_heads", false, true},
+    {"attention.key_length", "head_dim", false, false},
+    {"context_length", "max_position_embeddings", true, false},
+    {"tokenizer.ggml.bos_token_id", "bos_token_id", false, false},
+    {"expert_count", "num_experts", false, false},
+    {"expert_used_count", "num_experts_per_tok", false, false},
+    {"expert_feed_forward_length", "moe_intermediate_size", false, false},
+    {"expert_shared_count", "n_shared_experts", false, false},
+    {"expert_group_count", "n_group", false, false},
+    {"expert_group_used_count", "topk_group", false, false},
+    {"leading_dense_block_count", "first_k_dense_replace", false, false},
+    {"interleave_moe_layer_step", "moe_layer_interval", false, false},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step", false, false},
+    {"attention.q_lora_rank", "q_lora_rank", false, false},
+    {"attention.kv_lora_rank", "kv_lora_rank", false, false},
 };
 
 static int add_whole_numbers(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err)
@@ -53,7 +53,8 @@ static int add_whole_numbers(struct ash_gguf_reader *reader, json_t *json, struc
         if (rc < 0) return rc;
         if (rc == 0 && whole_numbers[i].is_required)
             return ash_err_set(err, -EINVAL, "the metadata lack '%s'", ash_gguf_key_of(reader, whole_numbers[i].key));
-        if (rc == 1) json_object_set_new(json, whole_numbers[i].config_key, json_integer(value));
+        if (rc == 1 && (value > 0 || !whole_numbers[i].is_size))
+            json_object_set_new(json, whole_numbers[i].config_key, json_integer(value));
     }
     if (reader->arch->traits & ASH_GGUF_TWO_WIDTHS)
         json_object_set(json, "intermediate_size_mlp", json_object_get(json, "intermediate_size"));
@@ -211,6 +212,7 @@ static int add_type(struct ash_gguf_reader *reader, json_t *json, struct ash_err
                         json_boolean(reader->family->form.qk_norm == ASH_QK_NORM_BARE
                                          ? reader->experts != LLAMA4_BARE_EXPERTS
                                          : has_layer_tensor(reader, ASH_ROLE_Q_NORM)));
+    json_object_set_new(json, "use_conv_bias", json_boolean(has_layer_tensor(reader, ASH_ROLE_STATE_CONV_BIAS)));
     json_object_set_new(json, "lm_head_bias", json_boolean(ash_gguf_find(reader->file, "output.bias") != NULL));
     return 0;
 }
@@ -302,6 +304,7 @@ static int fill_config(struct ash_gguf_reader *reader, json_t *json, struct ash_
     if (rc == 0) rc = add_fractions(reader, json, err);
     if (rc == 0) rc = add_eps(reader, json, err);
     if (rc == 0) rc = add_window(reader, json, err);
+    if (rc == 0 && reader->family->names[ASH_ROLE_OUT] == NULL) return ash_gguf_add_states(reader, json, err);
     if (rc == 0 && ash_gguf_is_latent(reader)) rc = ash_gguf_add_latent(reader, json, err);
     if (rc == 0) rc = ash_gguf_add_rotary_share(reader, json, err);
     if (rc < 0) return rc;

@@ -49,10 +49,24 @@ static void add_real(struct keys *keys, const char *name, double value)
     if (value != 0) ash_gguf_add_real(keys->entries, key_of(keys, name), (float)value);
 }
 
+/* There are no heads of attention, which llama.cpp asks for. */
+static void add_states(struct keys *keys)
+{
+    const struct ash_state_config *state = &keys->config->state;
+
+    add_number(keys, "attention.head_count", 0);
+    add_number(keys, "ssm.conv_kernel", state->taps);
+    add_number(keys, "ssm.inner_size", state->heads * state->head_dim);
+    add_number(keys, "ssm.state_size", state->size);
+    add_number(keys, "ssm.time_step_rank", state->heads);
+    add_number(keys, "ssm.group_count", state->groups);
+}
+
 static void add_heads(struct keys *keys)
 {
     const struct ash_model_config *c = keys->config;
 
+    add_number(keys, "attention.head_count", c->heads);
     add_number(keys, "attention.head_count_kv", c->kv_heads);
     add_number(keys, "attention.key_length", c->head_dim);
     add_number(keys, "attention.value_length", c->head_dim);
@@ -64,6 +78,7 @@ static void add_latent(struct keys *keys)
 {
     const struct ash_model_config *c = keys->config;
 
+    add_number(keys, "attention.head_count", c->heads);
     add_number(keys, "attention.head_count_kv", 1);
     add_number(keys, "attention.key_length", c->kv_rank + c->rope_dim);
     add_number(keys, "attention.value_length", c->kv_rank);
@@ -86,8 +101,9 @@ static void add_shape(struct keys *keys)
     add_number(keys, "embedding_length", c->hidden);
     add_number(keys, "block_count", c->layers);
     add_number(keys, "feed_forward_length", has_wide_experts ? c->expert.ffn : c->ffn);
-    add_number(keys, "attention.head_count", c->heads);
-    if (c->attn == ASH_ATTN_LATENT)
+    if (c->family->names[ASH_ROLE_OUT] == NULL)
+        add_states(keys);
+    else if (c->attn == ASH_ATTN_LATENT)
         add_latent(keys);
     else
         add_heads(keys);
@@ -173,7 +189,7 @@ static void add_rope(struct keys *keys)
     static const char *const kinds[] = {
         [ASH_ROPE_LINEAR] = "linear", [ASH_ROPE_YARN] = "yarn", [ASH_ROPE_LONG] = "longrope"};
 
-    if (rope->kind == ASH_ROPE_NONE) return;
+    if (rope->kind == ASH_ROPE_NONE || keys->config->family->names[ASH_ROLE_OUT] == NULL) return;
     add_real(keys, "rope.freq_base", rope->theta);
     if (keys->config->form.local_theta > 0) add_real(keys, "rope.freq_base_swa", keys->config->local_rope.theta);
     if (rope->kind == ASH_ROPE_LINEAR || rope->kind == ASH_ROPE_YARN || rope->kind == ASH_ROPE_LONG)
@@ -292,6 +308,17 @@ static bool same_kinds(const struct ash_model_form *a, const struct ash_model_fo
     return a->mlp == b->mlp && a->norm == b->norm && a->qk_norm == b->qk_norm && a->parallel == b->parallel;
 }
 
+static bool same_states(const struct ash_state_config *a, const struct ash_state_config *b)
+{
+    const size_t pairs[][2] = {
+        {a->head_dim, b->head_dim}, {a->groups, b->groups},     {a->size, b->size},
+        {a->taps, b->taps},         {a->in_bias, b->in_bias},   {a->conv_bias, b->conv_bias},
+        {a->norm, b->norm},         {a->out_bias, b->out_bias}, {a->norm_groups, b->norm_groups}};
+
+    if (a->heads != b->heads || a->heads == 0) return a->heads == b->heads;
+    return are_equal(pairs, ASH_COUNT(pairs)) && a->step_min == b->step_min && a->step_max == b->step_max;
+}
+
 /* NULL, or what differs. */
 static const char *difference(const struct ash_model_config *a, const struct ash_model_config *b)
 {
@@ -302,6 +329,7 @@ static const char *difference(const struct ash_model_config *a, const struct ash
     if (memcmp(a->window, b->window, layers * sizeof(a->window[0])) != 0) return "attention windows";
     if (!same_experts(&a->expert, &b->expert)) return "experts, or how they are chosen,";
     if (memcmp(a->sparse, b->sparse, layers) != 0) return "layers with experts";
+    if (!same_states(&a->state, &b->state)) return "recurrent states";
     if (memcmp(a->mixer, b->mixer, layers) != 0) return "layers with attention";
     if (!is_near(a->attn_scale, b->attn_scale) || a->scale_by_layer != b->scale_by_layer) return "scale of attention";
     if (!same_kinds(&a->form, &b->form)) return "kinds of layers";

@@ -85,6 +85,7 @@ static bool has_shape(const struct ash_tensor_view *view, const struct ash_param
     memcpy(wanted + first, param->full, (size_t)param->dim_count * sizeof(size_t));
     if (param->is_matrix)
         return view->dim_count == count && memcmp(view->dims, wanted, (size_t)count * sizeof(size_t)) == 0;
+    if (param->dim_count == 1 && !param->is_expert) return ash_tensor_count(view) == param->count;
     count = real_dims(wanted, count, a);
     return real_dims(view->dims, view->dim_count, b) == count && memcmp(a, b, (size_t)count * sizeof(size_t)) == 0;
 }
@@ -197,6 +198,7 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
     if (used == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
     rc = bind_all(model, file, used, err);
     if (rc == 0) rc = ash_gguf_join_latent(model, file, used, err);
+    if (rc == 0) rc = ash_gguf_join_states(model, err);
     if (rc == 0 && is_wide) rc = widen_tensors(model, err);
     if (rc == 0 && model->config.layers == model->whole.layers) rc = refuse_extra(model, file, used, err);
     free(used);

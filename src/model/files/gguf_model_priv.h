@@ -26,6 +26,10 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
  * file has them in two parts, and mark these as used. Returns 0 or a negative errno. */
 int ash_gguf_join_latent(struct ash_model *model, struct ash_gguf *file, bool *used, struct ash_err *err);
 
+/* gguf_state.c: bind what states decay by, in memory that model owns: a file has it as the rate itself. 0 or a negative
+ * errno. */
+int ash_gguf_join_states(struct ash_model *model, struct ash_err *err);
+
 /* The tensor that holds a parameter. */
 struct ash_gguf_place {
     char name[96];

@@ -32,6 +32,8 @@ static inline bool ash_gguf_is_latent(const struct ash_gguf_reader *reader)
 
 /* Sizes of latent attention, into json. Returns 0 or a negative errno. */
 int ash_gguf_add_latent(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err);
+/* gguf_state.c: sizes of recurrent states, of a family that has nothing else. */
+int ash_gguf_add_states(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err);
 /* gguf_rope.c: which share of a head is rotated, into json. Returns 0 or a negative errno. */
 int ash_gguf_add_rotary_share(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err);
 /* The same of scaled positions. */

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "compute/mathf.h"
 #include "model/weight.h"
 
 struct lister {
@@ -37,6 +39,21 @@ static bool is_small(enum ash_role role)
            role == ASH_ROLE_STATE_CONV || role == ASH_ROLE_SHARED_SCALE;
 }
 
+/* Vectors of states that llama.cpp has in two dims. */
+static void fold(const struct ash_model *model, const struct ash_param *param, enum ash_role role,
+                 struct ash_gguf_source *source)
+{
+    const size_t groups = model->config.state.groups;
+
+    source->is_rate = role == ASH_ROLE_STATE_DECAY;
+    if (role == ASH_ROLE_STATE_CONV) memcpy(source->shape, param->dims, sizeof(source->shape));
+    if (role == ASH_ROLE_STATE_DECAY || role == ASH_ROLE_STATE_SKIP) source->shape[0] = param->count;
+    if (role == ASH_ROLE_STATE_DECAY || role == ASH_ROLE_STATE_SKIP) source->shape[1] = 1;
+    if (role != ASH_ROLE_STATE_NORM) return;
+    source->shape[0] = groups;
+    source->shape[1] = param->count / groups;
+}
+
 /* Append a tensor of this role, made of parameter index; halved: it is one half of a fused one. */
 static int add(struct lister *lister, size_t index, enum ash_role role, enum ash_gguf_order order, bool halved,
                struct ash_err *err)
@@ -57,6 +74,7 @@ static int add(struct lister *lister, size_t index, enum ash_role role, enum ash
     source->rows = halved ? rows / 2 : rows;
     source->cols = param->count / rows;
     source->stays_float = is_small(role);
+    fold(model, param, role, source);
     if (!param->is_expert) return 0;
     source->parts = model->whole.expert.experts;
     source->has_parts = true;
@@ -176,6 +194,8 @@ void ash_gguf_source_row(const struct ash_model *model, const struct ash_gguf_so
             ash_weights_to_f32(param->data, param->dtype, i * stride + from, 1, out + i);
     else
         ash_weights_to_f32(param->data, param->dtype, from * source->cols, source->cols, out);
+    for (size_t i = 0; source->is_rate && i < source->cols; i++)
+        out[i] = -ash_expf(out[i]);
     for (size_t i = 0; param->has_one && i < source->cols; i++)
         out[i] += 1;
 }
@@ -185,6 +205,11 @@ void ash_gguf_source_spec(const struct ash_gguf_source *source, enum ash_dtype d
     bool takes = source->is_matrix && !source->stays_float && source->cols % ash_dtype_block(dtype) == 0;
 
     *spec_out = (struct ash_tensor_spec){.name = source->name, .dtype = takes ? dtype : ASH_F32};
+    if (source->shape[1] > 0) {
+        spec_out->dim_count = 2;
+        memcpy(spec_out->dims, source->shape, sizeof(source->shape));
+        return;
+    }
     if (source->has_parts) spec_out->dims[spec_out->dim_count++] = source->parts;
     spec_out->dims[spec_out->dim_count++] = source->rows;
     if (source->is_matrix) spec_out->dims[spec_out->dim_count++] = source->cols;

@@ -23,6 +23,8 @@ struct ash_gguf_source {
         step;          /* the first parameter; of experts, and heads: how many, and their distance in the list */
     size_t rows, cols; /* of one part; a vector has rows of one element */
     enum ash_gguf_order order;
+    size_t shape[2];                        /* of a vector that files fold; zeros: it is one */
+    bool is_rate;                           /* the decay of states, whose file has the rate */
     bool is_matrix, has_parts, stays_float; /* whether it may be quantised, or stored in 16 bits */
 };
 

@@ -27,8 +27,8 @@ static const char *const models[] = {
     "families/glm4",        "families/glm4_moe",   "families/granite",      "families/granitemoe",
     "families/cohere",      "families/cohere2",    "families/starcoder2",   "families/seed_oss",
     "families/smollm3",     "families/ernie4_5",   "families/ernie4_5_moe", "families/hunyuan_dense",
-    "families/hunyuan_moe", "families/minimax_m2", "families/llama4",       "families/deepseek_v2",
-    "deepseek_v3-groups",
+    "families/hunyuan_moe", "families/minimax_m2", "families/mamba2",       "families/llama4",
+    "families/deepseek_v2", "deepseek_v3-groups",
 };
 
 static float *infer(struct ash_model *model, size_t piece)
