@@ -137,11 +137,12 @@ tier() {
     [ "$(metric small 'ashlar_kv_tier_hit_tokens_total{')" -gt 0 ] || die "no page came from host memory"
     stop small
 }
-# Until the router knows both roles, and pages have names on both sides.
+# pair FLAG...: two servers behind a router, until that knows both roles, and pages have names on both sides. Large models need flags:
+# the first server would leave the second one no memory for its pool.
 pair() {
     local end=$((SECONDS + 60)) i=0
-    serve prefill --role prefill
-    serve decode --role decode
+    serve prefill --role prefill "$@"
+    serve decode --role decode "$@"
     start route route --apart-blocks 1 --to "http://127.0.0.1:${ports[prefill]},http://127.0.0.1:${ports[decode]}"
     until [ "$(metric route ashlar_route_prefilled_total)" -gt 0 ]; do
         [ $SECONDS -lt $end ] || die "no prompt is prefilled: $(tail -n 2 "$work/route.log")"
@@ -189,7 +190,7 @@ rates() {
         choices tiers "$other" > "$work/between"
     done
     stop tiers
-    pair
+    pair --kv-cache-memory $(((long / 32 + 64) * page)) --prefill-memory $(((long / 16 + 64) * page))
     row "a prompt of $long tokens, prefill apart" "$(seconds choices route "$tale")"
     load route
     stop route decode prefill
