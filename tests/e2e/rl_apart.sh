@@ -72,7 +72,15 @@ for chunk in 0 2; do
 done
 same "answers in one piece and in several" "$(answers_of still-0)" "$(answers_of still-2)"
 grep -q '"versions":\[[^]]*1,1,2' "$SCRATCH/still-2/rollouts/step-4.jsonl" || fail "no answer has tokens of several versions"
+# the log-probability of a token is that of the weights that its record names
+if command -v python3 > /dev/null; then
+    try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/versions" rollout.lag=3 rollout.chunk=2 train.steps=5 train.save_every=1 train.keep=9
+    expect 0 "a run that keeps all its weights"
+    try python3 "$SOURCE/tests/e2e/lib/token_versions.py" "$ASHLAR" "$SCRATCH/versions" "$SCRATCH/base/model" 5
+    expect 0 "versions of tokens: $(cat "$SCRATCH/out")"
+fi
 # one command starts all of it; what is saved continues together
+lag=3 more="rollout.chunk=2 rl.epochs=2" # so that a checkpoint has answers that are not whole
 rm -rf "$SCRATCH/many"
 try "$ASHLAR" rl "$SCRATCH/rl.yaml" --out "$SCRATCH/many" rollout.mode=apart rollout.procs=1 rollout.lag="$lag" $more train.steps=16
 expect 0 "one command"
