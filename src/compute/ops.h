@@ -11,6 +11,12 @@
  *     ASH_K_GROUP is a multiple of it on every backend. A product whose k is cut elsewhere sets cut_anywhere and keeps
  *     the fma chain. Sums over tokens (weight gradients) cut k at the ends of sequences, and inside one at multiples of
  *     ASH_K_GROUP.
+ *   - Product of e4m3 (fp8): values are rounded to bf16. Those that share a scale are quantised: ASH_FP8_GROUP_K k of
+ *     a line, or, where b is a weight, of as many lines (lines and k from 0 on). amax is the largest |value|, scale =
+ *     amax / 448, code = value * (448 / amax) rounded to the nearest e4m3, ties to even. Where 448 / amax is infinite,
+ *     codes and scale are 0; where a value is infinite or NaN, codes are 0 and the scale is NaN. A group of k is one
+ *     chain from 0 by steps of 32 (ref/fp8.h; zeros after the last k). Then acc = fma(chain, scale of a * scale of b,
+ *     acc), groups ascending. So k may be cut at multiples of the group. The same on every backend.
  *   - Product with a quantised matrix: goes by groups of k. A group is ASH_QUANT_BLOCK (ASH_Q8_0, ASH_Q4_1, ASH_Q5_0,
  *     ASH_Q5_1, ASH_IQ4_NL, ASH_MXFP4), or ASH_QUANT_GROUP, of which a row's last may be short (ASH_Q4_0, ASH_Q8_W).
  *       x: each group of a row is quantised. amax is the largest |x|, d = amax / 127, quant = x * (1 / d) rounded to
@@ -58,6 +64,7 @@
 #include "compute/ops_sample.h"
 #include "infra/memory.h"
 
+#define ASH_FP8_GROUP_K 128
 #define ASH_K_GROUP 32 /* k of products may be cut at multiples of it: of what any bf16 instruction adds at once */
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
@@ -79,6 +86,10 @@ struct ash_mat {
     size_t row_stride, col_stride;
 };
 
+/* Which values of a product of e4m3 share a scale: of both operands those of a group of a line, or of b, a weight,
+ * those of a square. */
+enum ash_fp8 { ASH_FP8_OFF, ASH_FP8_LINES, ASH_FP8_WEIGHT };
+
 /* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias) (+ add), in this order. M, N or K may be 0. */
 struct ash_gemm_args {
     size_t M, N, K;
@@ -91,6 +102,7 @@ struct ash_gemm_args {
     size_t add_stride; /* between rows of add; columns are adjacent */
     bool accumulate;   /* the chain starts from c instead of 0. Not with bias, add or c_bf16 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
+    enum ash_fp8 fp8;  /* a and b become e4m3. CPU tables only; not with cut_anywhere */
     bool cut_anywhere; /* other calls continue this chain at any k (tokens that chose an expert): always fma */
 };
 

@@ -91,6 +91,9 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
 /* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a
  * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
+/* From now on (or no longer) layers multiply by their weights in e4m3 as well, in both passes of training
+ * (ash_gemm_args.fp8); the head, embeddings, routers and adapters do not. With ash_model_round_bf16. */
+void ash_model_use_fp8(struct ash_model *model, bool on);
 /* Does it? */
 bool ash_model_rounds_bf16(const struct ash_model *model);
 /* What keys and values are rounded to before attention reads them, in a cache or not: ASH_F32 or ASH_BF16. */

@@ -46,6 +46,7 @@ struct ash_model {
     size_t ones_offset; /* in vectors: of ones, as many as the widest norm whose weight has_one, or that has none */
     size_t zero_offset; /* in vectors: of a 0, as a float and as the number of a row */
     bool round_bf16;
+    bool is_fp8;                             /* and linear products of layers in e4m3: ash_model_use_fp8 */
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
     enum ash_dtype kv_dtype;                 /* if so */
     struct ash_buffer packed;                /* see packed.c */

@@ -166,6 +166,11 @@ void ash_model_round_bf16(struct ash_model *model, bool on)
     ash_model_refresh(model);
 }
 
+void ash_model_use_fp8(struct ash_model *model, bool on)
+{
+    model->is_fp8 = on;
+}
+
 bool ash_model_rounds_bf16(const struct ash_model *model)
 {
     return model->round_bf16;

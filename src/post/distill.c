@@ -86,7 +86,8 @@ static int open_teacher(struct ash_distill *distill, struct ash_err *err)
     int rc = ash_model_open(job->distill.teacher, &distill->model, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "the teacher");
-    ash_model_round_bf16(distill->model, job->train.precision == ASH_JOB_BF16);
+    ash_model_round_bf16(distill->model, job->train.precision != ASH_JOB_FP32);
+    ash_model_use_fp8(distill->model, job->train.precision == ASH_JOB_FP8);
     distill->teacher = (struct ash_teacher){.sharpness = (float)(1.0 / job->distill.temperature),
                                             .beta = (float)job->distill.beta,
                                             .target_weight = (float)job->distill.sft_weight,

@@ -54,7 +54,8 @@ static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *o
                                 : ash_model_open(opts->model_dir, &frozen->model, err);
 
     if (rc < 0) return rc;
-    ash_model_round_bf16(frozen->model, job->train.precision == ASH_JOB_BF16);
+    ash_model_round_bf16(frozen->model, job->train.precision != ASH_JOB_FP32);
+    ash_model_use_fp8(frozen->model, job->train.precision == ASH_JOB_FP8);
     rc = ash_pass_open(frozen->model, &frozen->exec, &pass_opts, &frozen->pass, err);
     if (rc < 0) return rc;
     frozen->parts = calloc((size_t)job->data.seq_tokens, sizeof(*frozen->parts));

@@ -82,7 +82,7 @@ static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_mo
     size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most,
            count = ash_model_param_count(model);
 
-    if (stages->job->train.precision != ASH_JOB_BF16) return 0;
+    if (stages->job->train.precision == ASH_JOB_FP32) return 0;
     most = attention_bytes(config, rows);
     for (size_t i = 0; i < count; i++) {
         const struct ash_param *param = ash_model_param(model, i);
@@ -113,7 +113,7 @@ int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memo
     head_rows = ash_pass_head_rows(stage->slots[0].pass, &memory.logits);
     products = (struct products){opts->exec, is_by_library(&stages, opts->exec)};
     memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, head_rows, &products);
-    if (opts->job->train.precision == ASH_JOB_BF16 && ash_backend_has_library(opts->exec))
+    if (opts->job->train.precision != ASH_JOB_FP32 && ash_backend_has_library(opts->exec))
         memory.trials = most_trial_bytes(&stages, stage->state.model, head_rows);
     memory.scratch += memory.trials;
     memory.device = counted_bytes + memory.scratch;

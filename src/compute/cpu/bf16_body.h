@@ -12,7 +12,7 @@
 
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    if (args->round_bf16 && !args->cut_anywhere)
+    if (args->round_bf16 && !args->cut_anywhere && args->fp8 == ASH_FP8_OFF)
         BF16_GEMM(exec, args);
     else
         vec_gemm(exec, args);

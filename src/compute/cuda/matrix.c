@@ -230,6 +230,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     size_t most = choice.M * GRID_ROWS_MAX;
 
     ash_gemm_check(args);
+    ash_assert(args->fp8 == ASH_FP8_OFF);
     if (args->N == 0 || args->M == 0) return;
     if (exec->cuda->has_wgmma && !ash_gemm_has_epilogue(args) &&
         (ash_cuda_few_gemm(exec, args) || ash_cuda_batch_gemm(exec, args)))

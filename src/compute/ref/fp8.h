@@ -1,8 +1,8 @@
 /* fp8 - the arithmetic of Hopper's tensor cores for e4m3 (wgmma, into float32) in plain C, to the bit. One step adds 32
  * products to a sum: the exact products and the sum are aligned to the largest exponent among them (a product's is the
  * sum of its factors', not normalised), each is cut off at 13 fraction bits, all are added exactly, and the result
- * keeps 13 fraction bits. Measured on an H200 with finite values. No op multiplies in it: `ashlar check
- * node --arithmetic` tries it. */
+ * keeps 13 fraction bits. Measured on an H200 with finite values; `ashlar check node
+ * --arithmetic` tries it on any GPU. */
 #ifndef ASH_COMPUTE_REF_FP8_H
 #define ASH_COMPUTE_REF_FP8_H
 

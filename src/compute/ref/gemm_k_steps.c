@@ -48,7 +48,7 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
     struct steps op = {args, group, step};
 
     ash_assert(ASH_K_GROUP % group == 0);
-    if (!args->round_bf16 || args->cut_anywhere) {
+    if (!args->round_bf16 || args->cut_anywhere || args->fp8 != ASH_FP8_OFF) {
         ash_ref_gemm(exec, args);
         return;
     }

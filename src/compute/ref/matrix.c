@@ -15,13 +15,6 @@ static float element(const struct ash_mat *mat, size_t row, size_t col, bool rou
     return round_bf16 ? ash_bf16_round(value) : value;
 }
 
-void ash_ref_gemm_put(const struct ash_gemm_args *args, size_t m, size_t n, float sum)
-{
-    if (args->bias != NULL) sum = sum + args->bias[n];
-    if (args->add != NULL) sum = args->add[m * args->add_stride + n] + sum;
-    ash_ref_put(args->c, args->c_bf16, m * args->c_stride + n, sum);
-}
-
 static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_gemm_args *args = ctx;
@@ -39,6 +32,10 @@ static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
 
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
+    if (args->fp8 != ASH_FP8_OFF) {
+        ash_ref_gemm_fp8(exec, args);
+        return;
+    }
     ash_gemm_check(args);
     ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
 }

@@ -21,10 +21,10 @@ extern const struct ash_loss_ops ash_ref_loss, ash_ref_loss_wgmma;
 extern const struct ash_optim_ops ash_ref_optim;
 extern const struct ash_sample_ops ash_ref_sample;
 
-/* Write element (m, n) of a product: its sum of all k, and what the epilogue adds. */
-void ash_ref_gemm_put(const struct ash_gemm_args *args, size_t m, size_t n, float sum);
 /* ash_matrix_ops.gemm, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
+/* gemm_fp8.c: the same of a product of e4m3. */
+void ash_ref_gemm_fp8(struct ash_exec *exec, const struct ash_gemm_args *args);
 /* ash_matrix_ops.column_sum, for the same. */
 void ash_ref_column_sum(struct ash_exec *exec, const struct ash_column_sum_args *args);
 /* norm_wgmma.c: the same by blocks of rows, where rows are of sequences. */
@@ -74,6 +74,14 @@ static inline void ash_ref_put(float *plain, uint16_t *rounded, size_t index, fl
         rounded[index] = ash_f32_to_bf16(value);
     else
         plain[index] = value;
+}
+
+/* Write element (m, n) of a product: its sum of all k, and what the epilogue adds. */
+static inline void ash_ref_gemm_put(const struct ash_gemm_args *args, size_t m, size_t n, float sum)
+{
+    if (args->bias != NULL) sum = sum + args->bias[n];
+    if (args->add != NULL) sum = args->add[m * args->add_stride + n] + sum;
+    ash_ref_put(args->c, args->c_bf16, m * args->c_stride + n, sum);
 }
 
 #endif

@@ -13,6 +13,24 @@ static struct ash_mat rows_of(const float *rows, const uint16_t *rounded, size_t
     return (struct ash_mat){rows + first, ASH_F32, stride, 1};
 }
 
+/* What products with a weight are in: e4m3 for matrices of layers. */
+static enum ash_fp8 fp8_of(const struct ash_model *model, int32_t weight)
+{
+    const struct ash_param *param = &model->params[weight];
+    const int32_t *roles;
+
+    if (!model->is_fp8 || param->layer < 0 || param->is_adapter || ash_dtype_block(param->dtype) > 1)
+        return ASH_FP8_OFF;
+    roles = model->layers[param->layer].param;
+    return weight == roles[ASH_ROLE_ROUTER] || weight == roles[ASH_ROLE_SHARED_SCALE] ? ASH_FP8_OFF : ASH_FP8_WEIGHT;
+}
+
+/* Of k that products may be cut at. */
+static size_t k_group(const struct ash_model *model)
+{
+    return model->is_fp8 ? ASH_FP8_GROUP_K : ASH_K_GROUP;
+}
+
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b)
@@ -79,10 +97,45 @@ static void project_add(const struct ash_pass_step *step, const struct ash_linea
                                  .bias = ash_model_vector(step->model, out->bias),
                                  .add = group->add,
                                  .add_stride = out->y_stride,
-                                 .round_bf16 = step->model->round_bf16};
+                                 .round_bf16 = step->model->round_bf16,
+                                 .fp8 = fp8_of(step->model, out->weight)};
 
     ash_assert(group->out_count == 1 && group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
     step->exec->ops->matrix->gemm(step->exec, &args);
+}
+
+/* An output in e4m3. */
+static void project_fp8(const struct ash_pass_step *step, const struct ash_linear_group *group,
+                        const struct ash_linear_out *out)
+{
+    size_t in;
+    struct ash_weight weight = ash_weight_for(step->model, step->exec, out->weight, &in);
+    struct ash_gemm_args args = {.M = group->rows,
+                                 .N = weight.N,
+                                 .K = in,
+                                 .a = rows_of(group->x, group->x_bf16, 0, group->x_stride),
+                                 .b = weight.mat,
+                                 .c = out->y_bf16 == NULL ? out->y : NULL,
+                                 .c_bf16 = out->y_bf16,
+                                 .c_stride = out->y_stride,
+                                 .bias = ash_model_vector(step->model, out->bias),
+                                 .round_bf16 = true,
+                                 .fp8 = ASH_FP8_WEIGHT};
+
+    ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu && !weight.packed);
+    step->exec->ops->matrix->gemm(step->exec, &args);
+}
+
+/* What a weight's adapter adds to an output, if rows have one. */
+static void adapt(const struct ash_pass_step *step, const struct ash_linear_group *group,
+                  const struct ash_linear_out *out)
+{
+    if (!ash_adapter_applies(step, out->weight)) return;
+    ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu && group->x != NULL);
+    ash_adapter_forward(
+        step, out->weight,
+        &(struct ash_linear_io){
+            .rows = group->rows, .x = group->x, .x_stride = group->x_stride, .y = out->y, .y_stride = out->y_stride});
 }
 
 void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group)
@@ -110,20 +163,18 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
             project_add(step, group);
             return;
         }
-        struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
-        add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride,
-                                                out->y_bf16});
-        if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
-        exec->ops->matrix->project(exec, &args);
-        args.out_count = 0;
-        if (!ash_adapter_applies(step, out->weight)) continue;
-        ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu && group->x != NULL);
-        ash_adapter_forward(step, out->weight,
-                            &(struct ash_linear_io){.rows = group->rows,
-                                                    .x = group->x,
-                                                    .x_stride = group->x_stride,
-                                                    .y = out->y,
-                                                    .y_stride = out->y_stride});
+        if (fp8_of(model, out->weight) != ASH_FP8_OFF) {
+            project_fp8(step, group, out);
+        } else {
+            struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
+
+            add_out(&args, (struct ash_project_out){weight, ash_model_vector(model, out->bias), out->y, out->y_stride,
+                                                    out->y_bf16});
+            if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
+            exec->ops->matrix->project(exec, &args);
+            args.out_count = 0;
+        }
+        adapt(step, group, out);
     }
 }
 
@@ -157,7 +208,7 @@ bool ash_linear_joins_next(const struct ash_pass_step *step, int32_t weight)
     if (shape.transposed || one->dtype != next->dtype || one->dims[1] != next->dims[1]) return false;
     if (ash_dtype_block(one->dtype) > 1 || ash_adapter_applies(step, weight) || ash_adapter_applies(step, weight + 1))
         return false;
-    return (!model->round_bf16 || shape.out % ASH_K_GROUP == 0) &&
+    return (!model->round_bf16 || shape.out % k_group(model) == 0) &&
            next->data == (const char *)one->data + ash_dtype_size(one->dtype, one->count);
 }
 
@@ -181,6 +232,7 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
     size_t skip_x = shape.transposed ? first : 0, skip_dy = shape.transposed ? 0 : first;
     struct ash_mat x = rows_of(io->x, io->x_bf16, skip_x, io->x_stride);
     struct ash_mat dy = rows_of(io->dy, io->dy_bf16, skip_dy, io->dy_stride);
+    bool is_fp8 = fp8_of(model, grad->weight) != ASH_FP8_OFF && io->seq_rows > 0;
     struct ash_gemm_args args = {.M = grad->rows.count,
                                  .N = cols,
                                  .K = io->rows,
@@ -190,6 +242,7 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
                                  .c_stride = cols,
                                  .accumulate = !grad->overwrite,
                                  .round_bf16 = model->round_bf16,
+                                 .fp8 = is_fp8 ? ASH_FP8_LINES : ASH_FP8_OFF,
                                  .cut_anywhere = io->seq_rows == 0};
 
     exec->ops->matrix->gemm(exec, &args);
@@ -207,7 +260,7 @@ struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
                             struct ash_weight_grad grad)
 {
-    bool is_one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
+    bool is_one = !model->round_bf16 || io->seq_rows % k_group(model) == 0;
     struct ash_linear_io sequence = *io;
 
     ash_assert(grad.dweight != NULL);
@@ -250,7 +303,8 @@ void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, con
                                  .c_bf16 = io->dx_bf16,
                                  .c_stride = io->dx_stride,
                                  .accumulate = io->dx_add,
-                                 .round_bf16 = model->round_bf16};
+                                 .round_bf16 = model->round_bf16,
+                                 .fp8 = fp8_of(model, weight)};
 
     exec->ops->matrix->gemm(exec, &args);
     ash_adapter_input_grad(step, weight, io);
@@ -268,7 +322,8 @@ struct ash_gemm_args ash_linear_chunk_gemm(const struct ash_model *model, const 
                                  .a = {chunk->x + first, ASH_F32, chunk->x_stride, 1},
                                  .b = weight,
                                  .c_stride = cols,
-                                 .round_bf16 = model->round_bf16};
+                                 .round_bf16 = model->round_bf16,
+                                 .fp8 = fp8_of(model, chunk->weight)};
 
     args.b.data = (const char *)weight.data + ash_dtype_size(weight.dtype, first * weight.row_stride);
     return args;

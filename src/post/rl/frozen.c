@@ -47,7 +47,7 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
     if (rc < 0) return ash_err_prefix(err, rc, "the reference");
     rc = check_vocabulary(rl, dir, err);
     if (rc < 0) return rc;
-    ash_model_round_bf16(rl->reference.model, job->train.precision == ASH_JOB_BF16);
+    ash_model_round_bf16(rl->reference.model, job->train.precision != ASH_JOB_FP32);
     return ash_pass_open(rl->reference.model, rl->exec, &opts, &rl->reference.pass, err);
 }
 

@@ -17,7 +17,7 @@ int ash_rl_find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, 
         json_incref(config->source); /* a new model takes over one reference */
         rc = ash_model_blank_slice(config, NULL, &rl->sampler.copy, err);
         if (rc < 0) json_decref(config->source);
-        if (rc == 0) ash_model_round_bf16(rl->sampler.copy, rl->job->train.precision == ASH_JOB_BF16);
+        if (rc == 0) ash_model_round_bf16(rl->sampler.copy, rl->job->train.precision != ASH_JOB_FP32);
     }
     if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->sampler.copy, err);
     *model_out = rl->sampler.copy;

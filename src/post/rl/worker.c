@@ -50,7 +50,7 @@ static int open_model(struct ash_worker *worker, const struct ash_lora *lora, st
         ash_model_config_fini(&config);
         return rc;
     }
-    ash_model_round_bf16(worker->model, job->train.precision == ASH_JOB_BF16);
+    ash_model_round_bf16(worker->model, job->train.precision != ASH_JOB_FP32);
     return 0;
 }
 

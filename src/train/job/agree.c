@@ -109,7 +109,7 @@ void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_exec 
 {
     const struct ash_ops *reference = exec->ops->reference;
     char backend[ASH_BACKEND_ARITHMETIC_BYTES];
-    bool plain = job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
+    bool plain = job->train.precision == ASH_JOB_FP32 || reference == &ash_ops_ref;
     const char *order = reference->attn != ash_ops_ref.attn ? GPU_ORDER : TOKEN_ORDER;
 
     snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : ash_backend_arithmetic(exec, backend),

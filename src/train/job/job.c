@@ -10,7 +10,7 @@
 
 const char *const ash_job_model_types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", NULL};
 
-static const char *const precision_names[] = {"fp32", "bf16", NULL};
+static const char *const precision_names[] = {"fp32", "bf16", "fp8", NULL};
 static const char *const shuffle_names[] = {"full", "block", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
 static const char *const quant_names[] = {"none", "q8", "q4", "q8w", NULL};
@@ -88,7 +88,9 @@ static const struct ash_opt train_opts[] = {
      "sequences computed at once, a divisor of global_batch / grains; changes memory and speed, never a bit; 0: choose",
      0, 1e7, NULL},
     {"precision", ASH_OPT_CHOICE, TRAIN(precision), "fp32",
-     "bf16: products of bf16 values summed in float32, float32 master weights", 0, 0, precision_names},
+     "bf16: products of bf16 values summed in float32, float32 master weights; fp8: the same, and "
+     "e4m3 in the layers' linear products, with a scale for each 128 values",
+     0, 0, precision_names},
     {"recompute", ASH_OPT_CHOICE, TRAIN(recompute), "none",
      "activations computed again in the backward pass instead of kept; never changes a bit", 0, 0, recompute_names},
     {"seed", ASH_OPT_INT, TRAIN(seed), "1", "of new weights and of the order of the data", 0, MAX_COUNT, NULL},

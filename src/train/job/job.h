@@ -18,7 +18,7 @@
 #include "train/state/optimizer.h"
 #include "train/state/schedule.h"
 
-enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
+enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16, ASH_JOB_FP8 };
 enum ash_job_shuffle { ASH_JOB_SHUFFLE_FULL, ASH_JOB_SHUFFLE_BLOCK };
 
 enum ash_job_quant { ASH_JOB_QUANT_NONE, ASH_JOB_QUANT_Q8, ASH_JOB_QUANT_Q4, ASH_JOB_QUANT_Q8W };

@@ -282,10 +282,30 @@ static const char *or_none(const char *word)
     return word != NULL && word[0] != '\0' ? word : NULL;
 }
 
+/* What cannot compute in e4m3 yet. */
+static int check_fp8(const struct ash_job *job, struct ash_err *err)
+{
+    const char *backend = job->runtime.backend;
+
+    if (job->train.precision != ASH_JOB_FP8) return 0;
+    if (job->train.method == ASH_METHOD_RL)
+        return ash_err_set(err, -ENOTSUP,
+                           "train.precision=fp8 is not for train.method=rl: answers are drawn in bf16; choose "
+                           "train.precision=bf16");
+    if (backend != NULL && strncmp(backend, "cuda", 4) == 0)
+        return ash_err_set(err, -ENOTSUP,
+                           "train.precision=fp8 runs on CPUs alone, and runtime.backend=%s asks for a GPU: choose "
+                           "train.precision=bf16 there",
+                           backend);
+    return 0;
+}
+
 int ash_job_resolve(struct ash_job *job, struct ash_err *err)
 {
     uint64_t first, last;
     int rc = check_lora(&job->lora, err);
+
+    if (rc == 0) rc = check_fp8(job, err);
 
     if (rc < 0) return rc;
     job->data.valid = or_none(job->data.valid);
@@ -326,6 +346,7 @@ void ash_job_choose_backend(const struct ash_job *job, const char *cpu_reason, s
 {
     struct ash_backend_wish wish = {.asked = job->runtime.backend, .cpu_reason = cpu_reason};
 
+    if (job->train.precision == ASH_JOB_FP8) wish.cpu_reason = "train.precision=fp8 runs on CPUs alone";
     ash_backend_choose(&wish, choice_out);
 }
 

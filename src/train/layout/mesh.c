@@ -357,7 +357,7 @@ static int check_tokens(const struct ash_mesh *mesh, const struct ash_model_conf
                         struct ash_err *err)
 {
     size_t cp = mesh->size[ASH_MESH_CP], tp = mesh->size[ASH_MESH_TP], seq = (size_t)job->data.seq_tokens;
-    bool rounded = job->train.precision == ASH_JOB_BF16;
+    bool rounded = job->train.precision != ASH_JOB_FP32;
 
     if (cp == 1) return 0;
     if (seq < cp * (rounded ? ASH_K_GROUP : 1))
@@ -397,7 +397,11 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
                            mesh->size[ASH_MESH_EP]);
     rc = check_tokens(mesh, config, job, err);
     if (rc < 0) return rc;
-    return ash_slice_check(config, &slice, job->train.precision == ASH_JOB_BF16, err);
+    if (job->train.precision == ASH_JOB_FP8 && mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_CP] > 1)
+        return ash_err_set(err, -ENOTSUP,
+                           "train.precision=fp8 has scales of 128 values, which mesh.tp and mesh.cp would cut: choose "
+                           "mesh.dp, mesh.fsdp, mesh.ep or mesh.pp, or train.precision=bf16");
+    return ash_slice_check(config, &slice, job->train.precision != ASH_JOB_FP32, err);
 }
 
 /* ---- axes of a pass ---------------------------------------------------------------------------------------------- */

@@ -51,7 +51,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
 
     opts.bf16_acts = stages->exec->ops->takes_bf16;
     opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows,
-                               opts.bf16_acts && stages->job->train.precision == ASH_JOB_BF16);
+                               opts.bf16_acts && stages->job->train.precision != ASH_JOB_FP32);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
     if (ash_model_get_config(stage->state.model)->lora != NULL) /* the base is not in shared memory */
@@ -188,6 +188,20 @@ static int find_weights(struct ash_stage *stage, struct ash_err *err)
     return 0;
 }
 
+/* Take the model, also if it fails, in the job's precision. */
+static int open_state(const struct ash_stages *stages, struct ash_stage *stage, struct ash_model *model,
+                      const struct ash_state_part *part, struct ash_err *err)
+{
+    int precision = stages->job->train.precision;
+    int rc = ash_state_init(&stage->state, stages->exec, model, precision != ASH_JOB_FP32, part, err);
+
+    if (rc < 0)
+        ash_model_close(model);
+    else
+        ash_model_use_fp8(model, precision == ASH_JOB_FP8);
+    return rc;
+}
+
 static int open_chunk(struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_err *err)
 {
@@ -207,11 +221,8 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     int rc = open_model(stages, source, chunk, &model, err);
 
     if (rc < 0) return rc;
-    rc = ash_state_init(&stage->state, stages->exec, model, stages->job->train.precision == ASH_JOB_BF16, &part, err);
-    if (rc < 0) {
-        ash_model_close(model);
-        return rc;
-    }
+    rc = open_state(stages, stage, model, &part, err);
+    if (rc < 0) return rc;
     ash_optimizer_init(&stage->optimizer, &stages->job->optimizer, &stage->state);
     stage->optimizer.flat = mesh->zero < 2;
     rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);

@@ -18,10 +18,10 @@ static double find_peak(const struct ash_run *run)
     char device[DEVICE_BYTES];
     double peak = 0;
 
-    if (run->facts.exec->cuda == NULL || run->job->train.precision != ASH_JOB_BF16) return 0;
+    if (run->facts.exec->cuda == NULL || run->job->train.precision == ASH_JOB_FP32) return 0;
     ash_backend_describe(run->facts.exec, device, sizeof(device));
     if (ash_catalog_open(NULL, 0, &catalog, NULL) == 0) gpu = ash_catalog_gpu_in(catalog, device);
-    if (gpu != NULL) peak = gpu->flops[ASH_GPU_BF16];
+    if (gpu != NULL) peak = gpu->flops[run->job->train.precision == ASH_JOB_FP8 ? ASH_GPU_FP8 : ASH_GPU_BF16];
     ash_catalog_close(catalog);
     return peak;
 }

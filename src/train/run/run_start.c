@@ -171,7 +171,7 @@ static int open_trainer(struct ash_run *run, const char *weights_dir, const char
     char reason[ASH_BACKEND_WHY_BYTES];
     int rc;
 
-    if (was != NULL && run->job->train.precision == ASH_JOB_BF16 && !run->opts->allow_change &&
+    if (was != NULL && run->job->train.precision != ASH_JOB_FP32 && !run->opts->allow_change &&
         !ash_backend_gpu_follows(was)) {
         snprintf(reason, sizeof(reason), "the bf16 products of this run follow '%.*s'", (int)strcspn(was, "/"), was);
         parts.cpu_reason = reason;

@@ -154,6 +154,7 @@ static void say_mesh(const struct ash_run *run, char *buf)
 
 static void say_machine(const struct ash_run *run, char *buf)
 {
+    static const char *const precisions[] = {"fp32", "bf16", "fp8"};
     char device[FACT_BYTES / 2];
 
     ash_backend_describe(run->facts.exec, device, sizeof(device));
@@ -162,8 +163,7 @@ static void say_machine(const struct ash_run *run, char *buf)
                  rank_count(run) > 1 ? " a rank" : "", device);
     else
         snprintf(buf, FACT_BYTES, "%s", device);
-    snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), ", %s",
-             run->job->train.precision == ASH_JOB_BF16 ? "bf16" : "fp32");
+    snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), ", %s", precisions[run->job->train.precision]);
     if (run->facts.why_cpu[0] != '\0')
         snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), " (%s)", run->facts.why_cpu);
 }

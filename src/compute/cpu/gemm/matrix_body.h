@@ -8,6 +8,7 @@
 
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/cpu/gemm/gemm_fp8.h"
 #include "compute/gemm_parts.h"
 
 #if VF_WIDTH == 16 /* tiles run at full speed out of L2: what counts is how often sums wait in c */
@@ -151,7 +152,9 @@ static void vec_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_gemm_check(args);
     if (args->M == 0 || args->N == 0) return;
-    if (ash_gemm_has_epilogue(args))
+    if (args->fp8 != ASH_FP8_OFF)
+        ash_cpu_gemm_fp8(exec, args);
+    else if (ash_gemm_has_epilogue(args))
         ash_gemm_parts(exec, args, vec_gemm);
     else if (gemv_fits(args))
         gemv(exec, args);
