@@ -263,8 +263,9 @@ JOBS_COMMAND(hold, "keep a job from starting", "ashlar jobs hold ID", "Keeps a w
 JOBS_COMMAND(release, "let a held job start", "ashlar jobs release ID", "Lets a held job start.", &plain_table, true,
              WHICH)
 
-static const struct ash_cmd *const commands[] = {&jobs_ls,   &jobs_show, &jobs_log,     &jobs_why,          &jobs_wait,
-                                                 &jobs_stop, &jobs_hold, &jobs_release, &ash_cmd_jobs_usage};
+static const struct ash_cmd *const commands[] = {
+    &jobs_ls,   &jobs_show, &jobs_log,     &jobs_why,           &jobs_wait,
+    &jobs_stop, &jobs_hold, &jobs_release, &ash_cmd_jobs_usage, &ash_cmd_jobs_balance};
 
 static int run_jobs(int argc, char **argv)
 {

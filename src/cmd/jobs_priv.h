@@ -6,7 +6,7 @@
 #include "cmd/cmd.h"
 #include "orchestrate/job/jobs.h"
 
-extern const struct ash_cmd ash_cmd_jobs_usage;
+extern const struct ash_cmd ash_cmd_jobs_usage, ash_cmd_jobs_balance;
 
 /* Wait for the end of a job, printing its output if print_output. Returns its exit code (1 if it failed and none is
  * known, 130 if the user left the wait: the job continues), or a negative errno. */

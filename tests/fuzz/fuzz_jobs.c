@@ -9,6 +9,7 @@
 #include "orchestrate/kubernetes/config.h"
 #include "orchestrate/kubernetes/status.h"
 #include "orchestrate/kubernetes/usage.h"
+#include "orchestrate/slurm/balance.h"
 #include "orchestrate/slurm/queue.h"
 #include "orchestrate/slurm/usage.h"
 
@@ -19,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = strndup((const char *)data, size), name[16];
     struct ash_jobs_list list = {0};
     struct ash_usage_list used = {0};
+    struct ash_balance balance = {.job_count = 0};
     struct ash_jobs_entry entry = {.phase = ASH_JOBS_WAITING};
     struct ash_kube_config config;
     struct ash_str why = {0};
@@ -31,6 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ash_jobs_free(&list);
     if (ash_slurm_read_usage(text, 1e3, 2e9, &used, NULL) == 0 && used.count > size) abort();
     ash_usage_free(&used);
+    ash_balance_read(&balance, text, text, NULL);
+    ash_balance_free(&balance);
     ash_usage_parse_time(text, 2e9, &limit_s);
     ash_slurm_partition_nodes(text, NULL, name, sizeof(name));
     ash_slurm_duration(text, &limit_s);

@@ -76,11 +76,22 @@ static const struct ash_opt_table spec_table = {"job", "what the job asks of a c
 static const struct ash_opt_table topology_table = {"job.topology", "where its nodes are in the network", topology_opts,
                                                     ASH_COUNT(topology_opts)};
 
+#define ELASTIC(field) offsetof(struct ash_spec_elastic, field)
+static const struct ash_opt elastic_opts[] = {
+    {"min", ASH_OPT_INT, ELASTIC(min), "0", "nodes that it keeps; ashlar jobs balance gives the others away; 0: all", 0,
+     NODES_MAX, NULL},
+    {"max", ASH_OPT_INT, ELASTIC(max), "0", "nodes that it gets back: those that it starts with (job.nodes)", 0,
+     NODES_MAX, NULL},
+};
+static const struct ash_opt_table elastic_table = {
+    "job.elastic", "nodes that a job gives to others and gets back (Slurm)", elastic_opts, ASH_COUNT(elastic_opts)};
+
 void ash_spec_bind(struct ash_spec *spec, struct ash_opt_binding bindings[ASH_SPEC_SECTIONS])
 {
     *spec = (struct ash_spec){0};
     bindings[0] = (struct ash_opt_binding){&spec_table, spec};
     bindings[1] = (struct ash_opt_binding){&topology_table, &spec->topology};
+    bindings[2] = (struct ash_opt_binding){&elastic_table, &spec->elastic};
 }
 
 /* ---- resolving --------------------------------------------------------------------------------------------------- */
@@ -140,6 +151,36 @@ static int check_nodes(const struct ash_spec *spec, struct ash_err *err)
     return 0;
 }
 
+/* Nodes are given and taken back between two steps, by a mesh that is never larger than at the start. */
+static int resolve_elastic(struct ash_spec *spec, struct ash_err *err)
+{
+    struct ash_spec_elastic *elastic = &spec->elastic;
+
+    if (elastic->min == 0 && elastic->max == 0) return 0;
+    if (elastic->max == 0) elastic->max = spec->nodes;
+    if (spec->nodes == 1) spec->nodes = elastic->max;
+    if (elastic->max != spec->nodes)
+        return ash_err_set(err, -EINVAL,
+                           "job.elastic.max is %lld and job.nodes %lld: a run starts with all nodes that it can have",
+                           (long long)elastic->max, (long long)spec->nodes);
+    if (elastic->min < 1 || elastic->min > elastic->max || elastic->min < spec->min_nodes)
+        return ash_err_set(err, -EINVAL, "job.elastic.min is %lld: it is between %lld (job.min_nodes) and %lld nodes",
+                           (long long)elastic->min, (long long)(spec->min_nodes > 0 ? spec->min_nodes : 1),
+                           (long long)elastic->max);
+    if (spec->spares > 0)
+        return ash_err_set(err, -EINVAL, "job.spares keeps nodes idle, and job.elastic gives them away: choose one");
+    if (strcmp(spec->command, "serve") == 0)
+        return ash_err_set(err, -EINVAL, "job.elastic is for runs: a server has job.min_nodes and an autoscaler");
+    return 0;
+}
+
+static int resolve_nodes(struct ash_spec *spec, struct ash_err *err)
+{
+    int rc = resolve_elastic(spec, err);
+
+    return rc == 0 ? check_nodes(spec, err) : rc;
+}
+
 static int check_env(const struct ash_opt_list *env, struct ash_err *err)
 {
     for (size_t i = 0; i < env->count; i++) {
@@ -167,7 +208,7 @@ int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_S
     rc = check_name(spec->name, err);
     if (rc == 0) rc = read_duration("job.time", spec->time, &spec->time_s, err);
     if (rc == 0) rc = read_duration("job.notice", spec->notice, &spec->notice_s, err);
-    if (rc == 0) rc = check_nodes(spec, err);
+    if (rc == 0) rc = resolve_nodes(spec, err);
     if (rc == 0) rc = check_env(&spec->env, err);
     if (rc < 0) return rc;
     if (spec->time_s > 0 && spec->notice_s >= spec->time_s)

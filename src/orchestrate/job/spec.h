@@ -18,6 +18,11 @@ struct ash_spec_topology {
     int64_t group;         /* each run of this many nodes in rank order shares a preferred domain; 0: no groups */
 };
 
+/* A job that may have fewer nodes than it asks for while others need them; 0, 0: it may not. */
+struct ash_spec_elastic {
+    int64_t min, max;
+};
+
 struct ash_spec {
     const char *name, *command, *out;
     int64_t nodes, min_nodes, spares;
@@ -34,11 +39,12 @@ struct ash_spec {
     const char *image, *kube_namespace, *service_account;
     struct ash_opt_list mounts, env, exclude, slurm; /* env: NAME=VALUE; slurm: words for sbatch, passed through */
     struct ash_spec_topology topology;
+    struct ash_spec_elastic elastic;
 };
 
-#define ASH_SPEC_SECTIONS 2
+#define ASH_SPEC_SECTIONS 3
 
-/* One binding per table (job, job.topology), bound to spec: for ash_opts_open. */
+/* One binding per table (job, job.topology, job.elastic), bound to spec: for ash_opts_open. */
 void ash_spec_bind(struct ash_spec *spec, struct ash_opt_binding bindings[ASH_SPEC_SECTIONS]);
 /* Checks between table rows, and numbers for settings of "choose". job_file names the job if job.name is not set.
  * Returns 0 or -EINVAL with the setting and valid values. Strings that it makes live in buf. */

@@ -104,6 +104,8 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
     }
     for (size_t i = 0; i < submission->setting_count; i++)
         add(words_out, submission->settings[i]);
+    if (place->node_rank == NULL && spec->elastic.max > 0)
+        return ash_err_set(err, -EINVAL, "job.elastic is for Slurm: on this machine there is `ashlar run resize`");
     if (words_out->count > ASH_SUBMISSION_WORDS_MAX)
         return ash_err_set(err, -E2BIG, "more than %d words of settings: write them into the job file",
                            ASH_SUBMISSION_WORDS_MAX);

@@ -39,6 +39,8 @@ int ash_kube_check_placing(const struct ash_kube_job *job, struct ash_err *err)
 {
     const struct ash_spec *spec = job->submission->spec;
 
+    if (spec->elastic.max > 0)
+        return ash_err_set(err, -EINVAL, "job.elastic is for Slurm: pods of a job are not given away one by one");
     for (size_t i = 0; i < spec->exclude.count; i++)
         if (strpbrk(spec->exclude.items[i], "[],* ") != NULL)
             return ash_err_set(err, -EINVAL, "job.exclude has '%.100s': name every node (as kubectl get nodes does)",

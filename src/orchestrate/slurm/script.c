@@ -110,6 +110,9 @@ static void put_comment(struct writer *writer, const struct ash_submission *subm
     int rc = ash_str_adds(&text, ASH_SLURM_COMMENT);
 
     if (rc == 0 && submission->spec->price > 0.0) rc = ash_str_addf(&text, "price=%.6g ", submission->spec->price);
+    if (rc == 0 && submission->spec->elastic.max > 0)
+        rc = ash_str_addf(&text, "elastic=%lld-%lld ", (long long)submission->spec->elastic.min,
+                          (long long)submission->spec->elastic.max);
     if (rc == 0) rc = ash_str_addf(&text, "out=%s", submission->out);
     if (rc < 0)
         writer->rc = rc;
@@ -189,7 +192,10 @@ static const char functions[] =
     "    trap 'rm -f \"$out/.ashlar-job\"' EXIT\n"
     "}\n"
     "again() { # queued again; a job that was stopped must not be, and is cancelled\n"
-    "    scontrol requeue \"$SLURM_JOB_ID\" 2> /dev/null && return\n"
+    "    if scontrol requeue \"$SLURM_JOB_ID\" 2> /dev/null; then\n"
+    "        [ -z \"${all_nodes:-}\" ] || scontrol update JobId=\"$SLURM_JOB_ID\" NumNodes=\"$all_nodes\"\n"
+    "        return\n"
+    "    fi\n"
     "    ! scontrol show job \"$SLURM_JOB_ID\" | grep -q Requeue=0 || scancel \"$SLURM_JOB_ID\"\n"
     "}\n"
     "model() { stat -c '%i %z' \"$out/model\" 2> /dev/null; }\n"
@@ -254,11 +260,22 @@ static const char on_node[] =
 static void put_words(struct writer *writer, const struct ash_submission *submission,
                       const struct ash_submission_place *place, const struct ash_submission_words *words)
 {
-    put(writer, "    \"${each[@]}\" bash -c \"$on_node\" \"$out\" \\\n       ");
+    bool is_elastic = submission->spec->elastic.max > 0;
+
+    put(writer, is_elastic ? "    \"${each[@]}\" bash -c \"$stays\" \"$out\" bash -c \"$on_node\" \"$out\" \\\n       "
+                           : "    \"${each[@]}\" bash -c \"$on_node\" \"$out\" \\\n       ");
     for (size_t i = 0; i < words->count; i++) {
         const char *word = words->items[i];
 
         put(writer, " ");
+        if (is_elastic && i > 0 && strcmp(words->items[i - 1], "--procs") == 0) {
+            put(writer, "\"$procs\"");
+            continue;
+        }
+        if (is_elastic && i > 0 && strcmp(words->items[i - 1], "--nodes") == 0) {
+            put(writer, "\"$nodes\"");
+            continue;
+        }
         if (word == submission->out)
             put(writer, "\"$out\"");
         else if (word == place->master)
@@ -267,6 +284,51 @@ static void put_words(struct writer *writer, const struct ash_submission *submis
             put_quoted(writer, word);
     }
     put(writer, "\n");
+}
+
+/* A node of an elastic job: told by SIGUSR1 to leave it does so between two steps, and that is no failure. Its number
+ * is the script's, or of nodes that join one of the last. */
+static const char stays[] =
+    "stays='\n"
+    "    set -m\n"
+    "    file=$0/.ashlar-node-$SLURM_JOB_ID-$SLURMD_NODENAME left=\n"
+    "    [ -z \"${ASHLAR_JOINS:-}\" ] || set -- \"${@/#@node/$((ASHLAR_NODES - 1 - SLURM_NODEID))}\"\n"
+    "    trap : TERM # it is for the supervisor\n"
+    "    \"$@\" < /dev/null &\n"
+    "    child=$!\n"
+    "    set +m\n"
+    "    trap \"left=1; kill -TERM -- -$child\" USR1\n"
+    "    echo $$ > \"$file\"\n"
+    "    while wait $child; code=$?; kill -0 $child 2> /dev/null; do :; done\n"
+    "    rm -f \"$file\"\n"
+    "    [ -z \"$left\" ] || exit 0\n"
+    "    exit $code'\n";
+
+/* As many ranks as there are nodes now. `again` asks for all nodes. Nodes that join a job that runs do nothing else. */
+static void put_elastic(struct writer *writer, const struct ash_submission *submission,
+                        const struct ash_submission_place *place, const struct ash_submission_words *words)
+{
+    const struct ash_spec *spec = submission->spec;
+
+    put(writer, stays);
+    if (writer->rc == 0)
+        writer->rc = ash_str_addf(writer->text,
+                                  "all_nodes=%lld nodes=${ASHLAR_NODES:-$SLURM_JOB_NUM_NODES}\n"
+                                  "procs=$((nodes * %lld))\n"
+                                  "if [ -n \"${ASHLAR_JOINS:-}\" ]; then # nodes that ashlar jobs balance adds\n"
+                                  "    export ASHLAR_JOINS ASHLAR_NODES\n"
+                                  "    of=$(squeue --noheader --states=running --jobs=\"$ASHLAR_JOINS\" --format=%%N)\n"
+                                  "    [ -n \"$of\" ] || exit 0 # it has ended meanwhile\n"
+                                  "    first=$(scontrol show hostnames \"$of\" | head -n 1)\n"
+                                  "    master=${MASTER_ADDR:-$(scontrol show node \"$first\" | tr ' ' '\\n' | sed -n "
+                                  "'s/^NodeAddr=//p')}\n"
+                                  "    port=$((%d + ASHLAR_JOINS %% %d))\n",
+                                  (long long)spec->nodes, (long long)spec->procs, PORT_FIRST, PORT_COUNT);
+    put_words(writer, submission, place, words);
+    put(writer, "    code=$?\n"
+                "    case $code in 75 | 143) exit 0 ;; esac # it has left\n"
+                "    exit $code\n"
+                "fi\n");
 }
 
 /* What failed is started again in place, or without the nodes that are lost. The supervisor of a single node has
@@ -375,6 +437,7 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
     put_look(&writer, submission);
     put(&writer, functions);
     put(&writer, on_node);
+    if (spec->elastic.max > 0) put_elastic(&writer, submission, &place, &words);
     put_starts(&writer, submission, &place, &words);
     if (writer.rc < 0) return ash_err_set(err, writer.rc, "out of memory for the batch script");
     return 0;
