@@ -85,7 +85,7 @@ static bool has_shape(const struct ash_tensor_view *view, const struct ash_param
     memcpy(wanted + first, param->full, (size_t)param->dim_count * sizeof(size_t));
     if (param->is_matrix)
         return view->dim_count == count && memcmp(view->dims, wanted, (size_t)count * sizeof(size_t)) == 0;
-    if (param->dim_count == 1 && !param->is_expert) return ash_tensor_count(view) == param->count;
+    if (param->dim_count == 1 && !param->is_expert) return ash_tensor_count(view) == ash_param_full_count(param);
     count = real_dims(wanted, count, a);
     return real_dims(view->dims, view->dim_count, b) == count && memcmp(a, b, (size_t)count * sizeof(size_t)) == 0;
 }

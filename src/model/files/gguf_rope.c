@@ -38,7 +38,7 @@ static int read_vector(struct ash_gguf_reader *reader, const char *name, const s
 /* longrope: divisors of frequencies, for short and for long contexts. */
 static int add_longrope(struct ash_gguf_reader *reader, json_t *json, struct ash_err *err)
 {
-    const struct ash_tensor_view *longer, *shorter;
+    const struct ash_tensor_view *longer = NULL, *shorter = NULL;
     int64_t positions = 0;
     json_t *scaling;
     int rc = read_vector(reader, ASH_GGUF_ROPE_LONG, &longer, err);
