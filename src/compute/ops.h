@@ -286,12 +286,12 @@ struct ash_drop_args {
     size_t x_stride;
     float *out; /* rows of cols values, out_stride apart; may be x */
     size_t out_stride;
-    bool add;                   /* to out; else it is written */
     uint64_t seed;              /* of the matrix that reads them */
     const uint64_t *sequences;  /* numbers of the batch's sequences */
     size_t seq_rows, first_row; /* rows of a sequence; the first row's place in the batch */
     size_t all_cols, first_col; /* columns of all ranks; the first one's place among them */
     uint16_t threshold;         /* draws of 16 bits below it leave a value out */
+    bool add;                   /* to out; else it is written */
     float scale;                /* of the others */
 };
 
