@@ -9,17 +9,6 @@
 #include "fabric/ofi/inventory.h"
 #include "observe/collect/collector.h"
 
-static size_t count_entries(const struct ash_host_files *source, const char *path)
-{
-    struct ash_names names = {0};
-    size_t count;
-
-    ash_names_list(source, path, &names);
-    count = names.count;
-    ash_names_fini(&names);
-    return count;
-}
-
 /* That the module is loaded is among the kernel modules. */
 static void check_driver(const struct ash_check_opts *opts, struct ash_check_report *report)
 {
@@ -27,7 +16,7 @@ static void check_driver(const struct ash_check_opts *opts, struct ash_check_rep
 
     if (ash_host_read(&opts->source, "/sys/module/efa/version", &text) == 0 && text.data != NULL)
         ash_check_add(report, "EFA driver", ASH_GRADE_GOOD, "", "%.*s", (int)strcspn(text.data, "\n"), text.data);
-    else if (count_entries(&opts->source, "/sys/module/efa") > 0)
+    else if (ash_names_count(&opts->source, "/sys/module/efa") > 0)
         ash_check_add(report, "EFA driver", ASH_GRADE_GOOD, "", "the kernel's own");
     ash_str_fini(&text);
 }
@@ -36,7 +25,7 @@ static void check_driver(const struct ash_check_opts *opts, struct ash_check_rep
 static void check_device_memory(const struct ash_check_opts *opts, const struct ash_fabric_inventory *found,
                                 struct ash_check_report *report)
 {
-    if (count_entries(&opts->source, "/sys/module/nvidia") == 0) return;
+    if (ash_names_count(&opts->source, "/sys/module/nvidia") == 0) return;
     if (found->device_interfaces == found->interfaces)
         ash_check_add(report, "GPUDirect", ASH_GRADE_GOOD, "", "EFA reads and writes GPU memory");
     else
@@ -91,9 +80,9 @@ static void check_settings(struct ash_check_report *report)
 
 void ash_probe_efa(const struct ash_check_opts *opts, struct ash_check_report *report)
 {
-    size_t cards = count_entries(&opts->source, "/sys/class/infiniband");
+    size_t cards = ash_names_count(&opts->source, "/sys/class/infiniband");
 
-    if (!opts->has_efa && count_entries(&opts->source, "/sys/module/efa") == 0) return;
+    if (!opts->has_efa && ash_names_count(&opts->source, "/sys/module/efa") == 0) return;
     check_driver(opts, report);
     if (cards > 0) check_provider(opts, cards, report);
     check_huge_pages(opts, report);

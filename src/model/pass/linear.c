@@ -81,32 +81,10 @@ bool ash_linear_adds(const struct ash_pass_step *step, int32_t weight)
     return !w.packed && ash_dtype_block(w.mat.dtype) == 1 && !ash_adapter_applies(step, weight);
 }
 
-/* y = add + product: the bits of the product and an addition after it. */
-static void project_add(const struct ash_pass_step *step, const struct ash_linear_group *group)
-{
-    const struct ash_linear_out *out = &group->outs[0];
-    size_t in;
-    struct ash_weight weight = ash_weight_for(step->model, step->exec, out->weight, &in);
-    struct ash_gemm_args args = {.M = group->rows,
-                                 .N = weight.N,
-                                 .K = in,
-                                 .a = rows_of(group->x, group->x_bf16, 0, group->x_stride),
-                                 .b = weight.mat,
-                                 .c = out->y,
-                                 .c_stride = out->y_stride,
-                                 .bias = ash_model_vector(step->model, out->bias),
-                                 .add = group->add,
-                                 .add_stride = out->y_stride,
-                                 .round_bf16 = step->model->round_bf16,
-                                 .fp8 = fp8_of(step->model, out->weight)};
-
-    ash_assert(group->out_count == 1 && group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
-    step->exec->ops->matrix->gemm(step->exec, &args);
-}
-
-/* An output in e4m3. */
-static void project_fp8(const struct ash_pass_step *step, const struct ash_linear_group *group,
-                        const struct ash_linear_out *out)
+/* An output by a product of its own: in e4m3, or y = add + product, which has the bits of the product and an addition
+ * after it. */
+static void project_alone(const struct ash_pass_step *step, const struct ash_linear_group *group,
+                          const struct ash_linear_out *out)
 {
     size_t in;
     struct ash_weight weight = ash_weight_for(step->model, step->exec, out->weight, &in);
@@ -119,10 +97,13 @@ static void project_fp8(const struct ash_pass_step *step, const struct ash_linea
                                  .c_bf16 = out->y_bf16,
                                  .c_stride = out->y_stride,
                                  .bias = ash_model_vector(step->model, out->bias),
-                                 .round_bf16 = true,
-                                 .fp8 = ASH_FP8_WEIGHT};
+                                 .add = group->add,
+                                 .add_stride = out->y_stride,
+                                 .round_bf16 = step->model->round_bf16,
+                                 .fp8 = fp8_of(step->model, out->weight)};
 
     ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu && !weight.packed);
+    ash_assert(group->add == NULL || group->out_count == 1);
     step->exec->ops->matrix->gemm(step->exec, &args);
 }
 
@@ -159,12 +140,8 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
 
         ash_prefetcher_wait(model->prefetcher, model->params[out->weight].data);
         ash_load_wait(model->load, out->weight);
-        if (group->add != NULL) {
-            project_add(step, group);
-            return;
-        }
-        if (fp8_of(model, out->weight) != ASH_FP8_OFF) {
-            project_fp8(step, group, out);
+        if (group->add != NULL || fp8_of(model, out->weight) != ASH_FP8_OFF) {
+            project_alone(step, group, out);
         } else {
             struct ash_weight weight = ash_weight_for(model, exec, out->weight, &args.K);
 

@@ -39,20 +39,9 @@ const char *ash_check_grade_name(enum ash_check_grade grade)
 
 /* ---- the host ---------------------------------------------------------------------------------------------------- */
 
-static size_t count_entries(const struct ash_host_files *source, const char *path)
-{
-    struct ash_names names = {0};
-    size_t count;
-
-    ash_names_list(source, path, &names);
-    count = names.count;
-    ash_names_fini(&names);
-    return count;
-}
-
 static void check_limits(const struct ash_check_opts *opts, struct ash_check_report *report)
 {
-    size_t devices = count_entries(&opts->source, "/sys/class/infiniband");
+    size_t devices = ash_names_count(&opts->source, "/sys/class/infiniband");
     struct rlimit limit;
     char wanted[32] = "";
     bool is_wrong;

@@ -78,6 +78,17 @@ void ash_names_list(const struct ash_host_files *source, const char *path, struc
     ash_names_sort(names);
 }
 
+size_t ash_names_count(const struct ash_host_files *source, const char *path)
+{
+    struct ash_names names = {0};
+    size_t count;
+
+    ash_names_list(source, path, &names);
+    count = names.count;
+    ash_names_fini(&names);
+    return count;
+}
+
 int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels)
 {
     int rc = ash_names_add(&devices->folders, folder);

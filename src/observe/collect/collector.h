@@ -74,6 +74,8 @@ void ash_names_sort(struct ash_names *names);
 void ash_names_fini(struct ash_names *names);
 /* ash_host_list into names, sorted. */
 void ash_names_list(const struct ash_host_files *source, const char *path, struct ash_names *names);
+/* How many names ash_host_list gives. */
+size_t ash_names_count(const struct ash_host_files *source, const char *path);
 
 /* Devices: their folders, and the labels of each. */
 struct ash_devices {
