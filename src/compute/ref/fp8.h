@@ -39,7 +39,7 @@ static inline float ash_fp8_step(float sum, const uint8_t a[ASH_FP8_GROUP], cons
     units = (int64_t)((double)sum * per_unit);
     for (size_t k = 0; k < ASH_FP8_GROUP; k++)
         units += (int64_t)(products[k] * per_unit);
-    all = ash_wgmma_narrow(units << (ASH_WGMMA_FRACTION - ASH_FP8_FRACTION), top);
+    all = ash_wgmma_narrow(units * ((int64_t)1 << (ASH_WGMMA_FRACTION - ASH_FP8_FRACTION)), top);
     return ash_f32_from_bits(ash_f32_bits(all) & ~(uint32_t)((1 << (23 - ASH_FP8_FRACTION)) - 1));
 }
 

@@ -24,7 +24,8 @@ static int add_task(struct ash_desk_order *order, struct ash_wire_task *task, co
 static int unblock_group(struct ash_desk_order *order, struct ash_desk_group *group,
                          const struct ash_desk_order *before, const struct ash_desk_group *drawn)
 {
-    struct ash_wire_reader tasks = {(const uint8_t *)before->tasks.data + drawn->first, drawn->bytes, 0},
+    const char *own = drawn->bytes > 0 ? before->tasks.data + drawn->first : NULL;
+    struct ash_wire_reader tasks = {(const uint8_t *)own, drawn->bytes, 0},
                            answers = {(const uint8_t *)drawn->answers.data, drawn->answers.size_bytes, 0};
     struct ash_wire_task task;
     struct ash_wire_answer answer;
