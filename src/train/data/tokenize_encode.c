@@ -230,7 +230,7 @@ struct ash_encoded ash_encoder_doc(const struct ash_encoder *encoder, size_t ind
     ash_assert(index < encoder->batch->count && result->chunk < encoder->chunk_count);
     return (struct ash_encoded){
         .state = result->state,
-        .ids = encoder->chunks[result->chunk].ids.data + result->first,
+        .ids = result->count > 0 ? encoder->chunks[result->chunk].ids.data + result->first : NULL,
         .count = result->count,
     };
 }
