@@ -121,6 +121,36 @@ static void accept_all(struct ash_http *http)
     }
 }
 
+/* Does a connection wait for libmicrohttpd to begin it, or to see that its client has left? */
+static bool has_waiting(struct ash_http_watch *watch)
+{
+    bool waits;
+
+    pthread_mutex_lock(&watch->lock);
+    waits = watch->accepted_count > watch->used;
+    for (size_t i = 0; i < watch->slot_count && !waits; i++)
+        waits = watch->slots[i].fd >= 0 && watch->slots[i].has_left && watch->slots[i].exchange == NULL;
+    pthread_mutex_unlock(&watch->lock);
+    return waits;
+}
+
+/* libmicrohttpd collects events, 128 at a time, before it acts on them, and waits for more after exactly 128: one more
+ * event ends that. It is a connection that is closed already. */
+static void wake_daemon(struct ash_http *http)
+{
+    const struct sockaddr nobody = {.sa_family = AF_UNIX};
+    int ends[2];
+
+    if (!ash_http_slot_reserve(&http->watch)) return;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+        ash_http_slot_unreserve(&http->watch);
+        return;
+    }
+    close(ends[1]);
+    if (MHD_add_connection(http->daemon, ends[0], &nobody, sizeof(nobody)) != MHD_YES) /* it closed the socket */
+        ash_http_slot_unreserve(&http->watch);
+}
+
 /* A slot is free. */
 static void resume_accepting(struct ash_http_watch *watch)
 {
@@ -151,6 +181,7 @@ static void *watch_main(void *arg)
         if (ash_clock_ns() - scanned_ns < (uint64_t)SCAN_MS * 1000000) continue;
         scanned_ns = ash_clock_ns();
         cut_late(http);
+        if (has_waiting(watch)) wake_daemon(http);
     }
     return NULL;
 }
